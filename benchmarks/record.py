@@ -1,0 +1,46 @@
+"""What every benchmark writes beside its numbers: machine, versions, commit, date."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def surroundings() -> dict[str, Any]:
+    """The machine and the software that numbers were measured on."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE, check=False
+    ).stdout.strip()
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit,
+        "python": platform.python_version(),
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("wavedsl", "numpy", "sympy", "networkx", "ml_dtypes")
+        },
+    }
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> Path:
+    """Store the rows of benchmark `name` as `results/<name>.json`."""
+    path = HERE / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
+    return path
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")

@@ -1,0 +1,131 @@
+"""The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
+
+    select → (fusions) → liveness → allocate → check → physical moves → waits → check → hazards → operand check → text
+
+Invariant: every instruction that is printed went through its row's `check_operands`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wavedsl.codegen.amdgcn import isa, liveness
+from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, move_to_accumulation, widest
+from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
+from wavedsl.codegen.amdgcn.allocation_check import check_allocation
+from wavedsl.codegen.amdgcn.finalize import make_physical
+from wavedsl.codegen.amdgcn.hazards import insert_nops
+from wavedsl.codegen.amdgcn.machine import Program
+from wavedsl.codegen.amdgcn.resources import Resources, describe
+from wavedsl.codegen.amdgcn.rows import Rows, rows_of
+from wavedsl.codegen.amdgcn.select import select
+from wavedsl.codegen.amdgcn.spill_scalars import Spill
+from wavedsl.codegen.amdgcn.target import register_limit
+from wavedsl.codegen.amdgcn.text import render
+from wavedsl.codegen.amdgcn.waits import insert_waits
+from wavedsl.codegen.amdgcn.waits_check import check_waits
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.target import Target
+
+VGPRS = 256
+SGPRS = 102
+_SPARE = 64
+"""Vector registers that should stay free of accumulators when some of these must leave."""
+_BATCH = 12
+"""Scalar words spilled at a time."""
+MAX_SPILLED = 256
+
+
+@dataclass
+class AmdProgram:
+    """A compiled kernel: its text, what it uses, and the machine program the text was printed from."""
+
+    name: str
+    text: str
+    resources: Resources
+    program: Program
+
+
+def compile_kernel_ir(kernel: Kernel, target: Target, verify: bool = True) -> AmdProgram:
+    """Compile a verified kernel for one of `target.TARGETS`.
+
+    With `verify` the allocation and the waits are re-derived by checkers that share no code with them. Raises
+    `RegisterPressureError` when registers run out, `CompileError` for what the chip has no instructions for.
+    """
+    rows = rows_of(target.name)
+    program = select(kernel, target.name)
+    used, spilled = _allocate(program, rows)
+    if verify:
+        _complain(kernel, "register allocation", check_allocation(program))
+    _complain(kernel, "register moves", make_physical(program, rows, verify))
+    insert_waits(program, rows)
+    if verify:
+        _complain(kernel, "waits", check_waits(program))
+    insert_nops(program, rows)
+    _check_operands(program)
+    occupancy = target.occupancy(_registers(used), program.shared_bytes, program.block_threads)
+    resources = describe(program, used, occupancy, spilled)
+    return AmdProgram(kernel.name, render(program, resources, kernel.params), resources, program)
+
+
+def _registers(used: dict[str, int]) -> int:
+    return (used["v"] + 3) // 4 * 4 + used["a"] if used["a"] else max(1, used["v"])
+
+
+def _allocate(program: Program, rows: Rows) -> tuple[dict[str, int], int]:
+    """Registers by file for everything, and how many scalar words had to go to vector lanes.
+
+    When the scalar file is full, its least used tuples are spilled to lanes; when the vector file is, accumulators move
+    to the accumulation file, as few as will do.
+    """
+    total = register_limit(program.block_threads)
+    room = left = max(0, total - VGPRS)
+    spill = Spill(program, rows)
+    groups: list[list[int]] | None = None
+    sizes: list[int] = []
+    while True:
+        live = liveness.analyse(program)
+        try:
+            limits = {"v": min(VGPRS, total), "a": room if groups is not None else 0, "s": SGPRS}
+            return allocate(program, live, limits), spill.words
+        except Pressure as failure:
+            if failure.cls == "s":
+                if spill.words < MAX_SPILLED and spill.some(live, _BATCH):
+                    continue
+                raise pressure_error(program, live, failure) from None
+            if failure.cls == "a" or not room:
+                raise pressure_error(program, live, failure) from None
+            if groups is None:
+                groups = accumulator_groups(program)
+                sizes = [widest(program, group) for group in groups]
+                wanted = sum(sizes) - VGPRS + _SPARE  # first what must go at least, then everything that fits
+            else:
+                wanted = left
+            chosen: list[list[int]] = []
+            while groups and wanted > 0 and sizes[0] <= left:
+                left -= sizes[0]
+                wanted -= sizes.pop(0)
+                chosen.append(groups.pop(0))
+            if not chosen:
+                raise pressure_error(program, live, failure) from None
+            move_to_accumulation(program, chosen)
+
+
+def _check_operands(program: Program) -> None:
+    """The rules of every row, for every instruction."""
+    for block in program.blocks:
+        for inst in block.insts:
+            wrong = isa.check_operands(inst.row, inst.ops, program.chip, inst.mods)
+            if wrong:
+                line = isa.text(inst.row, inst.ops, inst.mods)
+                raise CompileError(f"{program.name}: `{line}`: {'; '.join(wrong)}", inst.loc)
+
+
+def _complain(kernel: Kernel, what: str, complaints: list[str]) -> None:
+    if complaints:
+        raise CompileError(
+            f"{kernel.name}: the verifier rejects the {what}: " + "; ".join(complaints[:5]),
+            None,
+            "this is a defect of the compiler: please report the kernel",
+        )

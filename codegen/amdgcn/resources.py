@@ -1,0 +1,74 @@
+"""What a kernel uses: registers, shared memory, occupancy and how many instructions of each class (api.md,
+`.resources`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.codegen.amdgcn.machine import Inst, Program
+
+CLASSES = ("valu", "accmove", "mfma", "salu", "smem", "vmem", "scratch", "ds", "waitcnt", "nop", "barrier", "branch")
+
+ACCUMULATOR_COPY = "accumulator copy"
+"""Comment of moves between a loop-carried value and a matrix result: they count as `accmove`."""
+
+
+@dataclass
+class LoopResources:
+    """One loop: its label, the user's line, instructions by class in its body, source iterations per trip."""
+
+    label: str
+    line: int | None
+    instructions: dict[str, int]
+    steps: int
+
+
+@dataclass
+class Resources:
+    """Registers per lane (`registers` is what the chip allocates), bytes, waves per SIMD, instructions by class."""
+
+    vgprs: int
+    agprs: int
+    sgprs: int
+    registers: int
+    shared_bytes: int
+    scratch_bytes: int
+    spills: int
+    occupancy: int
+    instructions: dict[str, int]
+    loops: list[LoopResources] = field(default_factory=list)
+
+
+def instruction_class(inst: Inst) -> str:
+    """The one class of `resources.instructions` that an instruction belongs to."""
+    if inst.comment == ACCUMULATOR_COPY and inst.row.unit in (Unit.VALU, Unit.ACCMOVE):
+        return "accmove"
+    return inst.row.unit.resource_class
+
+
+def count(blocks: list) -> dict[str, int]:
+    """Instructions by class, all classes present."""
+    out = dict.fromkeys(CLASSES, 0)
+    for block in blocks:
+        for inst in block.insts:
+            out[instruction_class(inst)] += 1
+    return out
+
+
+def describe(program: Program, used: dict[str, int], occupancy: int, spills: int = 0) -> Resources:
+    """The resources of a finished program. `used` is registers by file, `spills` scalar words kept in vector lanes."""
+    vgprs, agprs = used["v"], used["a"]
+    total = accum_offset(vgprs) + agprs if agprs else vgprs
+    loops = [
+        LoopResources(l.label, l.loc.line if l.loc else None, count(program.blocks[l.first : l.last + 1]), l.steps)
+        for l in sorted(program.loops, key=lambda l: l.first)
+    ]
+    return Resources(
+        vgprs, agprs, used["s"], total, program.shared_bytes, 0, spills, occupancy, count(program.blocks), loops
+    )
+
+
+def accum_offset(vgprs: int) -> int:
+    """Where the accumulation registers start: a multiple of 4, at least 4."""
+    return max(4, (vgprs + 3) // 4 * 4)

@@ -1,0 +1,106 @@
+"""Which instruction plays which role: kernel IR op, type and width → mnemonic. The only place besides the instruction
+tables where mnemonics are spelled as strings; everything else names rows as attributes of `Rows`.
+"""
+
+from __future__ import annotations
+
+SCALAR = {
+    "add": "s_add_u32", "sub": "s_sub_u32", "mul": "s_mul_i32", "mulhi_u": "s_mul_hi_u32", "and": "s_and_b32",
+    "or": "s_or_b32", "xor": "s_xor_b32", "shl": "s_lshl_b32", "lshr": "s_lshr_b32", "ashr": "s_ashr_i32",
+    "min_s": "s_min_i32", "max_s": "s_max_i32", "min_u": "s_min_u32", "max_u": "s_max_u32",
+}  # fmt: skip
+"""Uniform 32-bit integers."""
+VECTOR = {
+    "add": "v_add_u32", "sub": "v_sub_u32", "and": "v_and_b32", "or": "v_or_b32", "xor": "v_xor_b32",
+    "min_s": "v_min_i32", "max_s": "v_max_i32", "min_u": "v_min_u32", "max_u": "v_max_u32",
+}  # fmt: skip
+"""Per-lane 32-bit integers."""
+VECTOR_SHIFT = {"shl": "v_lshlrev_b32", "lshr": "v_lshrrev_b32", "ashr": "v_ashrrev_i32"}
+"""Per-lane shifts: the amount is the first source."""
+SCALAR_SHIFT_64 = {"shl": "s_lshl_b64", "lshr": "s_lshr_b64", "ashr": "s_ashr_i64"}
+VECTOR_SHIFT_64 = {"shl": "v_lshlrev_b64", "lshr": "v_lshrrev_b64", "ashr": "v_ashrrev_i64"}
+MASKS = {"pand": "s_and_b64", "por": "s_or_b64", "pxor": "s_xor_b64"}
+FUSED = {
+    ("add", "shl"): "v_lshl_add_u32", ("add", "mul"): "v_mad_u32_u24", ("add", "and"): "v_and_or_b32",
+    ("add", "xor"): "v_xad_u32", ("add", "add"): "v_add3_u32", ("or", "shl"): "v_lshl_or_b32",
+    ("or", "and"): "v_and_or_b32", ("or", "or"): "v_or3_b32", ("shl", "add"): "v_add_lshl_u32",
+    ("and", "lshr"): "v_bfe_u32",
+}  # fmt: skip
+"""(outer op, inner op) → the three-source instruction for both."""
+FLOAT = {
+    ("fadd", "f32"): "v_add_f32", ("fadd", "f64"): "v_add_f64", ("fmul", "f32"): "v_mul_f32",
+    ("fmul", "f64"): "v_mul_f64", ("fmin", "f32"): "v_min_f32", ("fmin", "f64"): "v_min_f64",
+    ("fmax", "f32"): "v_max_f32", ("fmax", "f64"): "v_max_f64", ("fsub", "f32"): "v_sub_f32",
+    ("ffloor", "f32"): "v_floor_f32", ("ffloor", "f64"): "v_floor_f64", ("fceil", "f32"): "v_ceil_f32",
+    ("fceil", "f64"): "v_ceil_f64", ("frint", "f32"): "v_rndne_f32", ("frint", "f64"): "v_rndne_f64",
+    ("ftrunc", "f32"): "v_trunc_f32", ("ftrunc", "f64"): "v_trunc_f64", ("exp2", "f32"): "v_exp_f32",
+    ("log2", "f32"): "v_log_f32", ("rcp", "f32"): "v_rcp_f32", ("rsqrt", "f32"): "v_rsq_f32",
+    ("sin", "f32"): "v_sin_f32", ("cos", "f32"): "v_cos_f32",
+}  # fmt: skip
+"""(op, type) → instruction; what is missing has none."""
+PACKED = {"fadd": "v_pk_add_f32", "fmul": "v_pk_mul_f32", "fsub": "v_pk_add_f32"}
+"""Two f32 at once. The difference negates its second source."""
+CONVERT = {
+    ("i32", "f32"): ("v_cvt_f32_i32", "v_cvt_f32_u32"), ("i32", "f64"): ("v_cvt_f64_i32", "v_cvt_f64_u32"),
+    ("f32", "i32"): ("v_cvt_i32_f32", "v_cvt_u32_f32"), ("f64", "i32"): ("v_cvt_i32_f64", "v_cvt_u32_f64"),
+    ("f32", "f64"): ("v_cvt_f64_f32", "v_cvt_f64_f32"), ("f64", "f32"): ("v_cvt_f32_f64", "v_cvt_f32_f64"),
+}  # fmt: skip
+"""(from, to) → (signed, unsigned)."""
+PACK_F8 = {"e4m3": "v_cvt_pk_fp8_f32", "e5m2": "v_cvt_pk_bf8_f32"}
+UNPACK_F8 = {"e4m3": "v_cvt_f32_fp8_sdwa", "e5m2": "v_cvt_f32_bf8_sdwa"}
+
+SCALAR_LOADS = {
+    16: "s_load_dwordx16", 8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_load_dword",
+}  # fmt: skip
+"""By registers, the widest first."""
+LOADS = {
+    1: "buffer_load_ubyte", 2: "buffer_load_ushort", 4: "buffer_load_dword", 8: "buffer_load_dwordx2",
+    12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4",
+}  # fmt: skip
+STORES = {
+    1: "buffer_store_byte", 2: "buffer_store_short", 4: "buffer_store_dword", 8: "buffer_store_dwordx2",
+    12: "buffer_store_dwordx3", 16: "buffer_store_dwordx4",
+}  # fmt: skip
+HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
+"""Stores of the upper half of a register."""
+SHARED_LOADS = {
+    1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",
+}  # fmt: skip
+SHARED_STORES = {
+    1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128",
+}  # fmt: skip
+TRANSPOSING = {
+    "tr_b16": ("ds_read_b64_tr_b16", 8), "tr_b8": ("ds_read_b64_tr_b8", 8), "tr_b4": ("ds_read_b64_tr_b4", 8),
+    "tr_b6": ("ds_read_b96_tr_b6", 12),
+}  # fmt: skip
+"""Load atom → (instruction, bytes per lane)."""
+DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4"}
+"""Direct-to-LDS copies by bytes per lane, without the suffix of their rows."""
+
+_HOW = {
+    "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),
+    "sge": ("ge", "i"), "ult": ("lt", "u"), "ule": ("le", "u"), "ugt": ("gt", "u"), "uge": ("ge", "u"),
+}  # fmt: skip
+_FLOAT_HOW = {"eq": "eq", "ne": "neq", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+
+
+def scalar_compare(how: str) -> str:
+    """The instruction that sets scc to a comparison of uniform 32-bit integers."""
+    name, sign = _HOW[how]
+    return f"s_cmp_{'lg' if name == 'ne' else name}_{sign}32"
+
+
+def vector_compare(how: str, bits: int) -> str:
+    """The instruction that compares integers per lane into a mask."""
+    name, sign = _HOW[how]
+    return f"v_cmp_{name}_{sign}{bits}"
+
+
+def float_compare(how: str, kind: str) -> str:
+    """The instruction that compares floats per lane into a mask."""
+    return f"v_cmp_{_FLOAT_HOW[how]}_{kind}"
+
+ROUNDED_PACK = "v_cvt_pk_bf16_f32"
+"""Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""
+HALF_SWAP = "v_permlane32_swap_b32"
+PAIR_MOVE = "v_mov_b64"

@@ -1,0 +1,424 @@
+"""Lowering of conversions, packed words, tuples and lane exchanges.
+
+Packed floats round to nearest even: f16 by v_cvt_f16_f32 (never the truncating pack), bf16 by gfx950's instruction
+or by adding half of the last place, NaNs kept; 8-bit floats by the chip's own format (FNUZ on gfx942, OCP on gfx950).
+"""
+
+from __future__ import annotations
+
+from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.machine import Operand, Ref
+from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
+from wavedsl.codegen.amdgcn.select_int import add64
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.kernel_ir import Op
+
+# ---------------------------------------------------------------------------------------------------- number conversion
+
+
+@lower("cvt")
+def cvt(s: Selector, op: Op) -> None:
+    a, v = op.args[0], op.results[0]
+    source, target = a.type.kind, v.type.kind
+    unsigned = bool(op.attrs.get("unsigned"))
+    if source == target:
+        s.bind(op, s.operand(a))
+    elif "i64" in (source, target):
+        _cvt64(s, op, unsigned)
+    else:
+        mnemonic = roles.CONVERT[source, target][unsigned]
+        _elementwise(s, op, mnemonic, a.type.element.words, v.type.element.words)
+
+
+def _elementwise(s: Selector, op: Op, mnemonic: str, inputs: int, outputs: int) -> None:
+    """One one-source instruction per element of `inputs` and `outputs` registers."""
+    row = s.rows.named(mnemonic)
+    a = op.args[0]
+    dst = s.result(op)
+    n = op.results[0].type.n
+    if inputs == 1:
+        sources = s.words(a)
+    elif n == 1:
+        sources = [s.source64(a)]
+    else:
+        ref = s.vector(a)
+        sources = [ref.part(2 * k, 2) for k in range(n)]
+    for k in range(n):
+        s.emit(row, dst.part(outputs * k, outputs), sources[k])
+
+
+def _cvt64(s: Selector, op: Op, unsigned: bool) -> None:
+    a, v = op.args[0], op.results[0]
+    if a.type.n != 1:
+        raise s.unsupported(op, "tuples of i64 are not converted")
+    if a.type.kind == "i64":
+        x = s.vector(a)
+        if v.type.kind == "f64":
+            _int64_to_f64(s, s.result(op), x, unsigned)
+        elif v.type.kind == "f32":
+            s.bind(op, _int64_to_f32(s, x, unsigned))
+        else:
+            s.bind(op, x.part(0))
+    elif a.type.kind == "i32":
+        dst = s.result(op)
+        word = s.operand(a)
+        s.copy(dst.part(0), word)
+        if unsigned:
+            s.copy(dst.part(1), 0)
+        else:
+            s.valu(s.rows.v_ashrrev_i32, dst.part(1), 31, word)
+    else:
+        x = s.vector(a)
+        if a.type.kind == "f32":
+            x = s.one(s.rows.v_cvt_f64_f32, x, 2)
+        _f64_to_int64(s, s.result(op), x, unsigned)
+
+
+def _int64_to_f64(s: Selector, dst: Ref, x: Ref, unsigned: bool) -> None:
+    """high * 2^32 + low: both terms are exact, the sum rounds once."""
+    r = s.rows
+    high = s.one(r.v_cvt_f64_u32 if unsigned else r.v_cvt_f64_i32, x.part(1), 2)
+    low = s.one(r.v_cvt_f64_u32, x.part(0), 2)
+    scaled = s.temp(r.v_ldexp_f64, high, 32, n=2)
+    s.vop3(r.v_add_f64, dst, scaled, low)
+
+
+def _int64_to_f32(s: Selector, x: Ref, unsigned: bool) -> Ref:
+    """Normalise the magnitude, keep what is shifted out as a sticky bit, convert the top word, scale back."""
+    r = s.rows
+    magnitude = x
+    negative: Ref | None = None
+    if not unsigned:
+        negative = s.new("v")
+        s.valu(r.v_ashrrev_i32, negative, 31, x.part(1))
+        flipped = s.new("v", 2)
+        for k in (0, 1):
+            s.valu(r.v_xor_b32, flipped.part(k), negative, x.part(k))
+        magnitude = s.new("v", 2)
+        add64(s, magnitude, [flipped.part(0), flipped.part(1)], [negative, negative], True)
+    zeros = s.one(r.v_ffbh_u32, magnitude.part(1))
+    shift = s.new("v")
+    s.valu(r.v_min_u32, shift, 32, zeros)
+    moved = s.temp(r.v_lshlrev_b64, shift, magnitude, n=2)
+    sticky = s.new("v")
+    s.valu(r.v_min_u32, sticky, 1, moved.part(0))
+    top = s.new("v")
+    s.valu(r.v_or_b32, top, sticky, moved.part(1))
+    value = s.one(r.v_cvt_f32_u32, top)
+    exponent = s.new("v")
+    s.valu(r.v_sub_u32, exponent, 32, shift)
+    out = s.temp(r.v_ldexp_f32, value, exponent)
+    if negative is None:
+        return out
+    bit = s.new("v")
+    s.valu(r.v_and_b32, bit, 0x80000000, negative)
+    signed = s.new("v")
+    s.valu(r.v_or_b32, signed, bit, out)
+    return signed
+
+
+def _f64_to_int64(s: Selector, dst: Ref, x: Ref, unsigned: bool) -> None:
+    """Two words of the truncated number, then the ends: too large, too small (or NaN for unsigned), NaN."""
+    r = s.rows
+    whole = s.one(r.v_trunc_f64, x, 2)
+    scaled = s.temp(r.v_ldexp_f64, whole, s.pooled(0xFFFFFFE0), n=2)  # times 2^-32
+    high = s.one(r.v_floor_f64, scaled, 2)
+    low = s.temp(r.v_fma_f64, high, s.constant_pair([0, 0xC1F00000]), whole, n=2)  # - 2^32 * high
+    words = s.new("v", 2)
+    s.emit(r.v_cvt_u32_f64, words.part(0), low)
+    s.emit(r.v_cvt_u32_f64 if unsigned else r.v_cvt_i32_f64, words.part(1), high)
+    top = 0x43F00000 if unsigned else 0x43E00000  # 2^64, 2^63
+    over = s.compare(r.v_cmp_le_f64, s.constant_pair([0, top]), whole)
+    under = s.compare(r.v_cmp_gt_f64, 0 if unsigned else s.constant_pair([0, 0xC3E00000]), whole)
+    nan = s.compare(r.v_cmp_u_f64, x, x)
+    most, least = ((0xFFFFFFFF, 0xFFFFFFFF), (0, 0)) if unsigned else ((0xFFFFFFFF, 0x7FFFFFFF), (0, 0x80000000))
+    for k in (0, 1):
+        one, two = s.new("v"), s.new("v")
+        s.pick(one, over, -1 if most[k] == 0xFFFFFFFF else most[k], words.part(k))
+        s.pick(two, under, least[k], one)
+        s.pick(dst.part(k), nan, 0, two)
+
+
+@lower("bitcast")
+def bitcast(s: Selector, op: Op) -> None:
+    a = op.args[0]
+    if a.const is not None and a.type.words > 1:
+        s.bind(op, s.vector(a))
+        return
+    held = s.operand(a)
+    if held.__class__ is float:
+        held = f32_bits(held)
+    s.bind(op, held)
+
+
+@lower("round_tf32")
+def round_tf32(s: Selector, op: Op) -> None:
+    """Add half of the last kept place to the magnitude, clear the 13 low bits; a NaN stays one."""
+    r = s.rows
+    x = s.vector(op.args[0])
+    up = s.new("v")
+    s.valu(r.v_add_u32, up, 0x1000, x)
+    cut = s.new("v")
+    s.valu(r.v_and_b32, cut, 0xFFFFE000, up)
+    nan = s.compare(r.v_cmp_u_f32, x, x)
+    s.pick(s.result(op), nan, s.to_vector(0x7FC00000), cut)
+
+
+# -------------------------------------------------------------------------------------------------------- packed words
+
+_FP8 = {"f8e4m3": "e4m3", "f8e5m2": "e5m2", "f8e4m3fnuz": "e4m3", "f8e5m2fnuz": "e5m2"}
+_FP8_CHIP = {"gfx942": "fnuz", "gfx950": ""}
+
+
+def _check_fp8(s: Selector, op: Op, dtype: DType) -> str:
+    """The layout of an 8-bit float that the chip has: e4m3 or e5m2."""
+    ending = _FP8_CHIP.get(s.chip)
+    if ending is None:
+        raise s.unsupported(op, f"{dtype} numbers cannot be converted", "8-bit floats need gfx942 or gfx950")
+    if dtype.name.endswith("fnuz") != (ending == "fnuz"):
+        instead = dtype.name + "fnuz" if ending else dtype.name.removesuffix("fnuz")
+        raise s.unsupported(op, f"{dtype} is not the chip's 8-bit format", f"use {instead}")
+    return _FP8[dtype.name]
+
+
+@lower("pack")
+def pack(s: Selector, op: Op) -> None:
+    dtype: DType = op.attrs["dtype"]
+    values: list[Operand] = []
+    for arg in op.args:
+        values += s.words(arg)
+    name = dtype.name
+    if dtype.bits == 32:
+        s.bind(op, values[0])
+    elif name == "f16":
+        _pack_f16(s, s.result(op), values)
+    elif name == "bf16":
+        _pack_bf16(s, s.result(op), values)
+    elif name in _FP8:
+        _pack_fp8(s, op, values, _check_fp8(s, op, dtype))
+    elif dtype.is_int and dtype.bits == 16:
+        low, high = values
+        s.vop3(s.rows.v_perm_b32, s.result(op), s.to_vector(high), s.to_vector(low), 0x05040100)
+    elif dtype.is_int and dtype.bits == 8:
+        v = [s.to_vector(x) for x in values]
+        first = s.temp(s.rows.v_perm_b32, v[1], v[0], 0x0C0C0400)
+        second = s.temp(s.rows.v_perm_b32, v[3], v[2], 0x04000C0C)
+        s.valu(s.rows.v_or_b32, s.result(op), first, second)
+    elif dtype.is_int:
+        _pack_fields(s, op, values, dtype.bits)
+    else:
+        raise s.unsupported(op, f"{dtype} numbers cannot be packed")
+
+
+def _pack_fields(s: Selector, op: Op, values: list[Operand], bits: int) -> None:
+    """Fields below a byte, highest first: word = word << bits | field."""
+    mask = (1 << bits) - 1
+    word: Operand = None
+    for value in reversed(values):
+        field = s.new("v")
+        s.valu(s.rows.v_and_b32, field, mask, s.to_vector(value))
+        if word is None:
+            word = field
+        else:
+            word = s.temp(s.rows.v_lshl_or_b32, word, bits, field)
+    s.bind(op, word)
+
+
+def _pack_f16(s: Selector, dst: Ref, values: list[Operand]) -> None:
+    low, high = values
+    if s.rows.packs_rounded:
+        s.vop3(s.rows.v_cvt_pk_f16_f32, dst, low, high)
+        return
+    a, b = s.one(s.rows.v_cvt_f16_f32, low), s.one(s.rows.v_cvt_f16_f32, high)
+    s.emit(s.rows.v_pack_b32_f16, dst, a, b)
+
+
+def _pack_bf16(s: Selector, dst: Ref, values: list[Operand]) -> None:
+    r = s.rows
+    low, high = values
+    if r.packs_rounded:
+        s.vop3(r.v_cvt_pk_bf16_f32, dst, low, high)
+        return
+    rounded = []
+    for value in (low, high):
+        x = s.to_vector(value)
+        odd = s.temp(r.v_bfe_u32, x, 16, 1)
+        up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
+        quiet = s.new("v")
+        s.valu(r.v_or_b32, quiet, 0x400000, x)
+        nan = s.compare(r.v_cmp_u_f32, x, x)
+        out = s.new("v")
+        s.pick(out, nan, quiet, up)
+        rounded.append(out)
+    s.vop3(r.v_perm_b32, dst, rounded[1], rounded[0], 0x07060302)
+
+
+def _pack_fp8(s: Selector, op: Op, values: list[Operand], layout: str) -> None:
+    """Two conversions write the halves of one register; the second keeps what the first wrote."""
+    row = s.rows.named(roles.PACK_F8[layout])
+    dst = s.result(op)
+    s.copy(dst, 0)
+    s.vop3(row, dst, values[0], values[1])
+    s.vop3(row, dst, values[2], values[3], op_sel=(0, 0, 1))
+
+
+@lower("unpack")
+def unpack(s: Selector, op: Op) -> None:
+    dtype: DType = op.attrs["dtype"]
+    index = op.attrs["index"]
+    r = s.rows
+    name = dtype.name
+    word = s.operand(op.args[0])
+    if dtype.bits == 32:
+        s.bind(op, word)
+    elif name == "f16":
+        if index == 0:
+            s.emit(r.v_cvt_f32_f16, s.result(op), word)
+        else:
+            s.emit(r.v_cvt_f32_f16_sdwa, s.result(op), s.to_vector(word), src0_sel="WORD_1")
+    elif name == "bf16":
+        if index == 0:
+            s.valu(r.v_lshlrev_b32, s.result(op), 16, word)
+        else:
+            s.valu(r.v_and_b32, s.result(op), 0xFFFF0000, s.to_vector(word))
+    elif name in _FP8:
+        row = r.named(roles.UNPACK_F8[_check_fp8(s, op, dtype)])
+        s.emit(row, s.result(op), s.to_vector(word), src0_sel=f"BYTE_{index}")
+    elif dtype.is_int:
+        bits = dtype.bits
+        if (index + 1) * bits == 32:
+            row = r.v_ashrrev_i32 if dtype.is_signed and dtype.kind == "int" else r.v_lshrrev_b32
+            s.valu(row, s.result(op), 32 - bits, s.to_vector(word))
+        else:
+            row = r.v_bfe_i32 if dtype.kind == "int" else r.v_bfe_u32
+            s.vop3(row, s.result(op), word, index * bits, bits)
+    else:
+        raise s.unsupported(op, f"{dtype} numbers cannot be unpacked")
+
+
+@lower("permute_bytes")
+def permute_bytes(s: Selector, op: Op) -> None:
+    high, low = (s.operand(a) for a in op.args)
+    s.vop3(s.rows.v_perm_b32, s.result(op), s.to_vector(high), s.to_vector(low), op.attrs["selector"])
+
+
+# --------------------------------------------------------------------------------------------------------------- tuples
+
+
+@lower("vec")
+def vec(s: Selector, op: Op) -> None:
+    """A tuple from parts: copies that the allocator removes, or the tuple itself when the parts are its registers in
+    order."""
+    parts: list[Operand] = []
+    for arg in op.args:
+        if arg.const is not None:
+            parts += s.words(arg)
+        else:
+            parts.append(s.operand(arg))
+    first = parts[0]
+    if first.__class__ is Ref and first.reg.cls == "v":
+        end = first.start
+        for part in parts:
+            if part.__class__ is not Ref or part.reg is not first.reg or part.start != end:
+                break
+            end += part.n
+        else:
+            if end - first.start == 1 or first.start % 2 == 0:
+                s.bind(op, Ref(first.reg, first.start, end - first.start))
+                return
+    dst = s.result(op)
+    at = 0
+    for part in parts:
+        width = part.n if part.__class__ is Ref else 1
+        s.copy(dst.part(at, width), part)
+        at += width
+
+
+@lower("slice")
+def slice_(s: Selector, op: Op) -> None:
+    a = op.args[0]
+    width = a.type.element.words
+    start, count = op.attrs["start"] * width, op.attrs["count"] * width
+    if a.const is not None:
+        words = s.words(a)[start : start + count]
+        if count == 1:
+            s.bind(op, words[0])
+            return
+    ref = s.vector(a)
+    part = ref.part(start, count)
+    if count > 1 and part.start % 2:
+        # an odd start: no instruction takes it as a tuple
+        even = s.new("v", count, op.results[0].name)
+        s.copy(even, part)
+        part = even
+    s.bind(op, part)
+
+
+# ----------------------------------------------------------------------------------------------------------- cross-lane
+
+_ROWS_OF_16 = {7: "row_half_mirror", 8: "row_ror:8", 15: "row_mirror"}
+_QUAD = {1: "[1,0,3,2]", 2: "[2,3,0,1]", 3: "[3,2,1,0]"}
+
+
+@lower("shuffle_xor")
+def shuffle_xor(s: Selector, op: Op) -> None:
+    mask = op.attrs["mask"]
+    words = s.words(op.args[0])
+    dst = s.result(op)
+    for k, word in enumerate(words):
+        _exchange(s, dst.part(k), s.to_vector(word), mask)
+
+
+def _exchange(s: Selector, dst: Ref, x: Ref, mask: int) -> None:
+    r = s.rows
+    pattern = f"quad_perm:{_QUAD[mask]}" if mask in _QUAD else _ROWS_OF_16.get(mask)
+    if pattern is not None:
+        s.emit(r.v_mov_b32_dpp, dst, x, dpp=pattern, row_mask=15, bank_mask=15)
+    elif mask < 32:
+        s.emit(r.ds_swizzle_b32, dst, x, offset=mask << 10 | 0x1F)
+    elif mask == 32 and r.swaps_halves:
+        # both halves of a copy: low lanes of x meet its high lanes, and the half that came over is the answer
+        other = s.new("v")
+        s.copy(dst, x)
+        s.copy(other, x)
+        s.emit(r.v_permlane32_swap_b32, dst, other)
+        low = s.remember("low lanes", lambda: s.compare(r.v_cmp_gt_u32, 32, s.lane()))
+        picked = s.new("v")
+        s.pick(picked, low, other, dst)
+        s.copy(dst, picked)
+    else:
+        s.emit(r.ds_bpermute_b32, dst, _bpermute_address(s, mask), x)
+
+
+def _bpermute_address(s: Selector, mask: int) -> Ref:
+    def make() -> Ref:
+        bytes_ = s.new("v")
+        s.valu(s.rows.v_lshlrev_b32, bytes_, 2, s.lane())
+        out = s.new("v")
+        s.valu(s.rows.v_xor_b32, out, 4 * mask, bytes_)
+        return out
+
+    return s.remember(("bpermute", mask), make)
+
+
+@lower("shuffle_index")
+def shuffle_index(s: Selector, op: Op) -> None:
+    address = s.new("v")
+    s.valu(s.rows.v_lshlrev_b32, address, 2, s.to_vector(s.operand(op.args[1])))
+    words = s.words(op.args[0])
+    dst = s.result(op)
+    for k, word in enumerate(words):
+        s.emit(s.rows.ds_bpermute_b32, dst.part(k), address, s.to_vector(word))
+
+
+@lower("readfirst")
+def readfirst(s: Selector, op: Op) -> None:
+    a = op.args[0]
+    if a.type.kind == "pred":
+        raise s.unsupported(op, "readfirst of a predicate")
+    held = s.operand(a)
+    if held.__class__ is not Ref or held.reg.cls == "s":
+        s.bind(op, held)
+        return
+    dst = s.result(op, "s")
+    s.copy(dst, held)

@@ -1,0 +1,411 @@
+"""Lowering of integers, predicates and selects. Uniform values go to the scalar unit, the rest to the vector unit.
+
+64-bit numbers are pairs, low word first. Division by a run-time divisor goes through a float reciprocal with integer
+corrections (exact for all 32-bit operands) or, for 64 bits, through a loop of 64 shift-and-subtract steps.
+"""
+
+from __future__ import annotations
+
+from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.fuse import unsigned24
+from wavedsl.codegen.amdgcn.machine import Operand, Ref
+from wavedsl.codegen.amdgcn.select import Compare, Selector, lower
+from wavedsl.ir.kernel_ir import I32, I64, Op, Value
+
+_COMMUTES = frozenset(("add", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u"))
+
+
+@lower("add", "sub", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u", "shl", "lshr", "ashr")
+def binary(s: Selector, op: Op) -> None:
+    v = op.results[0]
+    if v.type is I64:
+        _binary64(s, op)
+        return
+    fusion = s.fusions.get(v.id)
+    if fusion is not None:
+        sources = [s.operand(x) for x in fusion.sources]
+        if fusion.width is not None:
+            sources.append(fusion.width)
+        s.vop3(s.rows.named(fusion.mnemonic), s.result(op), *sources)
+        return
+    a, b = op.args
+    if v.uniform:
+        x, y = s.scalar(a), s.scalar(b)
+        s.emit(s.rows.named(roles.SCALAR[op.name]), s.result(op, "s"), x, y)
+        return
+    if op.name in roles.VECTOR_SHIFT:
+        s.valu(s.rows.named(roles.VECTOR_SHIFT[op.name]), s.result(op), s.operand(b), s.operand(a))
+        return
+    s.valu(s.rows.named(roles.VECTOR[op.name]), s.result(op), s.operand(a), s.operand(b), op.name in _COMMUTES)
+
+
+@lower("mul")
+def mul(s: Selector, op: Op) -> None:
+    v = op.results[0]
+    a, b = op.args
+    if v.type is I64:
+        _mul64(s, op)
+    elif v.uniform:
+        x, y = s.scalar(a), s.scalar(b)
+        s.emit(s.rows.s_mul_i32, s.result(op, "s"), x, y)
+    elif unsigned24(a) and unsigned24(b):
+        s.valu(s.rows.v_mul_u32_u24, s.result(op), s.operand(a), s.operand(b), True)
+    elif _signed24(a) and _signed24(b):
+        s.valu(s.rows.v_mul_i32_i24, s.result(op), s.operand(a), s.operand(b), True)
+    else:
+        s.vop3(s.rows.v_mul_lo_u32, s.result(op), s.operand(a), s.operand(b))
+
+
+def _signed24(v: Value) -> bool:
+    return v.lo is not None and v.hi is not None and v.lo >= -(1 << 23) and v.hi < 1 << 23
+
+
+@lower("mulhi_u")
+def mulhi_u(s: Selector, op: Op) -> None:
+    a, b = op.args
+    if op.results[0].uniform:
+        x, y = s.scalar(a), s.scalar(b)
+        s.emit(s.rows.s_mul_hi_u32, s.result(op, "s"), x, y)
+    else:
+        s.vop3(s.rows.v_mul_hi_u32, s.result(op), s.operand(a), s.operand(b))
+
+
+@lower("mul_wide_u")
+def mul_wide_u(s: Selector, op: Op) -> None:
+    a, b = op.args
+    if op.results[0].uniform:
+        x, y = s.scalar(a), s.scalar(b)
+        dst = s.result(op, "s")
+        s.emit(s.rows.s_mul_i32, dst.part(0), x, y)
+        s.emit(s.rows.s_mul_hi_u32, dst.part(1), x, y)
+    else:
+        x, y = s.operand(a), s.operand(b)
+        dst = s.result(op)
+        s.vop3(s.rows.v_mul_lo_u32, dst.part(0), x, y)
+        s.vop3(s.rows.v_mul_hi_u32, dst.part(1), x, y)
+
+
+# ------------------------------------------------------------------------------------------------------------- 64 bits
+
+
+def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: bool = False) -> None:
+    """dst = a ± b on pairs; scalar when `dst` is."""
+    r = s.rows
+    if dst.reg.cls == "s":
+        s.emit(r.s_sub_u32 if subtract else r.s_add_u32, dst.part(0), a[0], b[0])
+        s.emit(r.s_subb_u32 if subtract else r.s_addc_u32, dst.part(1), a[1], b[1])
+        return
+    carry = s.mask_reg()
+    low, high = (r.v_sub_co_u32, r.v_subb_co_u32) if subtract else (r.v_add_co_u32, r.v_addc_co_u32)
+    s.emit(low, dst.part(0), carry, *s._bus([a[0], b[0]]))
+    # the carry takes the bus
+    x, y = (w if _free_of_bus(w) else s.to_vector(w) for w in (a[1], b[1]))
+    s.emit(high, dst.part(1), carry, x, y, carry)
+
+
+def _free_of_bus(w: Operand) -> bool:
+    return (w.__class__ is Ref and w.reg.cls != "s") or (w.__class__ is int and -16 <= w <= 64)
+
+
+def _binary64(s: Selector, op: Op) -> None:
+    v = op.results[0]
+    a, b = op.args
+    name = op.name
+    if name in roles.VECTOR_SHIFT:
+        _shift64(s, op)
+        return
+    uniform = v.uniform
+    x = s.scalar_words(a) if uniform else s.words(a)
+    y = s.scalar_words(b) if uniform else s.words(b)
+    if name in ("add", "sub"):
+        add64(s, s.result(op, "s" if uniform else "v"), x, y, name == "sub")
+    elif name in ("and", "or", "xor"):
+        dst = s.result(op, "s" if uniform else "v")
+        for k in (0, 1):
+            if uniform:
+                s.emit(s.rows.named(roles.SCALAR[name]), dst.part(k), x[k], y[k])
+            else:
+                s.valu(s.rows.named(roles.VECTOR[name]), dst.part(k), x[k], y[k], True)
+    else:
+        how = {"min_s": "slt", "max_s": "sgt", "min_u": "ult", "max_u": "ugt"}[name]
+        mask = _compare64(s, how, a, b)
+        dst = s.new("v", 2, v.name)
+        for k in (0, 1):
+            s.pick(dst.part(k), mask, x[k], y[k])
+        s.bind(op, dst)
+
+
+def _shift64(s: Selector, op: Op) -> None:
+    a, b = op.args
+    if op.results[0].uniform:
+        row = s.rows.named(roles.SCALAR_SHIFT_64[op.name])
+        x, y = s.scalar_ref64(a), s.scalar(b)
+        s.emit(row, s.result(op, "s"), x, y)
+    else:
+        row = s.rows.named(roles.VECTOR_SHIFT_64[op.name])
+        s.vop3(row, s.result(op), s.operand(b), s.vector(a))
+
+
+def _mul64(s: Selector, op: Op) -> None:
+    """Low 64 bits: the full product of the low words plus both cross products in the high word."""
+    r = s.rows
+    a, b = op.args
+    if op.results[0].uniform:
+        (al, ah), (bl, bh) = s.scalar_words(a), s.scalar_words(b)
+        dst = s.new("s", 2)
+        cross = s.stemp(r.s_mul_i32, al, bh)
+        other = s.stemp(r.s_mul_i32, ah, bl)
+        high = s.stemp(r.s_mul_hi_u32, al, bl)
+        total = s.stemp(r.s_add_u32, cross, other)
+        s.emit(r.s_mul_i32, dst.part(0), al, bl)
+        s.emit(r.s_add_u32, dst.part(1), total, high)
+        s.bind(op, dst)
+        return
+    (al, ah), (bl, bh) = s.words(a), s.words(b)
+    dst = s.new("v", 2)
+    cross = s.temp(r.v_mul_lo_u32, al, bh)
+    other = s.temp(r.v_mul_lo_u32, ah, bl)
+    high = s.temp(r.v_mul_hi_u32, al, bl)
+    s.vop3(r.v_mul_lo_u32, dst.part(0), al, bl)
+    s.vop3(r.v_add3_u32, dst.part(1), cross, other, high)
+    s.bind(op, dst)
+
+
+@lower("zext")
+def zext(s: Selector, op: Op) -> None:
+    cls = "s" if op.results[0].uniform else "v"
+    a = s.scalar(op.args[0]) if cls == "s" else s.operand(op.args[0])
+    dst = s.result(op, cls)
+    s.copy(dst.part(0), a)
+    s.copy(dst.part(1), 0)
+
+
+@lower("sext")
+def sext(s: Selector, op: Op) -> None:
+    if op.results[0].uniform:
+        a = s.scalar(op.args[0])
+        dst = s.result(op, "s")
+        s.copy(dst.part(0), a)
+        s.emit(s.rows.s_ashr_i32, dst.part(1), a, 31)
+    else:
+        a = s.operand(op.args[0])
+        dst = s.result(op)
+        s.copy(dst.part(0), a)
+        s.valu(s.rows.v_ashrrev_i32, dst.part(1), 31, a)
+
+
+@lower("trunc")
+def trunc(s: Selector, op: Op) -> None:
+    s.bind(op, s.words(op.args[0])[0])
+
+
+@lower("bfe")
+def bfe(s: Selector, op: Op) -> None:
+    start, width, is_signed = op.attrs["start"], op.attrs["width"], op.attrs.get("signed")
+    a = op.args[0]
+    if op.results[0].uniform:
+        row = s.rows.s_bfe_i32 if is_signed else s.rows.s_bfe_u32
+        x = s.scalar(a)
+        s.emit(row, s.result(op, "s"), x, start | width << 16)
+    else:
+        s.vop3(s.rows.v_bfe_i32 if is_signed else s.rows.v_bfe_u32, s.result(op), s.operand(a), start, width)
+
+
+# ---------------------------------------------------------------------------------------------- comparisons, predicates
+
+@lower("cmp")
+def cmp(s: Selector, op: Op) -> None:
+    a, b = op.args
+    how = op.attrs["how"]
+    if a.type is I32:
+        if op.results[0].uniform:
+            s.bind(op, Compare(s.rows.named(roles.scalar_compare(how)), s.scalar(a), s.scalar(b)))
+        else:
+            s.bind(op, s.compare(s.rows.named(roles.vector_compare(how, 32)), s.operand(a), s.operand(b)))
+        return
+    if op.results[0].uniform and how in ("eq", "ne"):
+        row = s.rows.s_cmp_eq_u64 if how == "eq" else s.rows.s_cmp_lg_u64
+        s.bind(op, Compare(row, s.scalar_ref64(a), s.scalar_ref64(b)))
+        return
+    s.bind(op, _compare64(s, how, a, b))
+
+
+def _compare64(s: Selector, how: str, a: Value, b: Value) -> Ref:
+    return s.compare(s.rows.named(roles.vector_compare(how, 64)), s.operand(a), s.operand(b))
+
+
+@lower("pand", "por", "pxor")
+def predicates(s: Selector, op: Op) -> None:
+    a, b = s.mask(op.args[0]), s.mask(op.args[1])
+    for x, y in ((a, b), (b, a)):
+        if x.__class__ is bool:
+            if op.name == "pand":
+                s.bind(op, y if x else False)
+                return
+            if op.name == "por":
+                s.bind(op, True if x else y)
+                return
+            if y.__class__ is bool:
+                s.bind(op, x != y)
+                return
+            if not x:
+                s.bind(op, y)
+                return
+            _invert(s, op, y)
+            return
+    dst = s.mask_reg()
+    s.emit(s.rows.named(roles.MASKS[op.name]), dst, a, b)
+    s.bind(op, dst)
+
+
+@lower("pnot")
+def pnot(s: Selector, op: Op) -> None:
+    a = s.mask(op.args[0])
+    if a.__class__ is bool:
+        s.bind(op, not a)
+    else:
+        _invert(s, op, a)
+
+
+def _invert(s: Selector, op: Op, a: Ref) -> None:
+    dst = s.mask_reg()
+    s.emit(s.rows.s_xor_b64, dst, a, -1)
+    s.bind(op, dst)
+
+
+@lower("select")
+def select(s: Selector, op: Op) -> None:
+    c, a, b = op.args
+    v = op.results[0]
+    if v.type.kind == "pred":
+        _select_mask(s, op)
+        return
+    held = s.operand(c)
+    if held.__class__ is bool:
+        s.bind(op, s.operand(a if held else b))
+        return
+    if v.uniform and s.file(v) == "s" and c.uniform:
+        x, y = s.scalar_words(a), s.scalar_words(b)
+        dst = s.result(op, "s")
+        s.scc(c)
+        for k in range(v.type.words):
+            s.emit(s.rows.s_cselect_b32, dst.part(k), x[k], y[k])
+        return
+    mask = s.mask(c)
+    x, y = s.words(a), s.words(b)
+    dst = s.result(op)
+    for k in range(v.type.words):
+        s.pick(dst.part(k), mask, x[k], y[k])
+
+
+def _select_mask(s: Selector, op: Op) -> None:
+    """(c and a) or (b and not c), on masks."""
+    r = s.rows
+    masks = [s.mask(x) for x in op.args]
+    c, a, b = (m if m.__class__ is Ref else -1 if m else 0 for m in masks)
+    if c.__class__ is not Ref:
+        s.bind(op, masks[1] if c else masks[2])
+        return
+    one, two, dst = s.mask_reg(), s.mask_reg(), s.mask_reg()
+    s.emit(r.s_and_b64, one, c, a)
+    s.emit(r.s_andn2_b64, two, b, c)
+    s.emit(r.s_or_b64, dst, one, two)
+    s.bind(op, dst)
+
+
+# ------------------------------------------------------------------------------------------------------------- division
+
+
+@lower("udiv", "urem")
+def division(s: Selector, op: Op) -> None:
+    a, b = op.args
+    want_quotient = op.name == "udiv"
+    if a.type is I64:
+        out = _divide64(s, s.vector(a), s.vector(b), want_quotient)
+    else:
+        out = _divide32(s, s.operand(a), s.vector(b), want_quotient)
+    s.bind(op, s.to_scalar(out) if op.results[0].uniform else out)
+
+
+def _divide32(s: Selector, x: Operand, y: Ref, want_quotient: bool) -> Ref:
+    """x / y or x % y. z = 2^32 / y from a float reciprocal (scaled just below 2^32 so that it never exceeds it) and one
+    Newton step; the estimate of the quotient is then at most two too small, which two compare-and-subtract steps
+    mend."""
+    r = s.rows
+    z = s.one(r.v_cvt_f32_u32, y)
+    z = s.one(r.v_rcp_iflag_f32, z)
+    scaled = s.new("v")
+    s.emit(r.v_mul_f32, scaled, 0x4F7FFFFE, z)
+    z = s.one(r.v_cvt_u32_f32, scaled)
+    minus = s.new("v")
+    s.valu(r.v_sub_u32, minus, 0, y)
+    error = s.temp(r.v_mul_lo_u32, minus, z)
+    step = s.temp(r.v_mul_hi_u32, z, error)
+    better = s.new("v")
+    s.valu(r.v_add_u32, better, z, step, True)
+    x = s.to_vector(x)
+    q = s.temp(r.v_mul_hi_u32, x, better)
+    product = s.temp(r.v_mul_lo_u32, q, y)
+    rest = s.new("v")
+    s.valu(r.v_sub_u32, rest, x, product)
+    for _ in range(2):
+        over = s.compare(r.v_cmp_ge_u32, rest, y)
+        less = s.new("v")
+        s.valu(r.v_sub_u32, less, rest, y)
+        if want_quotient:
+            more = s.new("v")
+            s.valu(r.v_add_u32, more, 1, q)
+            next_q = s.new("v")
+            s.pick(next_q, over, more, q)
+            q = next_q
+        next_rest = s.new("v")
+        s.pick(next_rest, over, less, rest)
+        rest = next_rest
+    return q if want_quotient else rest
+
+
+def _divide64(s: Selector, x: Ref, y: Ref, want_quotient: bool) -> Ref:
+    """Restoring division, one bit a trip: (rest, quotient) is one 128-bit number shifted left; y subtracted where it
+    fits."""
+    r = s.rows
+    quotient, rest, count = s.new("v", 2, "quotient"), s.new("v", 2, "rest"), s.new("s", 1, "count")
+    s.copy(quotient, x)
+    s.copy(rest.part(0), 0)
+    s.copy(rest.part(1), 0)
+    s.copy(count, 64)
+    before = len(s.blocks) - 1
+    s.depth += 1
+    body = s.block(s.label("divide"))
+    s.blocks[before].succs.append(body)
+    s.emit(r.s_sub_u32, count, count, 1)
+    top = s.new("v")
+    s.valu(r.v_lshrrev_b32, top, 31, rest.part(1))  # the bit shifted out: then rest >= 2^64 > y
+    shifted = s.new("v", 2)
+    s.vop3(r.v_lshlrev_b64, shifted, 1, rest)
+    fill = s.new("v")
+    s.valu(r.v_lshrrev_b32, fill, 31, quotient.part(1))
+    s.valu(r.v_or_b32, rest.part(0), shifted.part(0), fill)
+    s.copy(rest.part(1), shifted.part(1))
+    doubled = s.new("v", 2)
+    s.vop3(r.v_lshlrev_b64, doubled, 1, quotient)
+    fits = s.compare(r.v_cmp_ge_u64, rest, y)
+    carried = s.compare(r.v_cmp_ne_u32, top, 0)
+    take = s.mask_reg()
+    s.emit(r.s_or_b64, take, fits, carried)
+    difference = s.new("v", 2)
+    add64(s, difference, [rest.part(0), rest.part(1)], [y.part(0), y.part(1)], True)
+    bit = s.new("v")
+    s.pick(bit, take, 1, 0)
+    s.valu(r.v_or_b32, quotient.part(0), doubled.part(0), bit)
+    s.copy(quotient.part(1), doubled.part(1))
+    for k in (0, 1):
+        s.pick(rest.part(k), take, difference.part(k), rest.part(k))
+    s.emit(r.s_cmp_lg_u32, count, 0)
+    s.emit(r.s_cbranch_scc1, s.blocks[body].label)
+    s.depth -= 1
+    s.blocks[body].succs.append(body)
+    after = s.block("")
+    s.blocks[body].succs.append(after)
+    return quotient if want_quotient else rest
+
+

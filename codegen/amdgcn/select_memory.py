@@ -1,0 +1,358 @@
+"""Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
+
+A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
+hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
+that is past the end of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline
+constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to
+wrap around.
+
+(GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
+made. Its size word is set again whenever another guard, or another region, was there in between.
+
+The scalar offset of an access takes part in the bounds check only on paper (the two published descriptions differ),
+so it is used as such only where the whole access is provably inside; elsewhere it is added to the vector offset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wavedsl.codegen.amdgcn import isa, roles
+from wavedsl.codegen.amdgcn.isa import OFFSETS
+from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
+from wavedsl.codegen.amdgcn.machine import Inst, Operand, Ref
+from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF
+from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
+from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
+from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.target import MmaAtom
+
+WORD3 = 0x27000
+"""Raw buffer, 32-bit data format."""
+FAR = -0.5
+"""Inline constant whose bits, 0xbf000000, are an offset past the end of every buffer up to `FAR_LIMIT` bytes."""
+FAR_LIMIT = 0xBF000000
+FARTHEST = 0xFFFFE000
+MAX_IMM = OFFSETS["MUBUF"][1]
+MAX_SHARED_IMM = OFFSETS["DS"][1]
+
+
+
+# -------------------------------------------------------------------------------------------------------------- buffers
+
+
+def _size_limit(buffer: Value) -> int:
+    """The largest number of bytes that a buffer may have."""
+    assert buffer.op is not None
+    size = buffer.op.args[1]
+    if size.const is not None:
+        return int(size.const)
+    if size.hi is not None and size.lo is not None and size.lo >= 0:
+        return size.hi
+    return 1 << 63
+
+
+@lower("buffer")
+def buffer(s: Selector, op: Op) -> None:
+    r = s.rows
+    base, size = op.args
+    low, high = s.scalar_words(base)
+    limit = _size_limit(op.results[0])
+    if size.const is not None:
+        records: Operand = min(int(size.const), FARTHEST)
+    else:
+        size_low, size_high = s.scalar_words(size)
+        if limit < 1 << 32:
+            records = size_low
+        else:
+            s.emit(r.s_cmp_eq_u32, size_high, 0)
+            records = s.new("s")
+            s.emit(r.s_cselect_b32, records, size_low, s.pooled(FARTHEST))
+        if limit > FARTHEST:
+            records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
+    ref = s.result(op, "s")
+    s.copy(ref.part(0), low)
+    s.emit(r.s_and_b32, ref.part(1), high, 0xFFFF)
+    s.copy(ref.part(2), records)
+    s.copy(ref.part(3), WORD3)
+    if op.results[0].id in s.guarded_buffers:
+        shadow = s.shadows[op.results[0].id] = s.new("s", 4, "guarded buffer")
+        for k in (0, 1, 3):
+            s.copy(shadow.part(k), ref.part(k))
+
+
+def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
+    """The descriptor to use under a uniform guard; None where the guard is constantly false.
+
+    Every guarded buffer has one second descriptor; its size word is set for the guard at hand (GUARD).
+    """
+    ref: Ref = s.operand(buffer)
+    held = s.operand(guard)
+    if held is True:
+        return ref
+    if held is False:
+        return None
+    shadow: Ref = s.shadows[buffer.id]
+    state = (guard.id, len(s.scopes), s.scope_serial)
+    if s.shadow_state.get(buffer.id) != state:
+        s.shadow_state[buffer.id] = state
+        s.scc(guard)
+        s.emit(s.rows.s_cselect_b32, shadow.part(2), ref.part(2), 0)
+    return shadow
+
+
+def _address(s: Selector, op: Op, width: int) -> tuple[Operand, Operand, int] | None:
+    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false."""
+    buffer, offset, scalar, mask = op.args[:4]
+    imm = op.attrs.get("imm", 0)
+    held = s.mask(mask)
+    if held is False:
+        return None
+    soff = s.scalar(scalar)
+    voff = s.operand(offset)
+    extra: Operand = 0
+    if soff != 0 and not op.attrs.get("bounded") and not _inside(buffer, offset, scalar, imm + width):
+        extra, soff = soff, 0
+    high = imm - imm % (MAX_IMM + 1) if not 0 <= imm <= MAX_IMM else 0
+    imm -= high
+    if extra.__class__ is int:
+        high, extra = high + extra, 0
+    if high:
+        voff = _plus(s, voff, high)
+    if extra != 0:
+        voff = _plus(s, voff, extra)
+    if held is not True:
+        far: Operand = FAR if _size_limit(buffer) <= FAR_LIMIT else s.to_vector(FARTHEST)
+        source = voff
+
+        def make() -> Ref:
+            masked = s.new("v")
+            s.pick(masked, held, source, far)
+            return masked
+
+        voff = s.remember(("masked", _key(voff), held.reg.id, far.__class__), make)
+    return voff, soff if is_inline(soff) or soff.__class__ is Ref else s.pooled(soff), imm
+
+
+def _key(operand: Operand) -> Any:
+    return (operand.reg.id, operand.start) if operand.__class__ is Ref else operand
+
+
+def _inside(buffer: Value, offset: Value, scalar: Value, end: int) -> bool:
+    """Whether the access is provably inside the buffer."""
+    assert buffer.op is not None
+    size = buffer.op.args[1].const
+    if size is None or offset.hi is None or scalar.hi is None or offset.lo is None or scalar.lo is None:
+        return False
+    return offset.lo >= 0 and scalar.lo >= 0 and offset.hi + scalar.hi + end <= size
+
+
+def _plus(s: Selector, a: Operand, b: Operand) -> Operand:
+    """a + b in a vector register, made once per region."""
+    if a.__class__ is int and b.__class__ is int:
+        return a + b
+
+    def make() -> Ref:
+        out = s.new("v")
+        if b.__class__ is Ref and b.reg.cls == "v":
+            s.valu(s.rows.v_add_u32, out, a, b, True)
+        else:
+            s.valu(s.rows.v_add_u32, out, b, s.to_vector(a))
+        return out
+
+    return s.remember(("plus", _key(a), _key(b)), make)
+
+
+def _access(
+    s: Selector, row: isa.Inst, data: Operand, place: tuple[Operand, Operand, int], srd: Ref, **mods: Any
+) -> Inst:
+    """One buffer instruction; a zero vector offset is left out."""
+    voff, soff, imm = place
+    if imm:
+        mods["offset"] = imm
+    if voff == 0 and voff.__class__ is int:
+        return s.emit(row, *((data, isa.OFF) if data is not None else (isa.OFF,)), srd, soff, **mods)
+    mods["offen"] = True
+    address = s.to_vector(voff)
+    return s.emit(row, *((data, address) if data is not None else (address,)), srd, soff, **mods)
+
+
+@lower("load.global")
+def load_global(s: Selector, op: Op) -> None:
+    width = op.attrs["bytes"]
+    srd = _guarded(s, op.args[0], op.args[4])
+    place = _address(s, op, width)
+    if srd is None or place is None:
+        _zero(s, op)
+        return
+    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd)
+
+
+def _zero(s: Selector, op: Op) -> None:
+    dst = s.result(op)
+    for k in range(dst.n):
+        s.copy(dst.part(k), 0)
+
+
+@lower("store.global")
+def store_global(s: Selector, op: Op) -> None:
+    width = op.attrs["bytes"]
+    srd = _guarded(s, op.args[0], op.args[4])
+    place = _address(s, op, width)
+    if srd is None or place is None:
+        return
+    row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
+    _access(s, row, s.vector(op.args[5]), place, srd)
+
+
+# -------------------------------------------------------------------------------------------------------- shared memory
+
+
+def _shared_address(s: Selector, v: Value, imm: int) -> tuple[Ref, int]:
+    """(address register, immediate) of a shared access."""
+    held = s.operand(v)
+    if held.__class__ is int and 0 <= held + imm <= MAX_SHARED_IMM:
+        return s.to_vector(0), held + imm
+    high = imm - imm % (MAX_SHARED_IMM + 1) if not 0 <= imm <= MAX_SHARED_IMM else 0
+    if high:
+        held = _plus(s, held, high)
+    return s.to_vector(held), imm - high
+
+
+@lower("load.shared")
+def load_shared(s: Selector, op: Op) -> None:
+    width, atom = op.attrs["bytes"], op.attrs.get("atom", "vector")
+    address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    mods: dict[str, Any] = {"offset": imm} if imm else {}
+    if atom == "vector":
+        s.emit(s.rows.named(roles.SHARED_LOADS[width]), s.result(op), address, **mods)
+        return
+    if atom not in roles.TRANSPOSING:
+        raise s.unsupported(op, f"there is no load atom {atom}")
+    name, piece = roles.TRANSPOSING[atom]
+    if width != piece or not s.rows.has(name):
+        raise s.unsupported(op, f"load atom {atom} of {width} bytes", "transposing reads need gfx950")
+    s.emit(s.rows.named(name), s.result(op), address, **mods)
+
+
+@lower("store.shared")
+def store_shared(s: Selector, op: Op) -> None:
+    held = s.mask(op.args[1])
+    if held is False:
+        return
+    width = op.attrs["bytes"]
+    value = s.vector(op.args[2])
+    address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    row = s.rows.named(roles.SHARED_STORES[width])
+    mods: dict[str, Any] = {"offset": imm} if imm else {}
+    if held is True:
+        s.emit(row, address, value, **mods)
+        return
+    open_region(s, held)
+    s.emit(row, address, value, **mods)
+    close_region(s, held)
+
+
+def open_region(s: Selector, mask: Ref) -> None:
+    """Run what follows with the lanes of `mask` only. A region of the same mask that ends here goes on."""
+    if s.insts and s.insts[-1].comment == f"end of mask {mask.reg.id}":
+        s.insts.pop()
+        return
+    saved = s.new("s", 2)
+    s.emit(s.rows.s_and_saveexec_b64, saved, mask)
+
+
+def close_region(s: Selector, mask: Ref) -> None:
+    """All lanes again (EXEC: every wave starts with all of them)."""
+    inst = s.emit(s.rows.s_mov_b64, EXEC_REF, -1)
+    inst.comment = f"end of mask {mask.reg.id}"
+
+
+@lower("barrier")
+def barrier(s: Selector, op: Op) -> None:
+    """A wave's own LDS operations are in order, so one wave alone needs no barrier; only direct-to-LDS copies, which
+    pass by that queue, must find its reads returned."""
+    if s.kernel.waves > 1:
+        s.emit(s.rows.s_barrier)
+    elif any(o.name == "copy.async" for o in s.kernel.body.walk()):
+        s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
+
+
+# ------------------------------------------------------------------------------------------------- copies to shared
+# memory
+
+
+@lower("copy.async")
+def copy_async(s: Selector, op: Op) -> None:
+    """Direct-to-LDS load: lane i of the wave lands at (shared address of lane 0) + i * bytes."""
+    r = s.rows
+    width = op.attrs["bytes"]
+    simm = op.attrs.get("simm", 0)
+    name = roles.DIRECT_COPIES.get(width)
+    if name is None or (width != 4 and s.chip != "gfx950"):
+        raise s.unsupported(op, f"no direct copy of {width} bytes per lane to shared memory")
+    srd = _guarded(s, op.args[0], op.args[4])
+    place = _address(s, op, width)
+    shared = op.args[5]
+    held = s.operand(shared)
+    first = s.to_scalar(held) if held.__class__ is Ref and held.reg.cls == "v" else held
+    if srd is None or place is None:
+        # masked off for all lanes: zeros, through registers
+        address, imm = _shared_address(s, shared, simm)
+        value = s.new("v", width // 4)
+        for k in range(value.n):
+            s.copy(value.part(k), 0)
+        mods: dict[str, Any] = {"offset": imm} if imm else {}
+        s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
+        return
+    imm = place[2]
+    # the immediate is added to both addresses: take it off the shared one
+    base = simm - imm
+    if first.__class__ is int:
+        s.copy(M0_REF, first + base)
+    elif base:
+        s.emit(r.s_add_u32, M0_REF, first, base)
+    else:
+        s.copy(M0_REF, first)
+    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True)
+    inst.uses = (*inst.uses, M0_REF)
+
+
+@lower("copy.commit")
+def copy_commit(s: Selector, op: Op) -> None:
+    s.insts.append(Inst(COPY_COMMIT, (), None, s.loc))
+
+
+@lower("copy.wait")
+def copy_wait(s: Selector, op: Op) -> None:
+    s.insts.append(Inst(COPY_WAIT, (op.attrs["pending"],), None, s.loc))
+
+
+# --------------------------------------------------------------------------------------------------- matrix
+# instructions
+
+
+@lower("mma")
+def mma(s: Selector, op: Op) -> None:
+    atom: MmaAtom = op.attrs["atom"]
+    row = s.rows.named(atom.instruction)
+    a, b = s.vector(op.args[0]), s.vector(op.args[1])
+    c = op.args[2]
+    accumulator: Operand = 0 if c.const is not None and not c.const and str(c.const) != "-0.0" else s.vector(c)
+    mods: dict[str, Any] = {}
+    fragment = row.extra
+    if fragment is not None and fragment.formats:
+        formats = {"f8e4m3": 0, "f8e5m2": 1, "f6e2m3": 2, "f6e3m2": 3, "f4e2m1": 4}
+        for name, dtype in (("cbsz", atom.a_dtype), ("blgp", atom.b_dtype)):
+            if formats[dtype.name]:
+                mods[name] = formats[dtype.name]
+    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, **mods)
+
+
+def _even(s: Selector, ref: Ref) -> Ref:
+    """A fragment that starts at an even register of its tuple."""
+    if ref.n == 1 or ref.start % 2 == 0:
+        return ref
+    out = s.new("v", ref.n)
+    s.copy(out, ref)
+    return out

@@ -1,0 +1,111 @@
+"""Spills scalar registers to lanes of a vector register when the scalar file is too small.
+
+In: a `Program` before allocation and its liveness. Out: the same with some scalar tuples kept in lanes: every write
+is followed by v_writelane, every reader gets fresh registers filled by v_readlane just before it. Both ignore EXEC and
+scc.
+A vector register holds 64 words and is cleared at entry, so that its first v_writelane reads something.
+"""
+
+from __future__ import annotations
+
+from wavedsl.codegen.amdgcn.liveness import Liveness
+from wavedsl.codegen.amdgcn.machine import Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.rows import Rows
+
+LANES = 64
+
+
+class Spill:
+    """Where spilled words go: the current vector register and its next free lane. `words` counts them all."""
+
+    def __init__(self, program: Program, rows: Rows):
+        self.program = program
+        self.rows = rows
+        self.home: Ref | None = None
+        self.lane = LANES
+        self.words = 0
+        self.done: set[int] = set()
+
+    def some(self, liveness: Liveness, words: int) -> bool:
+        """Spill at least `words` more words of the cheapest tuples; False when there is nothing left to spill."""
+        chosen = []
+        for reg in self._candidates(liveness):
+            if words <= 0:
+                break
+            chosen.append(reg)
+            words -= reg.n
+        for reg in chosen:
+            self._spill(reg)
+        return bool(chosen)
+
+    def _candidates(self, liveness: Liveness) -> list[Reg]:
+        """Scalar tuples by accesses (ten times as dear per loop level) over the length of their lives."""
+        price: dict[int, int] = {}
+        for block in self.program.blocks:
+            for inst in block.insts:
+                for ref in (*inst.defs, *inst.uses):
+                    if ref.reg.id >= 0 and ref.reg.cls == "s":
+                        price[ref.reg.id] = price.get(ref.reg.id, 0) + ref.n * 10**block.depth
+        out = []
+        for reg in self.program.regs:
+            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price:
+                continue
+            first = liveness.first[reg.id]
+            length = bin(liveness.live[first]).count("1")
+            if length > 16:
+                out.append((price[reg.id] / (reg.n * length), reg.id, reg))
+        return [reg for _, _, reg in sorted(out, key=lambda x: x[:2])]
+
+    def _spill(self, reg: Reg) -> None:
+        self.done.add(reg.id)
+        where = []
+        for _ in range(reg.n):
+            if self.lane == LANES:
+                self._new_home()
+            assert self.home is not None
+            where.append((self.home, self.lane))
+            self.lane += 1
+        self.words += reg.n
+        for block in self.program.blocks:
+            out: list[Inst] = []
+            for inst in block.insts:
+                self._rewrite(inst, reg, where, out)
+            block.insts = out
+
+    def _new_home(self) -> None:
+        self.home = Ref(self._reg("v", 1, 1, "spilled scalars"), 0, 1)
+        self.program.blocks[0].insts.insert(0, copy(self.home, 0))
+        self.lane = 0
+
+    def _reg(self, cls: str, n: int, align: int, name: str) -> Reg:
+        reg = Reg(len(self.program.regs), cls, n, align, -1, name)
+        self.program.regs.append(reg)
+        self.done.add(reg.id)
+        return reg
+
+    def _rewrite(self, inst: Inst, reg: Reg, where: list[tuple[Ref, int]], out: list[Inst]) -> None:
+        read = [r for r in inst.uses if r.reg is reg]
+        written = [r for r in inst.defs if r.reg is reg]
+        if not read and not written:
+            out.append(inst)
+            return
+        fresh = self._reg("s", reg.n, reg.align, reg.name)
+        rows = self.rows
+        for k in sorted({k for r in read for k in range(r.start, r.start + r.n)}):
+            home, lane = where[k]
+            out.append(rows.make(rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), None, inst.loc))
+
+        def moved(ref: Ref) -> Ref:
+            return Ref(fresh, ref.start, ref.n) if ref.reg is reg else ref
+
+        inst.ops = tuple(moved(o) if isinstance(o, Ref) else o for o in inst.ops)
+        inst.defs = tuple(moved(r) for r in inst.defs)
+        inst.uses = tuple(moved(r) for r in inst.uses)
+        if inst.hint is not None:
+            inst.hint = (moved(inst.hint[0]), moved(inst.hint[1]))
+        out.append(inst)
+        for k in sorted({k for r in written for k in range(r.start, r.start + r.n)}):
+            home, lane = where[k]
+            out.append(rows.make(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), None, inst.loc))
+
+

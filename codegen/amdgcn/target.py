@@ -1,0 +1,184 @@
+"""The CDNA chips as `Target`s: limits, matrix and load atoms, LDS banks and phases, costs, occupancy.
+
+In: the matrix rows of `mfma`. Out: `TARGETS`, their names, and `get_target(name)`. Limits are from AMD's CDNA
+instruction set guides; cycles are clocks of a compute unit and carry their source beside them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from wavedsl.codegen.amdgcn import isa
+from wavedsl.codegen.amdgcn.isa import OFFSETS
+from wavedsl.codegen.amdgcn.mfma import Mfma, dense
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
+
+WAVE = 64
+SIMDS = 4
+REGISTERS = 512
+"""Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
+REGISTER_GRANULE = 8
+MAX_WAVES_PER_SIMD = 8
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Limits of one chip. `units` are the compute units of the reference product, `lds` bytes per unit and
+    workgroup."""
+
+    name: str
+    units: int
+    product: str
+    lds: int
+    lds_granule: int
+    fp8: str
+    """Suffix of its 8-bit float formats, or `-` where it has none."""
+
+
+CHIPS = (
+    Chip("gfx90a", 110, "one die of MI250X", 65536, 512, "-"),
+    Chip("gfx942", 304, "MI300X", 65536, 512, "fnuz"),
+    Chip("gfx950", 256, "MI355X", 163840, 1280, ""),
+)
+
+
+def register_limit(threads: int) -> int:
+    """Registers per lane that a wave may use when a workgroup of `threads` must fit a compute unit."""
+    waves = (threads + WAVE * SIMDS - 1) // (WAVE * SIMDS)
+    return REGISTERS // waves // REGISTER_GRANULE * REGISTER_GRANULE
+
+
+def _occupancy(chip: Chip) -> Callable[[int, int, int], int]:
+    def occupancy(registers: int, shared_bytes: int, threads: int) -> int:
+        """Waves per SIMD, 0 if not one workgroup fits. A part of a workgroup is never resident."""
+        granules = -(-max(registers, 1) // REGISTER_GRANULE) * REGISTER_GRANULE
+        by_registers = min(MAX_WAVES_PER_SIMD, REGISTERS // granules)
+        waves = -(-threads // WAVE)
+        groups = by_registers * SIMDS // waves if waves > 1 else by_registers * SIMDS
+        if waves > SIMDS and -(-waves // SIMDS) > by_registers:
+            return 0
+        if shared_bytes:
+            groups = min(groups, chip.lds // (-(-shared_bytes // chip.lds_granule) * chip.lds_granule))
+        return min(by_registers, -(-groups * waves // SIMDS))
+
+    return occupancy
+
+
+def _atom(row: Mfma, chip: str) -> MmaAtom:
+    mnemonic = row.spelling(chip)
+    latency = isa.lookup(mnemonic, chip).latency if not row.formats else row.cycles(chip) + 16
+    return MmaAtom(
+        row.name, row.m, row.n, row.k, row.a_dtype, row.b_dtype, row.d_dtype, row.a, row.b, row.d,
+        row.a_regs, row.b_regs, row.d_regs, row.cycles(chip), latency, mnemonic, row.blocks,
+    )  # fmt: skip
+
+
+def _load_atoms(chip: str) -> tuple[LoadAtom, ...]:
+    """Plain vectors; on gfx950 also the transposing reads. Latency: typical of LDS, cycles: 128 bytes per clock."""
+    atoms = [LoadAtom("vector", b, b, (1, 2, 4, 8), cycles=max(4, b), latency=64 + b) for b in (16, 8, 4, 2, 1)]
+    if chip == "gfx950":
+        atoms += [
+            LoadAtom("tr_b16", 8, 8, (2,), "l2 l3 e0 e1 l4 l5", "l0 l1", 4, 72),
+            LoadAtom("tr_b8", 8, 8, (1,), "l3 e0 e1 e2 l4 l5", "l0 l1 l2", 4, 72),
+        ]
+    return tuple(atoms)
+
+
+# Lanes that LDS serves together, as bases of lane masks. gfx950's are measured (HipKittens, phases experiment);
+# those of the older chips are not published: both readings are listed and a placement should be free of conflicts
+# under either.
+_EIGHT, _SIXTEEN, _HALF = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8, 16)
+_EIGHT_SPREAD = (1, 2, 20)
+_OLD_PHASES = {
+    ("read", 16): (_EIGHT, _EIGHT_SPREAD), ("read", 12): (_EIGHT, _EIGHT_SPREAD), ("read", 8): (_SIXTEEN,),
+    ("read", 4): (_HALF,), ("read", 2): (_HALF,), ("read", 1): (_HALF,),
+    ("write", 16): (_EIGHT,), ("write", 12): (_EIGHT,), ("write", 8): (_SIXTEEN,), ("write", 4): (_HALF,),
+    ("write", 2): (_HALF,), ("write", 1): (_HALF,),
+}  # fmt: skip
+_NEW_PHASES = {
+    **_OLD_PHASES, ("read", 16): ((1, 2, 12, 20),), ("read", 12): (_EIGHT_SPREAD,), ("read", 8): (_HALF,),
+}  # fmt: skip
+
+
+def _costs() -> Mapping[tuple[str, int], Unit]:
+    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock; vector memory 64
+    bytes
+    per clock of a compute unit (CDNA3 guide); latencies typical of hits in L2 and of LDS."""
+    out: dict[tuple[str, int], Unit] = {
+        ("valu", 0): Unit("valu", 4, 4),
+        ("salu", 0): Unit("salu", 4, 4),
+        ("barrier", 0): Unit("salu", 4, 32),
+    }
+    for b in (1, 2, 4, 8, 12, 16):
+        bytes_per_wave = WAVE * max(4, b)
+        out["load.global", b] = Unit("vmem", bytes_per_wave // 64, 500)
+        out["store.global", b] = Unit("vmem", bytes_per_wave // 64, 4)
+        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 64 + b)
+        out["store.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
+        out["copy.async", b] = Unit("vmem", bytes_per_wave // 64, 560)
+    return out
+
+
+_PLAIN = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4", "i1")
+
+
+def _target(chip: Chip) -> Target:
+    dtypes = set(_PLAIN)
+    instead = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
+    for base in ("f8e4m3", "f8e5m2"):
+        for suffix in ("", "fnuz"):
+            if suffix == chip.fp8:
+                dtypes.add(base + suffix)
+            else:
+                instead[base + suffix] = "f16" if chip.fp8 == "-" else base + chip.fp8
+    if chip.name == "gfx942":
+        dtypes.add(dt.tf32.name)
+    else:
+        instead[dt.tf32.name] = "f32"
+    if chip.name == "gfx950":
+        for name in ("f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"):
+            dtypes.add(name)
+            del instead[name]
+    return Target(
+        name=chip.name,
+        vendor="amd",
+        wave_size=WAVE,
+        max_threads=MAX_THREADS,
+        max_waves=MAX_THREADS // WAVE,
+        simds=SIMDS,
+        units=chip.units,
+        shared_bytes=chip.lds,
+        banks=dict.fromkeys((1, 2, 4, 8, 12, 16), 32) if chip.name != "gfx950" else {1: 64, 2: 64, 4: 64, 8: 64, 12:
+        32, 16: 64}, phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
+        registers=REGISTERS,
+        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
+        load_atoms=_load_atoms(chip.name),
+        # Direct-to-LDS copies need a shared layout that is linear in the lane: only lowering that knows it may ask
+        # for them.
+        copy_async=(),
+        buffer_bounds=True,
+        global_imm=OFFSETS["MUBUF"],
+        shared_imm=OFFSETS["DS"],
+        costs=_costs(),
+        dtypes=frozenset(dtypes),
+        instead=instead,
+        occupancy=_occupancy(chip),
+        clock_unit=4,
+    )
+
+
+TARGETS = tuple(chip.name for chip in CHIPS)
+
+
+@functools.cache
+def get_target(name: str) -> Target:
+    """The target of this name. Raises ConstraintError that lists the known ones."""
+    for chip in CHIPS:
+        if chip.name == name:
+            return _target(chip)
+    raise ConstraintError(f"unknown target {name!r}", None, f"known AMD targets: {', '.join(TARGETS)}")

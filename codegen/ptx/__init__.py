@@ -1,0 +1,1 @@
+"""PTX: instruction rows, matrix instructions, and the back end that prints them."""

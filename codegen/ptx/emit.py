@@ -1,0 +1,99 @@
+"""Kernel IR to a PTX module: select, coalesce, print, verify. The back end's front door.
+
+In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depends on the kernel and the target alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wavedsl.codegen.ptx.coalesce import coalesce
+from wavedsl.codegen.ptx.machine import flatten
+from wavedsl.codegen.ptx.resources import Assemble, PtxResources
+from wavedsl.codegen.ptx.select import row, select
+from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
+from wavedsl.codegen.ptx.verify import verify
+from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
+from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.target import Target
+
+THREAD_REGISTERS = 255
+REGISTER_FILE = 65536
+"""Registers of a thread and of all threads of a workgroup, on every chip from sm_80 on."""
+
+
+@dataclass(frozen=True)
+class PtxProgram:
+    """One kernel as PTX. A launch passes `dynamic_shared_bytes`; static shared memory is declared in the text."""
+
+    entry: str
+    """The entry's name in the text."""
+    text: str
+    target: str
+    block: int
+    """Threads per workgroup."""
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    resources: PtxResources
+    pressure: int
+    """32-bit registers per lane that are live together as the code stands. ptxas may reorder pure code to need fewer;
+    well above the chip's 255 it spills."""
+
+
+def compile_kernel_ir(
+    kernel: Kernel, target: Target, assemble: Assemble | None = None, *, check: bool = True
+) -> PtxProgram:
+    """PTX for a kernel. `assemble` is asked for registers and spills when they are first wanted; `check` verifies the
+    text.
+
+    Raises ConstraintError for a workgroup or shared memory the chip does not have, CompileError for what it cannot do.
+    """
+    if kernel.shared_bytes > target.shared_bytes:
+        raise ConstraintError(
+            f"{kernel.name} needs {kernel.shared_bytes} bytes of shared memory, "
+            f"{target.name} has {target.shared_bytes} per workgroup",
+            None, "use smaller tiles or fewer pipeline stages",
+        )  # fmt: skip
+    if kernel.block > target.max_threads:
+        raise ConstraintError(
+            f"{kernel.name} has {kernel.block} threads per workgroup, {target.name} allows {target.max_threads}"
+        )
+    _check_carried(kernel, target)
+    code = select(kernel, target.name)
+    lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
+    printed = print_module(kernel, target.name, code, lines)
+    if check:
+        found = verify(printed.text)
+        if found:
+            raise CompileError("the PTX back end made an illegal program:\n  " + "\n  ".join(found[:5]))
+    dynamic = kernel.shared_bytes > STATIC_SHARED_LIMIT
+    resources = PtxResources(
+        printed.text, printed.instructions, printed.loops, kernel.shared_bytes, kernel.block, target.occupancy, assemble
+    )
+    return PtxProgram(
+        printed.entry,
+        printed.text,
+        target.name,
+        kernel.block,
+        0 if dynamic else kernel.shared_bytes,
+        kernel.shared_bytes if dynamic else 0,
+        resources,
+        pressure,
+    )
+
+
+def _check_carried(kernel: Kernel, target: Target) -> None:
+    """Raise RegisterPressureError where what a loop carries from trip to trip alone exceeds the registers of a thread:
+    no order of the code avoids that. What ptxas can still fit by reordering or a few spills is left to it."""
+    limit = min(THREAD_REGISTERS, REGISTER_FILE // kernel.block)
+    for op in kernel.body.walk():
+        if op.name != "for":
+            continue
+        carried = sum(v.type.words for v in op.regions[0].args)
+        if carried > limit:
+            raise RegisterPressureError(
+                f"{kernel.name}: a loop carries {carried} registers per thread from trip to trip, {target.name} has "
+                f"{limit} with {kernel.block} threads in a workgroup",
+                op.loc,
+                "use a smaller wave tile (a smaller workgroup tile or more waves)",
+            )

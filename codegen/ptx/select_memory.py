@@ -1,0 +1,250 @@
+"""Selection of memory accesses (see `select`).
+
+Global: one 64-bit register per (base, voff, soff), the immediate in the brackets. The terms of the offsets are
+zero-extended and added one by one, the ones known outside a loop before it, so that an offset that advances costs one
+64-bit add per distinct lane offset and trip. Shared: 32-bit; the array's base is added to the part of the address that
+changes least often. Masked loads zero their destination first; masked asynchronous copies pass 0 as the number of
+source bytes, which makes the hardware read nothing and write zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wavedsl.codegen.ptx.isa import lookup
+from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
+from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
+from wavedsl.codegen.ptx.select_numbers import kind_of
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_ir import Op, Value
+
+if TYPE_CHECKING:
+    from wavedsl.codegen.ptx.select import Selector
+
+SHARED_ALIGN = 1024
+"""Alignment of the shared array: an XOR swizzle below it commutes with adding the array's base."""
+_IMM_MAX = (1 << 31) - 1
+_SHARED_IMM = 1 << 23
+"""Immediates that a shared access holds. Its address is computed modulo 2**32, as the kernel IR's sums are."""
+
+
+def _buffer(s: Selector, op: Op) -> None:
+    """A generic pointer as a global address. The size is the masks' business: PTX checks no bounds."""
+    base = s.regs(op.args[0])[0]
+    out = s.hoisted(("global", base.id), base.level, lambda: s.set("b64", ("cvta", "to", "global", "u64"), base))
+    s.values[op.result.id] = (out,)
+
+
+def _global_address(s: Selector, buf: Value, voff: Value, soff: Value, imm: int) -> Mem:
+    """base + every term of the offsets, terms that are known first added first, constants in the brackets."""
+    here: Reg = s.regs(buf)[0]
+    parts: list[Reg] = []
+    for term in (*_terms(s, soff), *_terms(s, voff)):
+        part = s.one(term)
+        if type(part) is Imm:
+            imm += int(part.value) & 0xFFFFFFFF
+        else:
+            parts.append(part)
+    for part in sorted(parts, key=lambda r: r.level):
+        base, wide = here, s.zext(part)
+        here = s.hoisted(
+            ("address", base.id, wide.id), s.level_of(base, wide),
+            lambda base=base, wide=wide: s.set("b64", ("add", "s64"), base, wide),  # type: ignore[misc]
+        )  # fmt: skip
+    if imm > _IMM_MAX:
+        base, far = here, Imm(imm)
+        here = s.hoisted(("far", base.id, imm), base.level, lambda: s.set("b64", ("add", "s64"), base, far))
+        imm = 0
+    return Mem(here, imm)
+
+
+def _terms(s: Selector, v: Value) -> list[Value]:
+    """The terms of an offset that are constant or known at different levels, where their sum does not wrap."""
+    op = v.op
+    if op is None or op.name != "add" or v.lo is None or v.lo < 0:
+        return [v]
+    a, b = op.args
+    if a.lo is None or b.lo is None or a.lo < 0 or b.lo < 0 or not s.of(a) or not s.of(b):
+        return [v]
+    if a.const is None and b.const is None and s.level_of(s.one(a)) == s.level_of(s.one(b)):
+        return [v]
+    return _terms(s, a) + _terms(s, b)
+
+
+def _shared_address(s: Selector, v: Value, imm: int) -> Mem:
+    part = s.one(v)
+    if type(part) is Imm:
+        s.code.shared_symbol = "smem"
+        return Mem("smem", int(part.value) + imm)
+    reg, offset = _shared_register(s, v)
+    return Mem(reg, offset + imm)
+
+
+def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
+    """A register with array base + v - n, and n. The base goes to the operand that is known first."""
+    r: Reg = s.one(v)
+    for scope in reversed(s.scopes):
+        found = scope.cache.get(("shared", v.id))
+        if found is not None:
+            return found
+    op = v.op
+    offset = 0
+    if op is not None and op.name in ("add", "xor") and all(s.of(x) for x in op.args):
+        a, b = op.args
+        if a.const is not None:
+            a, b = b, a
+        if b.const is not None:
+            if op.name == "add" and 0 <= int(b.const) < _SHARED_IMM:
+                base, more = _shared_register(s, a)
+                return base, more + int(b.const)
+            if op.name == "xor" and 0 <= int(b.const) < SHARED_ALIGN:
+                base, more = _shared_register(s, a)
+                if more == 0:
+                    flip = Imm(int(b.const))
+                    return _keep(s, v, base.level, lambda: s.set("b32", ("xor", "b32"), base, flip))
+        elif op.name == "add":
+            x, y = s.of(a), s.of(b)
+            if type(x[0]) is Reg and type(y[0]) is Reg and x[0].level != y[0].level:
+                late, early = (a, b) if x[0].level > y[0].level else (b, a)
+                base, offset = _shared_register(s, early)
+                varying = s.one(late)
+                reg, _ = _keep(
+                    s, v, s.level_of(varying, base), lambda: s.set("b32", ("add", "s32"), base, varying), offset
+                )
+                return reg, offset
+    reg, _ = _keep(s, v, r.level, lambda: s.set("b32", ("add", "s32"), r, s.shared_base()))
+    return reg, 0
+
+
+def _keep(s: Selector, v: Value, level: int, build: Callable[[], Reg], offset: int = 0) -> tuple[Reg, int]:
+    return s.hoisted(("shared", v.id), level, lambda: (build(), offset))
+
+
+# ----------------------------------------------------------------------------------------------------------- accesses
+
+
+def _pieces(kind: str, bytes_: int, count: int) -> list[tuple[tuple[str, ...], int, int, int]]:
+    """How to move `bytes_` through `count` registers: (modifiers, first register, registers, byte offset) per
+    access."""
+    if bytes_ < 4:
+        return [((f"u{8 * bytes_}",), 0, 1, 0)]
+    size = 4 if kind == "b32" else 8
+    type_ = f"b{8 * size}"
+    if count * size != bytes_:
+        raise CompileError(f"an access of {bytes_} bytes does not fill {count} registers of {size} bytes")
+    if count == 3:
+        return [(("v2", type_), 0, 2, 0), ((type_,), 2, 1, 2 * size)]
+    if count not in (1, 2, 4) or bytes_ > 16:
+        raise CompileError(f"no access of {bytes_} bytes")
+    return [((type_,) if count == 1 else (f"v{count}", type_), 0, count, 0)]
+
+
+def _load(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool) -> None:
+    type_ = op.result.type
+    kind = kind_of(type_)
+    if mask is False:
+        s.values[op.result.id] = tuple(Imm(0) for _ in range(type_.n))
+        return
+    guard = None if mask is True else mask
+    regs = tuple(s.new(kind) for _ in range(type_.n))
+    if guard is not None:
+        for r in regs:
+            s.emit(("mov", kind), r, Imm(0))
+    for words, first, count, at in _pieces(kind, op.attrs["bytes"], len(regs)):
+        dst: Operand = regs[first] if count == 1 else regs[first : first + count]
+        s.emit(("ld", space, *words), dst, Mem(address.base, address.offset + at), guard=guard)
+    s.values[op.result.id] = regs
+
+
+def _store(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool, value: Value) -> None:
+    if mask is False:
+        return
+    guard = None if mask is True else mask
+    regs = s.regs(value)
+    bytes_ = op.attrs["bytes"]
+    if op.attrs.get("high"):
+        word = regs[0]
+        regs = (s.hoisted(("high", word.id), word.level, lambda: s.set("b32", ("shr", "u32"), word, Imm(16))),)
+    for words, first, count, at in _pieces(kind_of(value.type), bytes_, len(regs)):
+        src: Operand = regs[first] if count == 1 else regs[first : first + count]
+        s.emit(("st", space, *words), Mem(address.base, address.offset + at), src, guard=guard)
+
+
+def _load_global(s: Selector, op: Op) -> None:
+    buf, voff, soff, mask, guard = op.args
+    _load(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard))
+
+
+def _store_global(s: Selector, op: Op) -> None:
+    buf, voff, soff, mask, guard, value = op.args
+    _store(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard), value)
+
+
+def _load_shared(s: Selector, op: Op) -> None:
+    atom = op.attrs.get("atom", "vector")
+    address = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    if atom == "vector":
+        _load(s, op, "shared", address, True)
+        return
+    move = MOVES_BY_NAME.get(atom)
+    if move is None or move.store:
+        raise CompileError(
+            f"{s.target} has no load atom {atom}", op.loc, "vector, ldmatrix.x1, x2, x4, each with .trans"
+        )
+    regs = tuple(s.new("b32") for _ in range(move.count))
+    if op.result.type.words != move.count:
+        raise CompileError(f"{atom} fills {move.count} registers, not {op.result.type}", op.loc)
+    s.out.append(Ins(lookup(move.mnemonic, s.target), (regs, address), s.loc))
+    s.values[op.result.id] = regs
+
+
+def _store_shared(s: Selector, op: Op) -> None:
+    addr, mask, value = op.args
+    _store(s, op, "shared", _shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
+
+
+def _copy_async(s: Selector, op: Op) -> None:
+    """16 bytes bypass L1 (`.cg`, the only size it has); smaller ones go through it.
+
+    A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there.
+    """
+    buf, voff, soff, mask_v, guard_v, saddr = op.args
+    bytes_ = op.attrs["bytes"]
+    if bytes_ not in (4, 8, 16):
+        raise CompileError(f"no asynchronous copy of {bytes_} bytes", op.loc, "4, 8 or 16 bytes per lane")
+    source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
+    target = _shared_address(s, saddr, op.attrs.get("simm", 0))
+    mask = s.mask(mask_v, guard_v)
+    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
+    if mask is True:
+        s.emit(words, target, source, Imm(bytes_))
+        return
+    take: Operand
+    if mask is False:
+        take = s.reg(Imm(0))
+    else:
+        take = s.hoisted(
+            ("take", mask.id, bytes_), mask.level, lambda: s.set("b32", ("selp", "b32"), Imm(bytes_), Imm(0), mask)
+        )
+    s.emit(words, target, source, Imm(bytes_), take)
+
+
+def _copy_commit(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "commit_group"))
+
+
+def _copy_wait(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "wait_group"), Imm(op.attrs["pending"]))
+
+
+SELECT: dict[str, Callable[[Selector, Op], None]] = {
+    "buffer": _buffer,
+    "load.global": _load_global,
+    "store.global": _store_global,
+    "load.shared": _load_shared,
+    "store.shared": _store_shared,
+    "copy.async": _copy_async,
+    "copy.commit": _copy_commit,
+    "copy.wait": _copy_wait,
+}

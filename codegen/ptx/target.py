@@ -1,0 +1,185 @@
+"""NVIDIA chips as `Target`s: limits, matrix and load atoms, banks, costs, occupancy.
+
+In: the rows of `mma`. Out: `TARGETS` by name and `target(name)`. Limits are those of the CUDA programming guide's table
+of compute capabilities; cycle numbers are of one SM and carry their source beside them. sm_90a here is the `mma.sync`
+path with Hopper's limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Limits of one compute capability. Bytes, warps, workgroups per SM; `units` SMs of the reference product."""
+
+    name: str
+    number: int
+    units: int
+    product: str
+    shared_block: int
+    """Shared memory that one workgroup may use."""
+    shared_sm: int
+    """Shared memory that the workgroups of an SM share."""
+    warps_sm: int
+    blocks_sm: int
+
+
+CHIPS = (
+    Chip("sm_80", 80, 108, "A100", 166912, 167936, 64, 32),
+    Chip("sm_86", 86, 82, "RTX 3090", 101376, 102400, 48, 16),
+    Chip("sm_89", 89, 128, "RTX 4090", 101376, 102400, 48, 24),
+    Chip("sm_90a", 90, 132, "H100 SXM", 232448, 233472, 64, 32),
+)
+
+_REGISTER_FILE = 65536
+_REGISTER_UNIT = 256
+"""Registers are given to a warp in this granule."""
+_SUB_CORES = 4
+_SHARED_UNIT = 128
+_SHARED_RESERVED = 1024
+"""Shared memory that the system takes per workgroup on compute capability 8.0 and later."""
+
+
+def _occupancy(chip: Chip) -> Callable[[int, int, int], int]:
+    def occupancy(registers: int, shared_bytes: int, threads: int) -> int:
+        """Warps resident on an SM, 0 if not one workgroup fits."""
+        warps = -(-threads // WARP)
+        per_warp = -(-max(registers, 1) * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        # A sub-core has a quarter of the register file, and a workgroup's warps are dealt to the sub-cores in turn.
+        by_registers = _REGISTER_FILE // _SUB_CORES // per_warp * _SUB_CORES // warps
+        used = -(-(shared_bytes + _SHARED_RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
+        blocks = min(chip.blocks_sm, chip.warps_sm // warps, by_registers, chip.shared_sm // used)
+        return blocks * warps
+
+    return occupancy
+
+
+def _mma_atom(m: Mma) -> MmaAtom:
+    wide = 2 if m.a_dtype.bits == 64 else 1
+    return MmaAtom(
+        m.name, m.m, m.n, m.k, m.a_dtype, m.b_dtype, m.d_dtype, m.a, m.b, m.d, m.a_regs * wide, m.b_regs * wide,
+        m.d_regs * (2 if m.d_dtype.bits == 64 else 1), m.cycles, m.latency, m.mnemonic,
+    )  # fmt: skip
+
+
+_ROW = {
+    # Element bytes → bits of the position in a lane's register and in a row of 16 bytes; the rest says which matrix.
+    1: ("e0 e1 l0 l1", 2),
+    2: ("e0 l0 l1", 1),
+    4: ("l0 l1", 0),
+}
+
+
+def _load_atoms() -> tuple[LoadAtom, ...]:
+    """ldmatrix by element size (only 16-bit elements are transposed), then plain vectors.
+
+    Cycles: 128 bytes per clock without conflicts; latencies: arXiv:2208.11174.
+    """
+    moves = []
+    for move in sorted(MATRIX_MOVES, key=lambda m: (m.trans, -m.count)):
+        if move.store:
+            continue
+        for size, (row, first) in _ROW.items():
+            if move.trans and size != 2:
+                continue
+            matrices = [f"e{first + i}" for i in range(move.count.bit_length() - 1)]
+            lane, element = (move.L, move.x) if size == 2 else (" ".join(["l2 l3 l4", *matrices]), row)
+            moves.append(LoadAtom(move.name, 4 * move.count, 16, (size,), lane, element, move.count, 29 + move.count))
+    vectors = [
+        LoadAtom("vector", b, b, (1, 2, 4, 8), cycles=max(1, b // 4), latency=23 + b // 4) for b in (16, 8, 4, 2, 1)
+    ]
+    return (*moves, *vectors)
+
+
+def _costs() -> Mapping[tuple[str, int], Unit]:
+    """Clocks of the SM's load/store unit per warp access, and until the result is there.
+
+    Global: 64 bytes per clock between L1 and an SM (half of the 128 that shared memory moves), latency about 290 clocks
+    from L2 (arXiv:2208.11174, sm_80); shared 23 to 33 (the same); asynchronous copies take a global access and a shared
+    store without registers.
+    """
+    out: dict[tuple[str, int], Unit] = {
+        ("valu", 0): Unit("alu", 2, 4),
+        ("salu", 0): Unit("alu", 2, 4),
+        ("barrier", 0): Unit("barrier", 2, 20),
+    }
+    for b in (1, 2, 4, 8, 12, 16):
+        words = max(1, b // 4)
+        out["load.global", b] = Unit("lsu", 2 * words, 290)
+        out["store.global", b] = Unit("lsu", 2 * words, 4)
+        out["load.shared", b] = Unit("lsu", words, 23 + 2 * words)
+        out["store.shared", b] = Unit("lsu", words, 20)
+        out["copy.async", b] = Unit("lsu", 2 * words, 320)
+    return out
+
+
+_PLAIN = frozenset(
+    d.name for d in (dt.f64, dt.f32, dt.tf32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.i4, dt.u64, dt.u32,
+    dt.u16,
+                     dt.u8, dt.u4, dt.i1)
+)  # fmt: skip
+_FP8 = frozenset({"f8e4m3", "f8e5m2"})
+_LACKS_ALWAYS = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
+
+# Lanes whose shared-memory accesses are served together, as a basis of lane masks: 128 bytes at a time, so 8
+# consecutive lanes of 16 bytes, 16 of 8 bytes, the whole warp of 4 or less.
+_PHASES = {
+    (kind, b): ((tuple(1 << i for i in range(bits)),))
+    for kind in ("read", "write")
+    for b, bits in ((16, 3), (8, 4), (4, 5), (2, 5), (1, 5))
+}
+
+
+def _target(chip: Chip) -> Target:
+    fp8 = chip.number >= 89
+    instead = dict(_LACKS_ALWAYS)
+    for name in ("f8e4m3", "f8e5m2"):
+        if not fp8:
+            instead[name] = "f16"
+        instead[name + "fnuz"] = name if fp8 else "f16"
+    return Target(
+        name=chip.name,
+        vendor="nvidia",
+        wave_size=WARP,
+        max_threads=1024,
+        max_waves=32,
+        simds=_SUB_CORES,
+        units=chip.units,
+        shared_bytes=chip.shared_block,
+        banks=dict.fromkeys((1, 2, 4, 8, 16), 32),
+        phases=dict(_PHASES),
+        registers=255,
+        mma_atoms=tuple(_mma_atom(m) for m in MMAS if m.min_sm <= chip.number),
+        load_atoms=_load_atoms(),
+        copy_async=(4, 8, 16),
+        buffer_bounds=False,
+        # The 24-bit signed immediate of a load's address in SASS; ptxas adds what does not fit.
+        global_imm=(-(1 << 23), (1 << 23) - 1),
+        shared_imm=(-(1 << 23), (1 << 23) - 1),
+        costs=_costs(),
+        dtypes=_PLAIN | _FP8 if fp8 else _PLAIN,
+        instead=instead,
+        occupancy=_occupancy(chip),
+        clock_unit=1,
+    )
+
+
+TARGETS: dict[str, Target] = {chip.name: _target(chip) for chip in CHIPS}
+
+
+def target(name: str) -> Target:
+    """The target of this name. Raises ConstraintError that lists the known ones."""
+    found = TARGETS.get(name)
+    if found is None:
+        raise ConstraintError(f"unknown target {name!r}", None, f"known NVIDIA targets: {', '.join(TARGETS)}")
+    return found

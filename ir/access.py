@@ -1,0 +1,425 @@
+"""Accesses to array arguments: vector widths, addresses, masks. (middle.md §4)
+
+In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: kernel IR
+loads and stores.
+
+An address is base + voff + soff + imm: voff per lane, soff uniform. A vector never crosses an extent: it is as wide
+as the run of elements a lane holds, the alignment of pointer and strides, and the extents allow. A dimension is
+masked only where a tile may stick out of it; where the chip's buffers check their end, the outermost dimension needs
+no mask, and then its whole coordinate is in voff, because soff takes no part in that check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.kernel_ir import B32, I32, Value
+from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of, number_of
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.place import Field, lane_fields
+from wavedsl.ir.target import Target
+
+OFFSET_LIMIT = 1 << 32
+"""Bytes that the 32-bit offset of a lane reaches."""
+
+
+@dataclass
+class Position:
+    """Where a wave's tile lies: per dimension the first coordinate of the workgroup's or trip's tile (`base`) and
+    what the wave adds (`wave`), both uniform. Ints where they are known."""
+
+    base: Mapping[str, Any]
+    wave: Mapping[str, Any]
+
+
+def total(b: Builder, terms: Sequence[Any]) -> Any:
+    """The sum of ints and values: an int if all are."""
+    known = sum(t for t in terms if isinstance(t, int))
+    out: Any = None
+    for t in terms:
+        if not isinstance(t, int):
+            out = t if out is None else b.add(out, t)
+    if out is None:
+        return known
+    return b.add(out, known) if known else out
+
+
+def scaled(b: Builder, a: Any, s: Any) -> Any:
+    """a * s for ints and values."""
+    if isinstance(a, int) and isinstance(s, int):
+        return a * s
+    if (isinstance(s, int) and s == 0) or (isinstance(a, int) and a == 0):
+        return 0
+    return b.mul(a, s) if not isinstance(a, int) else b.mul(s, a)
+
+
+def combine_fields(b: Builder, fields: Sequence[Field], source: Value, xor: bool = False) -> Any:
+    """The sum (or XOR) of bit fields of `source`: the int 0 if there are none."""
+    out: Any = None
+    for f in fields:
+        part = b.and_(source, f.mask)
+        part = b.shl(part, f.shift) if f.shift >= 0 else b.lshr(part, -f.shift)
+        if f.scale != 1:
+            part = b.mul(part, f.scale)
+        out = part if out is None else b.xor(out, part) if xor else b.add(out, part)
+    return 0 if out is None else out
+
+
+def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
+    """What a lane adds to the coordinate of `dim`."""
+    return combine_fields(b, lane_fields(layout.lane_columns(dim)), b.lane())
+
+
+def vector_elements(
+    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], store: bool
+) -> tuple[int, tuple[int, ...]]:
+    """(elements per access, the element bits one access covers): a power of two up to 16 bytes."""
+    c = info.contiguous()
+    if c is None:
+        return 1, ()
+    dim = str(info.dims[c])
+    if dim not in layout.dims:
+        return 1, ()
+    inner, plan, es = layout.inner, plans[dim], info.elsize
+    columns = dict(zip(inner.ins, inner.coordinate_columns(dim)))
+    whole = dict(zip(inner.ins, inner.cols))
+    limit = min(info.align, 16) // es
+    for i in range(len(info.dims)):
+        if i != c:
+            limit = (
+                gcd(limit, info.stride_multiple(i) // gcd(info.stride_multiple(i), es))
+                if (info.stride_multiple(i) % es == 0)
+                else 1
+            )
+    limit = gcd(limit, gcd(plan.tile, plan.wave)) if plan.role in ("workgroup", "loop") else limit
+    padded = dict(layout.extents)[dim] > plan.wave
+    if plan.ragged or padded:
+        limit = gcd(limit, info.extent_multiple(c))
+    if padded:
+        limit = gcd(limit, plan.wave)
+    limit = max(limit, 1)
+    limit &= -limit
+    bits: list[int] = []
+    width = 1
+    while width < limit:
+        step = next(
+            (x for x in inner.ins if kind_of(x) == "e" and columns[x] == width and whole[x].bit_count() == 1), None
+        )
+        if step is None:
+            break
+        others = [v for x, v in columns.items() if x not in (*bits, step)]
+        steps = [layout.step(g) for g in layout.digits if g.dim == dim]
+        if any(v % (2 * width) for v in (*others, *steps)):
+            break
+        bits.append(step)
+        width *= 2
+    return width, tuple(bits)
+
+
+def element_groups(layout: Layout, bits: Sequence[int]) -> list[tuple[int, ...]]:
+    """Element indices of each access, in memory order; accesses in order of their first element."""
+    registers = [x for x in layout.inner.ins if kind_of(x) in REGISTER_KINDS]
+    weight = {x: 1 << i for i, x in enumerate(registers)}
+    inside = [0]
+    for x in bits:
+        inside += [y + weight[x] for y in inside]
+    mask = sum(weight[x] for x in bits)
+    box = 1 << len(registers)
+    heads = [h for h in range(box) if not h & mask]
+    return [tuple(d * box + h + y for y in inside) for d in range(layout.elements_per_lane // box) for h in heads]
+
+
+class GlobalAccess:
+    """One array seen through one layout at one position: gives the operands of its loads and stores.
+
+    `guard` (uniform) switches the whole access off. `lanes`: what a lane adds per dimension, where the layout does
+    not say.
+    `covers`: per dimension, elements reached from the position on and how many of them belong to it.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        info: ArrayInfo,
+        layout: Layout,
+        position: Position,
+        plans: Mapping[str, DimPlan],
+        target: Target,
+        extents: Sequence[Any],
+        strides: Sequence[Any],
+        *,
+        store: bool,
+        lanes: Mapping[str, Any] | None = None,
+        covers: Mapping[str, tuple[int, int]] | None = None,
+    ):
+        self.b, self.info, self.layout, self.plans = b, info, layout, plans
+        sizes = dict(layout.extents)
+        self.covers = (
+            covers
+            if covers is not None
+            else {d: (sizes.get(d, plans[d].wave), plans[d].wave) for d in info.names}
+        )
+        self._check_reach()
+        self.strides = strides
+        self.extents = extents
+        self.position = position
+        self.store = store
+        self.names = info.names
+        by_lane = lanes if lanes is not None else {d: lane_coordinate(b, layout, d) for d in layout.dims}
+        self.lanes = {d: by_lane.get(d, 0) for d in self.names}
+        free_outermost = target.buffer_bounds and info.rows_follow()
+        self.masked: list[int] = []
+        """Dimensions that need a compare."""
+        in_voff: set[int] = set()
+        for i, d in enumerate(self.names):
+            plan = plans[d]
+            if plan.role == "index":
+                continue
+            reach, share = self.covers[d]
+            sticks_out = plan.ragged or reach > share
+            if not sticks_out:
+                continue
+            if i == 0 and free_outermost:
+                in_voff.add(i)
+            else:
+                self.masked.append(i)
+        self.padded = [
+            d for d in self.names
+            if self.covers[d][0] > self.covers[d][1] and (store or plans[d].role == "loop") and plans[d].role != "index"
+        ]  # fmt: skip
+        """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
+        trip."""
+        uniform = [
+            None if info.large else scaled(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), s)
+            for d, s in zip(self.names, strides)
+        ]
+        lane_terms = [scaled(b, self.lanes[d], s) for d, s in zip(self.names, strides)]
+        if info.large:
+            offset: Any = b.i64(0)
+            for d, s in zip(self.names, strides):
+                coordinate = total(b, [position.base.get(d, 0), position.wave.get(d, 0)])
+                wide = b.zext(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
+                step = b.i64(s) if isinstance(s, int) else b.zext(s)
+                offset = b.add(offset, b.mul(wide, step))
+            self.buffer = self._buffer(offset)
+            self.soff: Any = 0
+            self.voff: Any = total(b, lane_terms)
+        else:
+            self.buffer = self._buffer(None)
+            self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
+            self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
+        self._in_voff = bool(in_voff)
+        self._limits: dict[int, Any] = {}
+
+    def _check_reach(self) -> None:
+        """A lane's offset from its tile's first element has 32 bits. Raises CompileError where strides are too large
+        for that."""
+        info = self.info
+        reach = info.elsize
+        for d, n, s in zip(info.names, info.extents, info.strides):
+            if n is not None and s is not None:
+                reach += max(0, min(n, self.covers[d][0]) - 1) * s
+        if reach > OFFSET_LIMIT:
+            raise CompileError(
+                f"argument {info.name}: the elements of one tile lie {reach} bytes apart (strides "
+                f"{info.strides} bytes), but at most {OFFSET_LIMIT} can be addressed from one place",
+                None,
+                "pass an array with smaller strides: numpy.ascontiguousarray(…), or use smaller tiles",
+            )
+
+    def _buffer(self, offset: Value | None) -> Value:
+        b, info = self.b, self.info
+        span = info.span()
+        size: Value
+        if span is not None:
+            size = b.i64(span)
+        else:
+            # (n0 - 1) * s0 + ... + elsize, in 64 bits.
+            size = b.i64(info.elsize)
+            for n, s in zip(self.extents, self.strides):
+                last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
+                step = b.i64(s) if isinstance(s, int) else b.zext(s)
+                size = b.add(size, b.mul(last, step))
+        base = b.param(info.param)
+        if offset is None:
+            return b.buffer(base, size)
+        return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+
+    def _limit(self, i: int) -> Any:
+        """Elements of dimension i from this wave's first coordinate to the array's end (may be negative)."""
+        got = self._limits.get(i)
+        if got is None:
+            b, d = self.b, self.names[i]
+            reach = total(b, [self.position.base.get(d, 0), self.position.wave.get(d, 0)])
+            extent = self.extents[i]
+            if isinstance(extent, int) and isinstance(reach, int):
+                got = extent - reach
+            else:
+                got = b.sub(b.i32(extent) if isinstance(extent, int) else extent, reach)
+            self._limits[i] = got
+        return got
+
+    def operands(self, offsets: Mapping[str, int]) -> tuple[Any, Any, Value]:
+        """(voff, soff, mask) of the access whose element is `offsets` past the lane's first, per dimension."""
+        b = self.b
+        voff, soff = self.voff, self.soff
+        fixed = 0
+        for d, s in zip(self.names, self.strides):
+            step = scaled(b, offsets.get(d, 0), s)
+            if isinstance(step, int):
+                fixed += step
+            elif self._in_voff:
+                voff = total(b, [voff, step])
+            else:
+                soff = total(b, [soff, step])
+        mask = b.true
+        for i in self.masked:
+            d = self.names[i]
+            mask = b.pand(mask, below(b, self.lanes[d], offsets.get(d, 0), self._limit(i)))
+        for d in self.padded:
+            mask = b.pand(mask, below(b, self.lanes[d], offsets.get(d, 0), self.covers[d][1]))
+        if self.store:
+            mask = b.pand(mask, self._first_replica())
+        return total(b, [voff, fixed]), soff, mask
+
+    def _first_replica(self) -> Value:
+        """Lanes that hold copies: only the first of each set stores."""
+        b = self.b
+        mask = sum(1 << number_of(x) for x in self.layout.replica_bits("l"))
+        return b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
+
+
+def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
+    """lane + offset < limit. The offset joins the limit: that is uniform, the lane's part is not."""
+    if isinstance(limit, int):
+        edge: Any = limit - offset
+    else:
+        edge = b.sub(limit, offset) if offset else limit
+    if isinstance(lane, int):
+        lane = b.i32(lane)
+    return b.cmp("slt", lane, edge)
+
+
+def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | None = None) -> Fragment:
+    """Read every element of a layout straight into registers. Elements that are masked off are 0."""
+    width, bits = vector_elements(access.info, access.layout, access.plans, False)
+    groups = element_groups(access.layout, bits)
+    loads = []
+    for group in groups:
+        loads.append((group, load_group(b, access, dtype, group, width, guard)))
+    return assemble(b, access.layout, dtype, loads)
+
+
+def load_group(
+    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None
+) -> Value:
+    """One vector load: `width` packed elements as 32-bit words."""
+    offsets = access.layout.coords(group[0])
+    voff, soff, mask = access.operands(offsets)
+    return b.load_global(
+        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True
+    )
+
+
+def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
+    """A fragment from loads of groups of elements: words are taken over whole where a group fills them, else put
+    together."""
+    per = per_register(dtype)
+    where: dict[int, tuple[Value, int]] = {}
+    for group, value in loads:
+        for position, element in enumerate(group):
+            where[element] = (value, position)
+    count = layout.elements_per_lane
+    words = [
+        join_word(b, dtype, [where[e] for e in range(first, min(first + per, count))]) for first in range(0, count, per)
+    ]
+    return from_words(b, layout, dtype, words)
+
+
+def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -> Value:
+    """One register from its elements, each given as (loaded words, position among the packed elements of that load)."""
+    per, t = per_register(dtype), register_type(dtype)
+    wide = dtype.bits // 32 if dtype.bits > 32 else 1
+    value, position = elements[0]
+    if position % per == 0 and all(v is value and p == position + j for j, (v, p) in enumerate(elements)):
+        word = b.slice(value, position // per * wide, wide) if value.type.n > 1 else value
+        return word if word.type is t else b.bitcast(word, t)
+    sources: list[Value] = []
+    for value, position in elements:
+        source = b.slice(value, position // per) if value.type.n > 1 else value
+        if all(source is not x for x in sources):
+            sources.append(source)
+    if len(elements) == per and len(sources) <= 2 and dtype.bits in (8, 16) and all(x.type is B32 for x in sources):
+        size, selector = dtype.bits // 8, 0
+        for j, (value, position) in enumerate(elements):
+            source = b.slice(value, position // per) if value.type.n > 1 else value
+            start = (0 if source is sources[0] else 4) + position % per * size
+            for i in range(size):
+                selector |= start + i << 8 * (j * size + i)
+        return b.bitcast(b.permute_bytes(sources[-1], sources[0], selector), t)
+    word = b.const(0, I32)
+    for j, (value, position) in enumerate(elements):
+        source = b.slice(value, position // per) if value.type.n > 1 else value
+        number = b.and_(b.lshr(b.bitcast(source, I32), position % per * dtype.bits), (1 << dtype.bits) - 1)
+        word = b.or_(word, b.shl(number, j * dtype.bits))
+    return b.bitcast(word, t)
+
+
+def store_value(b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None) -> None:
+    """Write every element of a fragment."""
+    dtype = value.dtype
+    width, bits = vector_elements(access.info, access.layout, access.plans, True)
+    per = per_register(dtype)
+    words = value.words(b)
+    for group in element_groups(access.layout, bits):
+        voff, soff, mask = access.operands(access.layout.coords(group[0]))
+        size = width * access.info.elsize
+        high = False
+        if size >= 4:
+            data = [words[e // per] for e in group[::per]]
+            if any(group[i] % per != i % per for i in range(len(group))):
+                data = gather_words(b, value, group)
+            packed = b.vec(*data) if len(data) > 1 else data[0]
+        else:
+            packed, high = sub_word(b, value, group)
+        b.store_global(
+            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True
+        )
+
+
+def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:
+    """Words of packed elements that are not neighbours in the value's own registers."""
+    per, bits = per_register(value.dtype), value.dtype.bits
+    out = []
+    for i in range(0, len(group), per):
+        word: Value | None = None
+        for j, e in enumerate(group[i : i + per]):
+            source = b.bitcast(value.words(b)[e // per], I32)
+            part = b.shl(b.and_(b.lshr(source, e % per * bits), (1 << bits) - 1), j * bits)
+            word = part if word is None else b.or_(word, part)
+        assert word is not None
+        out.append(b.bitcast(word, B32))
+    return out
+
+
+def sub_word(b: Builder, value: Fragment, group: Sequence[int]) -> tuple[Value, bool]:
+    """(word, whether its upper half is meant) for a store narrower than 4 bytes."""
+    per, bits = per_register(value.dtype), value.dtype.bits
+    word = value.words(b)[group[0] // per]
+    contiguous = all(e == group[0] + i for i, e in enumerate(group))
+    if not contiguous or group[0] % per + len(group) > per:
+        return gather_words(b, value, list(group))[0], False
+    shift = group[0] % per * bits
+    if shift == 16 and len(group) * bits == 16:
+        return word, True
+    if shift:
+        word = b.bitcast(b.lshr(b.bitcast(word, I32), shift), B32)
+    return word, False

@@ -1,0 +1,89 @@
+"""What the compiler knows of an array argument before launch: extents, strides, alignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from wavedsl.ir.dtypes import DType
+
+LIMIT = 1 << 31
+"""Arrays that span fewer bytes are addressed by 32-bit offsets from their first element."""
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """What the compiler knows of an array argument.
+
+    `strides` in bytes and `extents` in elements per dimension of the annotation, None where they are run-time
+    arguments.
+    `align`: bytes by which the pointer is a multiple (a power of two up to 16). `multiples`: for a run-time extent or
+    stride, a power of two it is known to be a multiple of.
+    """
+
+    name: str
+    param: int
+    dims: tuple[Any, ...]
+    dtype: DType
+    strides: tuple[int | None, ...]
+    extents: tuple[int | None, ...]
+    align: int = 16
+    stride_multiples: tuple[int, ...] = ()
+    extent_multiples: tuple[int, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The dimensions as layouts and plans know them. Printing an expression is slow, and every access asks."""
+        return tuple(map(str, self.dims))
+
+    @property
+    def elsize(self) -> int:
+        return self.dtype.bytes
+
+    def span(self) -> int | None:
+        """Bytes from the first to past the last element; None when run-time arguments decide."""
+        total = self.elsize
+        for n, s in zip(self.extents, self.strides):
+            if n is None or s is None:
+                return None
+            if n == 0:
+                return 0
+            total += (n - 1) * s
+        return total
+
+    def stride_multiple(self, i: int) -> int:
+        s = self.strides[i]
+        return s if s is not None else self.stride_multiples[i] if self.stride_multiples else 1
+
+    def extent_multiple(self, i: int) -> int:
+        n = self.extents[i]
+        return n if n is not None else self.extent_multiples[i] if self.extent_multiples else 1
+
+    @property
+    def large(self) -> bool:
+        """Whether 32-bit offsets may not reach every element."""
+        span = self.span()
+        return span is None or span >= LIMIT
+
+    def contiguous(self) -> int | None:
+        """The dimension whose neighbours are neighbours in memory: the last with that stride and more than one
+        element."""
+        fallback = None
+        for i in reversed(range(len(self.dims))):
+            if self.strides[i] == self.elsize:
+                if self.extents[i] != 1:
+                    return i
+                fallback = i if fallback is None else fallback
+        return fallback
+
+    def rows_follow(self) -> bool:
+        """Whether a coordinate past the end of the outermost dimension is past the end of the array in memory."""
+        if not self.dims or self.strides[0] is None:
+            return False
+        inner = self.elsize
+        for n, s in zip(self.extents[1:], self.strides[1:]):
+            if n is None or s is None:
+                return False
+            inner += max(n - 1, 0) * s
+        return self.strides[0] >= inner

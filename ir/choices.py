@@ -1,0 +1,14 @@
+"""What the user fixed of what the compiler would choose (`wd.Schedule`), in the compiler's own terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Choices:
+    """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `modulo`: whether loop
+    bodies are modulo scheduled or only list scheduled."""
+
+    stages: int | None = None
+    modulo: bool = True

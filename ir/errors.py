@@ -1,0 +1,58 @@
+"""Every error a user can meet. Each carries where it happened and says what was wrong and what would be right."""
+
+from __future__ import annotations
+
+from wavedsl.ir.loc import Loc
+
+
+class WaveError(Exception):
+    """Base of all errors of this package.
+
+    `message` says what was wrong, `hint` what would be right, `location` is the user's line.
+    """
+
+    def __init__(self, message: str, location: Loc | None = None, hint: str = ""):
+        self.message = message
+        self.location = location
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.location is not None:
+            parts.append(self.location.caret())
+        if self.hint:
+            parts.append(f"  help: {self.hint}")
+        return "\n".join(parts)
+
+
+class TraceError(WaveError):
+    """The kernel's Python source uses the language wrongly."""
+
+
+class ConstraintError(WaveError):
+    """Constraints, sizes or arguments that no launch can satisfy on the target."""
+
+
+class CompileError(WaveError):
+    """The kernel is legal, but could not be turned into target text."""
+
+
+class RegisterPressureError(CompileError):
+    """Values that must be live together do not fit the register file."""
+
+
+class LaunchError(WaveError):
+    """Arguments that do not fit what was compiled, or a driver call that failed."""
+
+
+class EmulationError(WaveError):
+    """The emulator found a defect in the text it ran; `report` holds all findings."""
+
+    def __init__(self, message: str, location: Loc | None = None, hint: str = "", report: object = None):
+        super().__init__(message, location, hint)
+        self.report = report
+
+
+class ToolchainError(WaveError):
+    """A driver, an assembler or a package is missing or refused its input."""

@@ -1,0 +1,108 @@
+"""A value of the graph while it is lowered: its layout and the registers that hold it.
+
+Registers come in chunks: kernel IR tuples that stay together, such as one matrix fragment or one wide load. Elements
+narrower than 32 bits are packed, lowest element in the lowest bits; predicates are one value per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value
+from wavedsl.ir.layout import REGISTER_KINDS, Layout
+
+_CARRIER = {"f64": F64, "i64": I64, "u64": I64, "i32": I32, "u32": I32, "f32": F32, "tf32": F32, "i1": PRED}
+
+
+def register_type(dtype: DType) -> Type:
+    """The kernel IR type of one register of a value: its element's own, or a word of packed elements."""
+    return _CARRIER.get(dtype.name, B32)
+
+
+def scalar_type(dtype: DType) -> Type:
+    """The kernel IR type that one element is computed in."""
+    if dtype.name in _CARRIER:
+        return _CARRIER[dtype.name]
+    return F32 if dtype.is_float else I32
+
+
+def per_register(dtype: DType) -> int:
+    """Elements in one register of `register_type`."""
+    return max(1, 32 // dtype.bits) if dtype is not dt.i1 else 1
+
+
+@dataclass
+class Fragment:
+    """`layout` of one wave's tile; `chunks` hold its registers in element order."""
+
+    layout: Layout
+    dtype: DType
+    chunks: list[Any]
+    _words: list[Value] | None = field(default=None, repr=False)
+
+    def words(self, b: Builder) -> list[Value]:
+        """Every register as a scalar value."""
+        if self._words is None:
+            out: list[Value] = []
+            for c in self.chunks:
+                out += c if isinstance(c, (list, tuple)) else b.elements(c) if c.type.n > 1 else [c]
+            self._words = out
+        return self._words
+
+    def element(self, b: Builder, index: int) -> Value:
+        """One element as a number in its `scalar_type`."""
+        per = per_register(self.dtype)
+        word = self.words(b)[index // per]
+        return word if per == 1 else b.unpack(word, self.dtype, index % per)
+
+
+def chunk_elements(layout: Layout, dtype: DType) -> int:
+    """Elements of the standard chunk: the layout's box, at least one register."""
+    return max(1 << layout.inner.count(*REGISTER_KINDS), per_register(dtype))
+
+
+def chunk_count(layout: Layout, dtype: DType) -> int:
+    return max(1, layout.elements_per_lane // chunk_elements(layout, dtype))
+
+
+def register_count(layout: Layout, dtype: DType) -> int:
+    """Registers (of `register_type`) that hold the value."""
+    return -(-layout.elements_per_lane // per_register(dtype))
+
+
+def from_words(b: Builder, layout: Layout, dtype: DType, words: Sequence[Value]) -> Fragment:
+    """A fragment in standard chunks from its registers."""
+    if dtype is dt.i1:
+        return Fragment(layout, dtype, [tuple(words)], list(words))
+    size = max(1, chunk_elements(layout, dtype) // per_register(dtype))
+    chunks = [b.vec(*words[i : i + size]) if size > 1 else words[i] for i in range(0, len(words), size)]
+    return Fragment(layout, dtype, chunks, list(words))
+
+
+def from_elements(b: Builder, layout: Layout, dtype: DType, elements: Sequence[Value]) -> Fragment:
+    """A fragment from one number per element, each in `scalar_type`: rounds and packs narrow ones."""
+    per = per_register(dtype)
+    if per == 1:
+        return from_words(b, layout, dtype, elements)
+    zero = b.zero(scalar_type(dtype))
+    words = []
+    for i in range(0, len(elements), per):
+        group = list(elements[i : i + per])
+        words.append(b.pack(group + [zero] * (per - len(group)), dtype))
+    return from_words(b, layout, dtype, words)
+
+
+def standard(b: Builder, value: Fragment) -> Fragment:
+    """The same value in standard chunks, as loops carry it."""
+    if value.dtype is dt.i1:
+        raise CompileError("a loop cannot carry i1 values", hint="carry an i32 and compare it inside the loop")
+    size = max(1, chunk_elements(value.layout, value.dtype) // per_register(value.dtype))
+    if all(not isinstance(c, (list, tuple)) and c.type.n == size for c in value.chunks):
+        return value
+    return from_words(b, value.layout, value.dtype, value.words(b))

@@ -1,0 +1,306 @@
+"""The dataflow graph: what a traced kernel means, before anything is decided about lanes, memory or time.
+
+A `Graph` is a list of nodes in program order, with a nested `Region` per loop. Values are named-dimension arrays in
+registers; a value's dimensions are names and their order carries no meaning. Effects (write, atomics, prints) are
+nodes without a value whose order in the list is their order in time.
+
+Invariants (checked by `graph_verify`): a node's inputs come before it, in its own region or in one that encloses it;
+`iterate` has as many inputs as its region has carries and yields, with equal types; a tuple-valued node (`iterate`,
+`topk`) is used through `result` nodes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.symbols import AddressSpace, Dim, names
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """A register value: named dimensions and an element type. A derived extent (`K / 32`) is its own name."""
+
+    dims: tuple[Dim, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"[{names(self.dims)}] {self.dtype}"
+
+    def same_as(self, other: ValueType) -> bool:
+        """Equal up to the order of dimensions, which has no meaning."""
+        return self.dtype is other.dtype and (self.dims == other.dims or frozenset(self.dims) == frozenset(other.dims))
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One operation. `type` is a ValueType, a tuple of them for several results, None for an effect."""
+
+    id: int
+    op: str
+    inputs: tuple[Node, ...]
+    attrs: dict[str, Any]
+    type: ValueType | tuple[ValueType, ...] | None
+    loc: Loc | None
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Dimensions of the one value this node gives."""
+        assert isinstance(self.type, ValueType), f"{self.op} has no single value"
+        return self.type.dims
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the one value this node gives."""
+        assert isinstance(self.type, ValueType), f"{self.op} has no single value"
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.id} = {self.op}"
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """A list of nodes with arguments (`carries`) and results (`yields`): the kernel, a loop body, a combining function.
+
+    `dim` is the loop's dimension, None for the kernel itself and for the functions of `reduce` and `scan`.
+    """
+
+    dim: Dim | None = None
+    nodes: list[Node] = field(default_factory=list)
+    carries: list[Node] = field(default_factory=list)
+    yields: tuple[Node, ...] = ()
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Where the elements of a gathered or scattered value lie (`IndexMapping`, resolved).
+
+    `dims`: dimensions of the value. `coords`: per dimension of the memory a sympy expression over the value's
+    dimensions (each standing for the element's own index along it), or an int k: the node's k-th input holds it.
+    """
+
+    dims: tuple[Dim, ...]
+    coords: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A kernel parameter. `dims` are its dimensions, outermost first, index dimensions included; () for a scalar.
+
+    `shape` holds the extents as expressions: a dimension and its extent are the same expression.
+    """
+
+    name: str
+    kind: str
+    dims: tuple[Dim, ...]
+    dtype: DType
+    address_space: AddressSpace | Any | None = None
+    loc: Loc | None = None
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.dims
+
+    def __str__(self) -> str:
+        if self.kind == "scalar":
+            return f"{self.name}: scalar {self.dtype}"
+        space = f" {self.address_space}" if self.address_space is not None else ""
+        if isinstance(self.address_space, AddressSpace):
+            space = f" {self.address_space.value}"
+        return f"{self.name}: memory [{names(self.dims)}] {self.dtype}{space}"
+
+
+@dataclass(eq=False)
+class Graph:
+    """A traced kernel.
+
+    `subs` binds symbols as far as they were bound when it was traced; `index_dims` are the dimensions that no register
+    has (workgroup tile 1); `symbols` are all symbols that occur, in order of appearance.
+    """
+
+    name: str
+    region: Region
+    arguments: list[Argument]
+    constraints: list[Any]
+    subs: dict[Any, Any]
+    symbols: tuple[Any, ...] = ()
+    index_dims: tuple[Any, ...] = ()
+    dynamic: tuple[Any, ...] = ()
+    loc: Loc | None = None
+
+    def argument(self, name: str) -> Argument:
+        """The argument of that name."""
+        for argument in self.arguments:
+            if argument.name == name:
+                return argument
+        raise KeyError(name)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Every node in program order; a loop's body follows its `iterate` node, region arguments first."""
+        yield from region_nodes(self.region)
+
+    def regions(self) -> Iterator[Region]:
+        """The kernel's region, then every nested one in program order."""
+        yield self.region
+        for node in self.all_nodes():
+            if "body" in node.attrs:
+                yield node.attrs["body"]
+
+    def loops(self) -> list[Node]:
+        """Every `iterate` node, in program order."""
+        return [n for n in self.all_nodes() if n.op == "iterate"]
+
+    def next_id(self) -> int:
+        """An id that no node has, for passes that add nodes."""
+        return 1 + max((n.id for n in self.all_nodes()), default=-1)
+
+    def nx(self) -> networkx.DiGraph:
+        """A networkx graph with one vertex per node id, loop bodies included.
+
+        Vertex attributes: `op`, `type`, `label`, `loop` (id of the enclosing iterate node or None), `node`.
+        Edge attribute `kind`: `value`, `init` (into a carry), `yield` (from the body back to its loop).
+        """
+        import networkx
+
+        graph = networkx.DiGraph(name=self.name)
+
+        def visit(region: Region, loop: int | None) -> None:
+            for node in [*region.carries, *region.nodes]:
+                graph.add_node(node.id, op=node.op, type=node.type, label=_label(node), loop=loop, node=node)
+            for node in region.nodes:
+                for value in node.inputs:
+                    graph.add_edge(value.id, node.id, kind="value")
+                body = node.attrs.get("body")
+                if body is not None:
+                    visit(body, node.id)
+                    if node.op == "iterate":
+                        for init, carry in zip(node.inputs, body.carries):
+                            graph.add_edge(init.id, carry.id, kind="init")
+                    for value in body.yields:
+                        graph.add_edge(value.id, node.id, kind="yield")
+
+        visit(self.region, None)
+        return graph
+
+    def dot(self) -> str:
+        """The graph in Graphviz' DOT language, loops as clusters. Byte-identical for equal graphs."""
+        out = [f'digraph "{self.name}" {{', "  node [shape=box, fontname=monospace];"]
+        edges: list[str] = []
+
+        def visit(region: Region, indent: str) -> None:
+            for node in [*region.carries, *region.nodes]:
+                text = _label(node).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+                out.append(f'{indent}n{node.id} [label="{text}"];')
+                edges.extend(f"  n{value.id} -> n{node.id};" for value in node.inputs)
+                body = node.attrs.get("body")
+                if body is not None:
+                    out.append(f"{indent}subgraph cluster_{node.id} {{")
+                    title = node.op if body.dim is None else f"{node.op} {body.dim}"
+                    out.append(f'{indent}  label="{title}";')
+                    visit(body, indent + "  ")
+                    out.append(f"{indent}}}")
+                    if node.op == "iterate":
+                        edges.extend(
+                            f"  n{init.id} -> n{carry.id} [style=dotted];"
+                            for init, carry in zip(node.inputs, body.carries)
+                        )
+                    edges.extend(f"  n{value.id} -> n{node.id} [style=dashed];" for value in body.yields)
+
+        visit(self.region, "  ")
+        return "\n".join([*out, *edges, "}"]) + "\n"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, locations: bool = False) -> str:
+        """The graph as indented text, one node per line; `locations` appends the source line of each."""
+        out = [f"kernel {self.name}"]
+        out += [f"  {argument}" for argument in self.arguments]
+        out += [f"  {constraint}" for constraint in self.constraints]
+        if self.subs:
+            bound = ", ".join(f"{k}={getattr(v, 'value', v)}" for k, v in sorted(self.subs.items(), key=_by_name))
+            out.append(f"  with {bound}")
+        if self.dynamic:
+            out.append(f"  dynamic {names(self.dynamic)}")
+
+        def visit(region: Region, indent: str) -> None:
+            for node in region.nodes:
+                line = indent + node_text(node)
+                if locations and node.loc is not None:
+                    line = f"{line:<64}  # {node.loc.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{node.loc.line}"
+                out.append(line)
+                body = node.attrs.get("body")
+                if body is not None:
+                    visit(body, indent + "  ")
+                    out.append(f"{indent}  yield " + ", ".join(f"%{v.id}" for v in body.yields))
+
+        visit(self.region, "  ")
+        return "\n".join(out) + "\n"
+
+
+def region_nodes(region: Region) -> Iterator[Node]:
+    """Every node of `region` and of the regions inside it, in program order, region arguments first."""
+    yield from region.carries
+    for node in region.nodes:
+        yield node
+        body = node.attrs.get("body")
+        if body is not None:
+            yield from region_nodes(body)
+
+
+def node_text(node: Node) -> str:
+    """One node as a line of the listing: `%3 = mma %1, %2, %0 : [M, N] f32`."""
+    words = [node.op]
+    body = node.attrs.get("body")
+    if node.op == "iterate" and body is not None:
+        words.append(str(body.dim))
+        if node.inputs:
+            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, node.inputs)) + ")")
+    else:
+        if body is not None:
+            words.append("(" + ", ".join(f"%{c.id}" for c in body.carries) + ")")
+        if node.inputs:
+            words.append(", ".join(f"%{i.id}" for i in node.inputs))
+    words += _shown(node)
+    text = " ".join(words)
+    if node.type is None:
+        return text
+    types = ", ".join(map(str, node.type)) if isinstance(node.type, tuple) else str(node.type)
+    return f"%{node.id} = {text}" + (f" : {types}" if types else "")
+
+
+_SILENT = ("body", "dims", "dtype")
+
+
+def _shown(node: Node) -> list[str]:
+    """Attributes worth showing: what the type or the line's beginning already says is left out."""
+    silent = (*_SILENT, "dim") if node.op == "iterate" else _SILENT
+    return [_attr_text(key, value) for key, value in node.attrs.items() if key not in silent and value is not None]
+
+
+def _attr_text(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        coords = ", ".join(f"%in{c}" if isinstance(c, int) else str(c) for c in value.coords)
+        return f"{key}=[{names(value.dims)} at {coords}]"
+    if isinstance(value, tuple):
+        return f"{key}=({names(value)})"
+    return f"{key}={value!r}" if isinstance(value, str) and not value.isidentifier() else f"{key}={value}"
+
+
+def _label(node: Node) -> str:
+    label = " ".join([node.op, *_shown(node)])
+    if isinstance(node.type, ValueType):
+        label += f"\n{node.type}"
+    return label
+
+
+def _by_name(item: tuple[Any, Any]) -> str:
+    return str(item[0])

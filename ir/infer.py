@@ -1,0 +1,622 @@
+"""Layout inference: which lane and register holds which element, for every value of the graph. (middle.md §3)
+
+In: the graph, its `Partition`, a `Target`. Out: an `Inference`: per node a `Layout` of one wave's tile (no wave
+digits: the partition places waves), per `mma` an `MmaPlan`.
+
+Operations whose operands and result must agree (`same`) form classes. Matrix instructions are the anchors: each
+accepts a family of layouts, closed under swapping its operands (Dᵀ = BᵀAᵀ) and under any permutation of the
+contraction index that both operands share. An anchor fixes its classes; the others get the layout that makes their
+memory access coalesced.
+
+Invariant: a value that lacks a dimension has the projection of the layout it meets; lanes along that dimension hold
+replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.chain import MmaOption, choose_chains
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import Partition
+from wavedsl.ir.target import MmaAtom, Target, lacking
+
+VECTOR_BYTES = 16
+"""Widest access of one lane on every target."""
+
+
+@dataclass
+class MmaPlan:
+    """How one `mma` node is carried out. With `swapped`, the node's second operand feeds the atom's first port.
+
+    `m`, `n`, `k` name the dimensions that the atom's M, N and K run along *after* the swap; `first`, `second` are the
+    layouts its ports demand, `result` the layout it gives. `order`: bit i of the instruction's K is bit `order[i]` of
+    the coordinate (None: as they come); it holds for both operands, so the product is the same.
+    """
+
+    node: Node
+    atom: MmaAtom
+    swapped: bool
+    m: str
+    n: str
+    k: str
+    first: Layout
+    second: Layout
+    result: Layout
+    order: tuple[int, ...] | None = None
+
+    @property
+    def a(self) -> Mapping[str, str]:
+        """The bits of the atom's A fragment, K in the order of the coordinate."""
+        return in_order(self.atom.a, self.order)
+
+    @property
+    def b(self) -> Mapping[str, str]:
+        return in_order(self.atom.b, self.order)
+
+    @property
+    def ports(self) -> tuple[Node, Node]:
+        """The nodes that feed the atom's A and B ports."""
+        a, b = self.node.inputs[0], self.node.inputs[1]
+        return (b, a) if self.swapped else (a, b)
+
+
+@dataclass
+class Inference:
+    """What was decided. `layouts` maps node ids to layouts; `demands` maps (user id, input position) to the layout
+    that use needs where it differs from the value's own."""
+
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    mmas: dict[int, MmaPlan] = field(default_factory=dict)
+    demands: dict[tuple[int, int], Layout] = field(default_factory=dict)
+
+    def operand_layout(self, user: Node, position: int) -> Layout:
+        """The layout in which a use gets its operand."""
+        demanded = self.demands.get((user.id, position))
+        return self.layouts[user.inputs[position].id] if demanded is None else demanded
+
+
+class _Classes:
+    """Union-find over node ids."""
+
+    def __init__(self) -> None:
+        self.parent: dict[int, int] = {}
+
+    def find(self, x: int) -> int:
+        p = self.parent.setdefault(x, x)
+        while p != x:
+            self.parent[x] = self.parent.setdefault(p, p)
+            x, p = p, self.parent[p]
+        return x
+
+    def join(self, a: int, b: int) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[max(a, b)] = min(a, b)
+
+
+def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None) -> Inference:
+    """Decide every layout. Raises ConstraintError where no matrix instruction fits, CompileError on a conflict."""
+    classes = _Classes()
+    nodes = {n.id: n for n in graph.all_nodes()}
+    _join_region(graph.region, classes)
+    members: dict[int, list[Node]] = {}
+    for n in nodes.values():
+        if isinstance(n.type, ValueType):
+            members.setdefault(classes.find(n.id), []).append(n)
+    widest = {c: max(ns, key=lambda n: len(n.dims)) for c, ns in members.items()}
+
+    out = Inference()
+    chosen: dict[int, Layout] = {}
+    contiguous = _written_along(graph, classes)
+    products = [n for n in nodes.values() if n.op == "mma"]
+    made_by: dict[int, int] = {}
+    for n in products:
+        made_by.setdefault(classes.find(n.id), n.id)
+    feeds = {
+        (n.id, position): made_by[c]
+        for n in products
+        for position in (0, 1)
+        if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
+    }
+    out.mmas = choose_chains(
+        products,
+        feeds,
+        {n.id: classes.find(n.id) for n in products},
+        {n.id: mma_options(n, partition, target, hardware, contiguous.get(classes.find(n.id))) for n in products},
+        lambda n, option, order: mma_plan(n, partition, target, option, order),
+    )
+    for n in products:
+        _demand(out, chosen, classes, n, None, out.mmas[n.id].result)
+    for n in nodes.values():
+        if n.op == "mma":
+            plan = out.mmas[n.id]
+            first, second = (1, 0) if plan.swapped else (0, 1)
+            _demand(out, chosen, classes, n, first, plan.first)
+            _demand(out, chosen, classes, n, second, plan.second)
+
+    # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
+    order = list(nodes.values())
+    for _ in range(len(order)):
+        changed = False
+        for n in order:
+            if not isinstance(n.type, ValueType) or n.op in ("iterate", "carry"):
+                continue
+            own = classes.find(n.id)
+            rule = ROWS[n.op].index_rule
+            if rule == "project":
+                source = chosen.get(classes.find(n.inputs[0].id))
+                if source is not None and own not in chosen:
+                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    changed = True
+            elif rule in ("same", "lift") and own in chosen:
+                for x in n.inputs:
+                    if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
+                        theirs = classes.find(x.id)
+                        if theirs not in chosen:
+                            chosen[theirs] = project_to(chosen[own], map(str, x.dims))
+                            changed = True
+        if not changed:
+            free = [c for c in members if c not in chosen and widest[c].dims]
+            pending = [c for c in free if not _waits_for_other(c, members, classes, chosen)] or free
+            if not pending:
+                break
+            c = max(pending, key=lambda c: (len(widest[c].dims), -c))
+            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target)
+
+    scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(_lane_bits(target)))))
+    for n in nodes.values():
+        if isinstance(n.type, ValueType):
+            got = chosen.get(classes.find(n.id))
+            out.layouts[n.id] = scalar if not n.dims or got is None else got
+    _edge_demands(out, order)
+    return out
+
+
+def _lane_bits(target: Target) -> int:
+    return target.wave_size.bit_length() - 1
+
+
+def _join_region(region: Region, classes: _Classes) -> None:
+    for n in region.nodes:
+        body = n.attrs.get("body")
+        if body is not None and n.op == "iterate":
+            _join_region(body, classes)
+            for init, carry, last in zip(n.inputs, body.carries, body.yields):
+                classes.join(init.id, carry.id)
+                classes.join(carry.id, last.id)
+        if n.op == "result":
+            source = n.inputs[0]
+            if source.op == "iterate":
+                classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
+            continue
+        if not isinstance(n.type, ValueType):
+            continue
+        if n.op == "mma":
+            if len(n.inputs) > 2:
+                classes.join(n.id, n.inputs[2].id)
+        elif ROWS[n.op].index_rule in ("same", "relabel"):
+            for x in n.inputs:
+                if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims:
+                    classes.join(n.id, x.id)
+
+
+def _demand(
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, user: Node, position: int | None, layout: Layout
+) -> None:
+    """The value at `position` (None: the user's own result) should have `layout`; a second, different demand on a class
+    becomes a conversion at that use."""
+    value = user if position is None else user.inputs[position]
+    c = classes.find(value.id)
+    if c not in chosen:
+        chosen[c] = layout
+    elif not same_layout(chosen[c], layout):
+        if position is None:
+            raise CompileError(
+                "two matrix products that meet in one value need it in different layouts",
+                user.loc,
+                "give both the same mma_type and tiles, or keep the values apart",
+            )
+        out.demands[user.id, position] = layout
+
+
+def same_layout(a: Layout, b: Layout) -> bool:
+    """Equal up to the order in which dimensions are listed."""
+    if a.inner is b.inner and a.digits == b.digits and a.extents == b.extents:
+        return True
+    if a.digits != b.digits or dict(a.extents) != dict(b.extents):
+        return False
+    return _drives(a.inner) == _drives(b.inner)
+
+
+def _drives(inner: Bits) -> dict[int, frozenset[int]]:
+    """Input bit → the coordinate bits that it drives."""
+    return {
+        x: frozenset(o for j, o in enumerate(inner.outs) if column >> j & 1) for x, column in zip(inner.ins, inner.cols)
+    }
+
+
+def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
+    """`layout` without the dimensions that are not in `dims`."""
+    keep = set(dims)
+    for d in layout.dims:
+        if d not in keep:
+            layout = layout.project(d)
+    return layout
+
+
+def _edge_demands(out: Inference, order: list[Node]) -> None:
+    """Uses whose operand has another layout than the rule wants: they need a conversion."""
+    for n in order:
+        if not isinstance(n.type, ValueType) or n.op in ("mma", "iterate", "carry", "result"):
+            continue
+        if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
+            continue
+        mine = out.layouts[n.id]
+        for i, x in enumerate(n.inputs):
+            if isinstance(x.type, ValueType) and x.dims:
+                want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
+                if not same_layout(out.layouts[x.id], want):
+                    out.demands[n.id, i] = want
+
+
+# ---- matrix instructions ---------------------------------------------------------------------------------------------
+
+
+def mma_options(
+    node: Node, partition: Partition, target: Target, hardware: Any = None, contiguous: str | None = None
+) -> list[MmaOption]:
+    """Atoms and operand orders of one `mma` node, best first.
+
+    Fewest matrix-unit cycles for the wave's tile first, then the widest store along `contiguous` (the memory-contiguous
+    dimension the result is written along, if known), then no swap. Raises ConstraintError where none fits.
+    """
+    a, b = node.inputs[0], node.inputs[1]
+    m, n, k = _product_dims(node)
+    wm, wn, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    wanted = getattr(hardware, "mma_type", None)
+    wanted_name = getattr(wanted, "name", wanted)
+    asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
+    candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn)
+    found = []
+    for i, (atom, swap) in enumerate(candidates):
+        am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
+        if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
+            continue
+        issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
+        d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
+        width = _leading_elements(d.get(contiguous or "", ""))
+        found.append(MmaOption((issues * atom.cycles, -width, swap, i), atom, swap))
+    if not found and candidates:
+        raise ConstraintError(
+            f"vector_shapes={{{', '.join(f'{d}: {v}' for d, v in asked.items())}}} fits no matrix instruction of "
+            f"{target.name} for {a.dtype.name} x {b.dtype.name} -> {node.dtype.name}",
+            getattr(hardware, "loc", None),
+            f"multiples of {' or '.join(dict.fromkeys(f'{t.m} x {t.n} x {t.k}' for t, _ in candidates))}",
+        )
+    if not found:
+        _no_atom(node, a.dtype, b.dtype, target, wanted_name)
+    return sorted(found, key=lambda o: o.key)
+
+
+def _product_dims(node: Node) -> tuple[Any, Any, Any]:
+    """The dimensions (M, N, K) of a product; M or N is None where an operand has only K."""
+    a, b = node.inputs[0], node.inputs[1]
+    result_dims = list(node.dims)
+    shared = [d for d in a.dims if d in b.dims]
+    k_dims = [d for d in shared if d not in result_dims]
+    m_dims = [d for d in a.dims if d in result_dims and d not in shared]
+    n_dims = [d for d in b.dims if d in result_dims and d not in shared]
+    if len(k_dims) != 1 or len(m_dims) > 1 or len(n_dims) > 1 or any(d in result_dims for d in shared):
+        raise CompileError(
+            f"mma of [{_names(a.dims)}] and [{_names(b.dims)}] to [{_names(result_dims)}]: "
+            "a matrix instruction takes one dimension of each operand and one that both contract",
+            node.loc,
+            "make batch dimensions index dimensions (workgroup tile 1)",
+        )
+    return m_dims[0] if m_dims else None, n_dims[0] if n_dims else None, k_dims[0]
+
+
+def mma_plan(
+    node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None
+) -> MmaPlan:
+    """One `mma` node by one option, with the K order that a chained operand asks for."""
+    atom, swap = option.atom, option.swap
+    m, n, k = _product_dims(node)
+    if swap:
+        m, n = n, m
+    am_name, an_name, k_name = ("" if m is None else str(m)), ("" if n is None else str(n)), str(k)
+    wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    step_bits = _wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
+    a, b = in_order(atom.a, order), in_order(atom.b, order)
+    first = _port(a, "M", atom.m, am_name, wam, atom, k_name, wk, step_bits, target)
+    second = _port(b, "N", atom.n, an_name, wan, atom, k_name, wk, step_bits, target)
+    inner = _named(atom.d, {"M": am_name or "_m", "N": an_name or "_n"}, target)
+    digits, extents = [], {}
+    for name, box, wave in ((am_name, atom.m, wam), (an_name, atom.n, wan)):
+        if name:
+            count = -(-wave // box)
+            extents[name] = count * box
+            if count > 1:
+                digits.append(Digit("reg", count, name, 1))
+    result = _drop(inner, digits, extents, ("_m", "_n"))
+    return MmaPlan(node, atom, swap, am_name, an_name, k_name, first, second, result, order)
+
+
+def in_order(strings: Mapping[str, str], order: tuple[int, ...] | None) -> Mapping[str, str]:
+    """A fragment's strings with bit i of K moved to bit `order[i]`."""
+    if order is None:
+        return strings
+    moved = [""] * len(order)
+    for i, source in enumerate(strings["K"].split()):
+        moved[order[i]] = source
+    return {**strings, "K": " ".join(moved)}
+
+
+def _names(dims: Iterable[Any]) -> str:
+    return ", ".join(map(str, dims))
+
+
+def _candidates(
+    a: DType, b: DType, acc: DType, target: Target, wanted: str | None, wm: int, wn: int
+) -> list[tuple[MmaAtom, bool]]:
+    found = []
+    for atom in target.mma_atoms:
+        if wanted is not None:
+            if atom.name != wanted:
+                continue
+        elif atom.blocks > 1 or atom.name.count("F8F6F4"):
+            continue
+        if atom.acc_dtype is not acc:
+            continue
+        if (atom.a_dtype, atom.b_dtype) == (a, b):
+            found.append((atom, False))
+        if (atom.b_dtype, atom.a_dtype) == (a, b):
+            found.append((atom, True))
+    if not found and wanted is None and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
+        found = [(fma_atom(a, target, wm, wn), False)]
+    return found
+
+
+def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
+    """A matrix product by plain fused multiply-adds: each lane owns a small outer-product tile, operands are
+    replicated.
+
+    Lanes lie 8 along N and the rest along M; a lane owns up to 4×4 results (fewer where the wave's tile is smaller).
+    """
+    lanes = _lane_bits(target)
+    n_lanes = [f"l{i}" for i in range(3)]
+    m_lanes = [f"l{i}" for i in range(3, lanes)]
+    m_bits = max(0, min(2, (wm - 1).bit_length() - len(m_lanes)))
+    n_bits = max(0, min(2, (wn - 1).bit_length() - len(n_lanes)))
+    n_own = [f"e{i}" for i in range(n_bits)]
+    m_own = [f"e{i}" for i in range(m_bits)]
+    d_m = [f"e{n_bits + i}" for i in range(m_bits)]
+    words = dtype.bits // 32
+    m, n = 1 << (m_bits + len(m_lanes)), 1 << (n_bits + len(n_lanes))
+    valu = target.cost("valu")
+    return MmaAtom(
+        f"{dtype.name.upper()}_FMA", m, n, 1, dtype, dtype, dtype,
+        {"M": " ".join(m_own + m_lanes), "K": ""},
+        {"N": " ".join(n_own + n_lanes), "K": ""},
+        {"M": " ".join(d_m + m_lanes), "N": " ".join(n_own + n_lanes)},
+        words << m_bits, words << n_bits, words << (m_bits + n_bits),
+        valu.cycles << (m_bits + n_bits), valu.latency, "fma",
+    )  # fmt: skip
+
+
+def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None) -> None:
+    for d in (a, b):
+        if d.name not in target.dtypes:
+            raise lacking(target, d, node.loc)
+    have = [t.name for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and t.blocks == 1]
+    if wanted is not None:
+        raise ConstraintError(
+            f"mma_type={wanted}: {target.name} has no such instruction for {a.name} x {b.name} -> {node.dtype.name}",
+            node.loc,
+            f"it has {', '.join(have)}" if have else "leave mma_type out",
+        )
+    raise ConstraintError(
+        f"{target.name} has no matrix instruction for {a.name} x {b.name} -> {node.dtype.name}",
+        node.loc,
+        f"it has {', '.join(have)}: change the accumulator's dtype" if have else "cast the operands first",
+    )
+
+
+def _leading_elements(bits: str) -> int:
+    """Elements that are contiguous in one lane along a dimension with these sources: 2 to the number of leading e
+    bits."""
+    count = 0
+    for b in bits.split():
+        if not b.startswith("e"):
+            break
+        count += 1
+    return 1 << count
+
+
+def _wide_steps(atom: MmaAtom, dtype: DType, wk: int, target: Target) -> int:
+    """log2 of the k-steps that one 16-byte read of an operand serves, by permuting K inside 2^steps instructions.
+
+    Legal for any shared K permutation; worth it where a lane's K run is one plain vector, that is on chips whose
+    fragments are not gathered by a matrix load.
+    """
+    if any(x.lane for x in target.load_atoms) and dtype.bits == 16 and atom.instruction != "fma":
+        return 0
+    sources = atom.a["K"].split()
+    own = _leading_elements(atom.a["K"])
+    if any(s.startswith("e") for s in sources[own.bit_length() - 1 :]):
+        return 0
+    most = max(1, VECTOR_BYTES * 8 // dtype.bits // own)
+    steps = 0
+    while 2 << steps <= most and -(-wk // atom.k) % (2 << steps) == 0:
+        steps += 1
+    return steps
+
+
+def _port(
+    strings: Mapping[str, str],
+    side: str,
+    box: int,
+    name: str,
+    wave: int,
+    atom: MmaAtom,
+    k: str,
+    wk: int,
+    steps: int,
+    target: Target,
+) -> Layout:
+    """The layout one operand port demands: the atom's fragment, `steps` K bits above it read along K, repeats as
+    digits."""
+    k_sources = strings["K"].split()
+    used = {s for text in strings.values() for s in text.split() if s.startswith("e")}
+    extra = [f"e{len(used) + i}" for i in range(steps)]
+    run = sum(1 for s in k_sources if s.startswith("e")) if steps else 0
+    k_bits = k_sources[:run] + extra + k_sources[run:]
+    if steps and any(s.startswith("e") for s in strings[side].split()):
+        # Steps are contiguous in memory: give them the low element bits, the rows of this lane the high ones.
+        shift = {f"e{i}": f"e{i + steps}" for i in range(len(used))}
+        k_bits = [f"e{i}" for i in range(steps)] + [shift.get(s, s) for s in k_sources]
+        rows = [shift.get(s, s) for s in strings[side].split()]
+    else:
+        rows = strings[side].split()
+    if name and not steps and _pairs(strings, box, wave, atom, target):
+        rows, box = [*rows, "r0"], 2 * box
+    inner = _named({side: " ".join(rows), "K": " ".join(k_bits)}, {side: name or "_m", "K": k}, target)
+    k_box = atom.k << steps
+    count_k, count = -(-wk // k_box), -(-wave // box)
+    digits, extents = [], {}
+    if name:
+        extents[name] = count * box
+        if count > 1:
+            digits.append(Digit("reg", count, name, 1))
+    extents[k] = count_k * k_box
+    if count_k > 1:
+        digits.append(Digit("reg", count_k, k, 1))
+    return _drop(inner, digits, extents, ("_m",))
+
+
+def _pairs(strings: Mapping[str, str], box: int, wave: int, atom: MmaAtom, target: Target) -> bool:
+    """Whether two neighbouring fragments should be one piece of the layout: a matrix load then fills both at once."""
+    widest = max((x.bytes for x in target.load_atoms if x.lane), default=0)
+    used = {s for text in strings.values() for s in text.split() if s.startswith("e")}
+    return widest >= 2 * (atom.a_dtype.bits // 8 << len(used)) and wave % (2 * box) == 0 and atom.instruction != "fma"
+
+
+def _named(strings: Mapping[str, str], names: Mapping[str, str], target: Target) -> Any:
+    """The atom's strings as a map with the kernel's dimension names; lanes that drive nothing are replicas."""
+    used = {s for text in strings.values() for s in text.split()}
+    free = " ".join(f"l{i}" for i in range(_lane_bits(target)) if f"l{i}" not in used)
+    dims = {names[d]: text for d, text in strings.items()}
+    return spec(tuple_safe(dims), free=free)
+
+
+def tuple_safe(dims: Mapping[str, str]) -> dict[str, str]:
+    """Dimensions without bits are left out: they have one element."""
+    return {d: t for d, t in dims.items() if t.strip()}
+
+
+def _drop(inner: Any, digits: list[Digit], extents: dict[str, int], placeholders: tuple[str, ...]) -> Layout:
+    """A layout without its placeholder dimensions (an operand that has no rows of its own)."""
+    full = dict(extents)
+    for p in placeholders:
+        if inner.width(p):
+            full[p] = 1 << inner.width(p)
+    for d in extents:
+        if not inner.width(d) and not any(g.dim == d for g in digits) and extents[d] == 1:
+            full[d] = 1
+    layout = Layout(inner, tuple(digits), tuple(full.items()))
+    for p in placeholders:
+        if p in full:
+            layout = layout.project(p)
+    return layout
+
+
+# ---- classes that no matrix instruction fixes
+# --------------------------------------------------------------------------
+
+
+def _written_along(graph: Graph, classes: _Classes) -> dict[int, str]:
+    """Class → the innermost dimension of an array that a value of the class is written to."""
+    found: dict[int, str] = {}
+    for n in graph.all_nodes():
+        if n.op == "write":
+            dims = [d for d in graph.argument(n.attrs["memory"]).dims if d not in graph.index_dims]
+            if dims:
+                found.setdefault(classes.find(n.inputs[0].id), str(dims[-1]))
+    return found
+
+
+def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, chosen: dict[int, Layout]) -> bool:
+    """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
+    return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
+
+
+def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target) -> Layout:
+    """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
+    the next.
+
+    The order of dimensions is that of the array which is written or read with the widest element.
+    """
+    order = list(widest.dims)
+    bits = widest.dtype.bits
+    ids = {n.id for n in nodes}
+    limit = VECTOR_BYTES * 8
+    for n in graph.all_nodes():
+        touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
+        if touches and n.attrs.get("mapping") is None:
+            argument = graph.argument(n.attrs["memory"])
+            dims = [d for d in argument.dims if d not in graph.index_dims]
+            if set(dims) == set(widest.dims):
+                order = dims
+                bits = max(bits, argument.dtype.bits)
+            if n.attrs.get("elements_per_thread"):
+                limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
+    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit)
+
+
+def coalesced(
+    order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8
+) -> Layout:
+    """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension.
+
+    A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
+    """
+    lanes_left = _lane_bits(target)
+    element = max(0, (limit // bits).bit_length() - 1)
+    lane = 0
+    strings: dict[str, str] = {}
+    digits: list[Digit] = []
+    extents: dict[str, int] = {}
+    next_element = 0
+    for d in reversed(order):
+        size = waves[d]
+        own: list[str] = []
+        width = (size - 1).bit_length()
+        if element and not next_element:
+            take = min(element, width)
+            while take and size % (1 << take):
+                take -= 1
+            own += [f"e{i}" for i in range(take)]
+            next_element = take
+        element = 0
+        take = min(lanes_left, max(0, width - len(own)))
+        # Pad to lanes only when it wastes less than half of them.
+        own += [f"l{lane + i}" for i in range(take)]
+        lane += take
+        lanes_left -= take
+        box = 1 << len(own)
+        count = -(-size // box)
+        strings[str(d)] = " ".join(own)
+        extents[str(d)] = count * box
+        if count > 1:
+            digits.insert(0, Digit("reg", count, str(d), 1))
+    free = " ".join(f"l{i}" for i in range(lane, _lane_bits(target)))
+    inner = spec(tuple_safe(strings), free=free)
+    return Layout(inner, tuple(digits), tuple((str(d), extents[str(d)]) for d in order))

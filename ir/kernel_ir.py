@@ -1,0 +1,342 @@
+"""The kernel IR: typed virtual registers, structured regions, vendor-neutral ops. Data and the table of ops; no passes.
+
+A `Kernel` holds one `Region`; a region is a list of `Op`s in execution order; an op defines `Value`s. Loops and
+conditionals are ops that hold regions (`for`, `if`), so there is no control-flow graph here. A value is *uniform* when
+all lanes of a wave hold the same number: it lives in a scalar register where the chip has them, and only uniform values
+steer control flow. All memory traffic is in 32-bit words: fragments are vectors of `b32`.
+
+Value ranges (`lo`, `hi`, inclusive, of the value read as a signed integer) and known-zero bits (`zeros`, a mask) are
+facts that the builder attaches to integer values; the verifier re-derives them.
+
+ORDER: the order of ops in a region is the order of issue. Memory ops, barriers and matrix ops are never reordered after
+scheduling; pure ops may sit anywhere that dominates their uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.loc import Loc
+
+# ---------------------------------------------------------------------------------------------------------------- types
+
+_WORDS = {"pred": 0, "i32": 1, "f32": 1, "b32": 1, "i64": 2, "f64": 2, "b64": 2, "buffer": 4}
+
+
+class Type:
+    """`kind` × `n`: a scalar (n = 1) or a tuple of n registers of that kind. Interned: compare with `is`."""
+
+    __slots__ = ("kind", "n")
+    kind: str
+    n: int
+    _all: ClassVar[dict[tuple[str, int], Type]] = {}
+
+    def __new__(cls, kind: str, n: int = 1) -> Type:
+        found = cls._all.get((kind, n))
+        if found is None:
+            if kind not in _WORDS or n < 1:
+                raise ValueError(f"no such kernel IR type: {kind} x {n}")
+            found = object.__new__(cls)
+            found.kind, found.n = kind, n
+            cls._all[kind, n] = found
+        return found
+
+    def __reduce__(self) -> tuple:
+        return Type, (self.kind, self.n)
+
+    def __repr__(self) -> str:
+        return self.kind if self.n == 1 else f"{self.kind}x{self.n}"
+
+    @property
+    def words(self) -> int:
+        """32-bit registers per lane (0 for predicates)."""
+        return _WORDS[self.kind] * self.n
+
+    @property
+    def element(self) -> Type:
+        return Type(self.kind)
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in ("i32", "i64")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("f32", "f64")
+
+
+PRED, I32, I64 = Type("pred"), Type("i32"), Type("i64")
+F32, F64, B32, B64 = Type("f32"), Type("f64"), Type("b32"), Type("b64")
+BUFFER = Type("buffer")
+
+
+def vector(n: int, kind: str = "b32") -> Type:
+    return Type(kind, n)
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+class Value:
+    """One virtual register (or tuple). `op` defines it; a region argument has `op is None` and a `region`."""
+
+    __slots__ = ("hi", "id", "lo", "name", "op", "region", "type", "uniform", "zeros")
+
+    def __init__(self, id: int, type: Type, uniform: bool, op: Op | None = None, region: Region | None = None):
+        self.id = id
+        self.type = type
+        self.uniform = uniform
+        self.op = op
+        self.region = region
+        self.lo: int | None = None
+        self.hi: int | None = None
+        self.zeros = 0
+        self.name = ""
+
+    def __repr__(self) -> str:
+        return f"%{self.name or ''}{self.id}"
+
+    @property
+    def const(self) -> int | float | None:
+        """The value of a constant (a bool for predicates, None if it is not one)."""
+        return self.op.attrs["value"] if self.op is not None and self.op.name == "const" else None
+
+
+class Op:
+    """One operation. `attrs` are compile-time facts (ints, strings, rows); `regions` the nested bodies."""
+
+    __slots__ = ("args", "attrs", "loc", "name", "regions", "results")
+
+    def __init__(
+        self,
+        name: str,
+        args: tuple[Value, ...],
+        attrs: dict[str, Any] | None = None,
+        loc: Loc | None = None,
+        regions: tuple[Region, ...] = (),
+    ):
+        self.name = name
+        self.args = args
+        self.attrs = attrs if attrs is not None else {}
+        self.results: tuple[Value, ...] = ()
+        self.regions = regions
+        self.loc = loc
+
+    @property
+    def result(self) -> Value:
+        return self.results[0]
+
+    @property
+    def row(self) -> OpRow:
+        return ROWS[self.name]
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.results} <- {self.args} {self.attrs}>"
+
+
+class Region:
+    """A body: `args` are defined on entry (for a loop: the induction variable, then the carried values)."""
+
+    __slots__ = ("args", "depth", "ops", "parent")
+
+    def __init__(self, depth: int = 0, parent: Op | None = None):
+        self.ops: list[Op] = []
+        self.args: list[Value] = []
+        self.depth = depth
+        self.parent = parent
+
+    def walk(self) -> Iterator[Op]:
+        """All ops, outer before inner, in order."""
+        for op in self.ops:
+            yield op
+            for region in op.regions:
+                yield from region.walk()
+
+
+@dataclass
+class Param:
+    """One kernel parameter. `offset`, `size` in bytes in the argument block; `source` says what a hidden one is."""
+
+    name: str
+    kind: str
+    """`pointer` or `scalar`."""
+    dtype: DType
+    offset: int
+    size: int
+    source: str = ""
+    """Empty for the user's arguments; else e.g. `extent K` or `stride a[0]`."""
+    access: str = ""
+    """`read`, `write` or `readwrite` for pointers."""
+
+
+@dataclass
+class Kernel:
+    """A kernel for one target. `block` is threads per workgroup in x, `shared_bytes` static shared memory."""
+
+    name: str
+    target: str
+    params: list[Param]
+    body: Region
+    wave_size: int
+    waves: int
+    shared_bytes: int = 0
+    grid: tuple[Any, ...] = (1, 1, 1)
+    """Workgroups per axis: ints, or sympy expressions of dynamic extents."""
+    shared_names: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Shared buffers: name → (byte offset, bytes), for comments and reports."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What the compiler decided and why (atoms, placements, schedule): read by reports, never by passes."""
+
+    @property
+    def block(self) -> int:
+        return self.wave_size * self.waves
+
+
+# ------------------------------------------------------------------------------------------------------------ op table
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One kernel IR op.
+
+    `args` names the operands with their kinds (`i` integer of the result's type, `f` float, `any`, `p` predicate,
+    `u:` =
+    must be uniform); `result` is how the type follows from the arguments (`same` as the first argument, a fixed type,
+    or
+    `attr`: given at construction); `effects` is a subset of {"read global", "write global", "read shared",
+    "write shared", "sync", "control"}; an op without effects is pure and may be merged and hoisted. `uniform` is `args`
+    (uniform iff all arguments are), `always` or `never`.
+    """
+
+    name: str
+    args: str
+    result: str
+    doc: str
+    effects: frozenset[str] = frozenset()
+    uniform: str = "args"
+    attrs: tuple[str, ...] = ()
+    commutes: bool = False
+
+    @property
+    def pure(self) -> bool:
+        return not self.effects
+
+
+ROWS: dict[str, OpRow] = {}
+
+
+def _row(
+    name: str,
+    args: str,
+    result: str,
+    doc: str,
+    *,
+    effects: str = "",
+    uniform: str = "args",
+    attrs: str = "",
+    commutes: bool = False,
+) -> None:
+    if name in ROWS:
+        raise ValueError(f"kernel IR op {name} declared twice")
+    marks = frozenset(e.strip() for e in effects.split(",") if e.strip())
+    ROWS[name] = OpRow(name, args, result, doc, marks, uniform, tuple(attrs.split()), commutes)
+
+
+# fmt: off
+# Constants and where a wave is ------------------------------------------------------------------------------------
+_row("const", "", "attr", "A constant: int, float (for f32/f64) or bool (for pred). Vectors repeat it.", uniform="always", attrs="value")
+_row("param", "", "attr", "Kernel parameter `index`: i64 for pointers, i32/i64/f32/f64 for scalars.", uniform="always", attrs="index")
+_row("wgid", "", "i32", "Workgroup index along `axis` (0, 1, 2).", uniform="always", attrs="axis")
+_row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
+_row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
+_row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value.", uniform="always")
+# Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
+_row("add", "a:i b:i", "same", "a + b", commutes=True)
+_row("sub", "a:i b:i", "same", "a - b")
+_row("mul", "a:i b:i", "same", "a * b (low half)", commutes=True)
+_row("mulhi_u", "a:i32 b:i32", "i32", "High 32 bits of the unsigned product.", commutes=True)
+_row("mul_wide_u", "a:i32 b:i32", "i64", "Full 64-bit unsigned product.", commutes=True)
+_row("and", "a:i b:i", "same", "a & b", commutes=True)
+_row("or", "a:i b:i", "same", "a | b", commutes=True)
+_row("xor", "a:i b:i", "same", "a ^ b", commutes=True)
+_row("shl", "a:i s:i32", "same", "a << s, 0 <= s < width")
+_row("lshr", "a:i s:i32", "same", "a >> s, zeros shifted in")
+_row("ashr", "a:i s:i32", "same", "a >> s, sign shifted in")
+_row("min_s", "a:i b:i", "same", "Signed minimum.", commutes=True)
+_row("max_s", "a:i b:i", "same", "Signed maximum.", commutes=True)
+_row("min_u", "a:i b:i", "same", "Unsigned minimum.", commutes=True)
+_row("max_u", "a:i b:i", "same", "Unsigned maximum.", commutes=True)
+_row("udiv", "a:i b:i", "same", "Unsigned quotient by a run-time divisor that is not 0.")
+_row("urem", "a:i b:i", "same", "Unsigned remainder by a run-time divisor that is not 0.")
+_row("zext", "a:i32", "i64", "Zero-extend.")
+_row("sext", "a:i32", "i64", "Sign-extend.")
+_row("trunc", "a:i64", "i32", "Low 32 bits.")
+_row("bfe", "a:i32", "i32", "Bits [start, start+width) of a, extended by sign if `signed`.", attrs="start width signed")
+_row("cmp", "a:i b:i", "pred", "Integer comparison `how`: eq ne slt sle sgt sge ult ule ugt uge.", attrs="how")
+_row("select", "c:p a:any b:any", "second", "c ? a : b, any type.")
+_row("pand", "a:p b:p", "pred", "a and b", commutes=True)
+_row("por", "a:p b:p", "pred", "a or b", commutes=True)
+_row("pxor", "a:p b:p", "pred", "a xor b", commutes=True)
+_row("pnot", "a:p", "pred", "not a")
+# Floats: f32 and f64, or tuples of them ----------------------------------------------------------------------------
+_row("fadd", "a:f b:f", "same", "a + b, round to nearest even", commutes=True)
+_row("fsub", "a:f b:f", "same", "a - b")
+_row("fmul", "a:f b:f", "same", "a * b", commutes=True)
+_row("ffma", "a:f b:f c:f", "same", "a * b + c, one rounding")
+_row("fdiv", "a:f b:f", "same", "a / b, correctly rounded")
+_row("fmin", "a:f b:f", "same", "IEEE minimumNumber", commutes=True)
+_row("fmax", "a:f b:f", "same", "IEEE maximumNumber", commutes=True)
+_row("fneg", "a:f", "same", "-a")
+_row("fabs", "a:f", "same", "|a|")
+_row("ffloor", "a:f", "same", "Largest integer not above a.")
+_row("fceil", "a:f", "same", "Smallest integer not below a.")
+_row("frint", "a:f", "same", "Nearest integer, ties to even.")
+_row("ftrunc", "a:f", "same", "Integer part.")
+_row("exp2", "a:f", "same", "2 ** a, the chip's approximation for f32.")
+_row("log2", "a:f", "same", "Base-2 logarithm, the chip's approximation for f32.")
+_row("rcp", "a:f", "same", "1 / a, the chip's approximation for f32.")
+_row("rsqrt", "a:f", "same", "1 / sqrt(a), the chip's approximation for f32.")
+_row("sqrt", "a:f", "same", "sqrt(a)")
+_row("sin", "a:f", "same", "sin(a), a in radians.")
+_row("cos", "a:f", "same", "cos(a), a in radians.")
+_row("fcmp", "a:f b:f", "pred", "Float comparison `how`: eq ne lt le gt ge (ordered; ne is unordered).", attrs="how")
+# Conversions. 8- and 16-bit numbers live packed in b32 words, lowest element in the lowest bits ---------------------
+_row("cvt", "a:any", "attr", "Number conversion between i32 i64 f32 f64; float to int truncates and saturates; `unsigned` marks unsigned integers.", attrs="unsigned")
+_row("pack", "*v:any", "b32", "Round (floats, nearest even) or wrap (ints) 32/dtype.bits numbers, f32 or i32, to `dtype` and pack them.", attrs="dtype")
+_row("unpack", "w:b32", "attr", "Element `index` of a word of packed `dtype`, as f32 or i32.", attrs="dtype index")
+_row("round_tf32", "a:f32", "f32", "Round to tf32, nearest, ties away, low bits zero.")
+_row("bitcast", "a:any", "attr", "Same bits, another type of the same width.")
+_row("permute_bytes", "hi:b32 lo:b32", "b32", "Result byte i is byte (selector >> 8 i) & 7 of hi:lo (0-3 = lo).", attrs="selector")
+# Tuples ------------------------------------------------------------------------------------------------------------
+_row("vec", "*v:any", "attr", "Concatenate scalars and tuples of one kind into a tuple.")
+_row("slice", "v:any", "attr", "`count` registers of a tuple from `start`: a scalar if count = 1.", attrs="start count")
+# Cross-lane --------------------------------------------------------------------------------------------------------
+_row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).", uniform="never", attrs="mask")
+_row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
+# Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
+_row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
+_row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
+     "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
+_row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
+     "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
+_row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
+     "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. Completes at the copy.wait that covers its group.",
+     effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
+_row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
+_row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")
+_row("load.shared", "addr:i32", "attr",
+     "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
+     effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
+_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
+_row("barrier", "", "none", "All waves of the workgroup arrive; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+_row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
+# Control -----------------------------------------------------------------------------------------------------------
+_row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip).", effects="control", attrs="label")
+_row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
+_row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
+# fmt: on

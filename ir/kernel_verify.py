@@ -1,0 +1,687 @@
+"""The verifier of kernel IR: re-derives from the ops alone what builder and passes promise. Returns findings.
+
+What holds of every kernel:
+
+* Every value is defined once, before its uses, in the same region or one around it; a region ends with `yield`.
+* Operands and results have the types of the op's row; loads and stores move as many bytes as their registers hold.
+* A loop's inits, carried values, next values and results agree in type; both branches of an `if` do.
+* A value marked uniform depends on uniform values only; operands marked `u:` in the row are uniform.
+* Ranges and known-zero bits hold: all integers are computed for random samples of lanes, workgroups, parameters, loaded
+  data and trips, extremes among them, with NumPy alone. A carried value is sampled where its value can be computed from
+  the trip (init + trip × constant); elsewhere its declared range is assumed, and shown to be kept by the next value.
+* With a target: immediates, widths of copies, matrix and load atoms, shared memory are the target's.
+* Before shared memory is read, at least one group of asynchronous copies into that buffer has been committed and waited
+  for and, with several waves, passed a barrier; no barrier stands where some waves of a workgroup do not come.
+* If asked for, every op has a location.
+
+INVARIANT: shares no code with builder, facts or fold rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_meaning import CHEAP, NUMPY
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.target import MmaAtom, Target
+
+SAMPLES = 64
+_OPTIONAL = frozenset({"high", "unsigned", "label", "message"})
+_FIXED = {"i32": I32, "i64": I64, "f32": F32, "pred": PRED}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule: the fact (`types`, `scope`, `uniform`, `range`, …), what is wrong, and where."""
+
+    fact: str
+    message: str
+    loc: Loc | None = None
+
+    def __str__(self) -> str:
+        return f"{self.fact}: {self.message}" + (f" [{self.loc}]" if self.loc is not None else "")
+
+
+def verify(kernel: Kernel, target: Target | None = None, *, locations: bool = False, after: str = "") -> None:
+    """Raise CompileError with the first finding (and how many more) of `check`; `after` names the pass to blame."""
+    found = check(kernel, target, locations=locations)
+    if found:
+        first = found[0]
+        blame = f"after {after}: " if after else ""
+        more = f" ({len(found) - 1} more findings)" if len(found) > 1 else ""
+        raise CompileError(
+            f"{blame}kernel IR of {kernel.name}: '{first.fact}' does not hold: {first.message}{more}",
+            first.loc,
+            "this is a defect of the compiler, not of the kernel",
+        )
+
+
+def check(kernel: Kernel, target: Target | None = None, *, locations: bool = False) -> list[Finding]:
+    """All findings, in the order of the rules above."""
+    state = _Check(kernel, target, locations)
+    state.region(kernel.body, 0)
+    if state.findings:
+        return state.findings  # the rules below rely on well-formed ops
+    if target is not None:
+        state.target_limits()
+    _copies(state)
+    _barriers(state)
+    _Samples(state).run()
+    return state.findings
+
+
+def describe(op: Op) -> str:
+    """An op in one line, for messages."""
+    results = ", ".join(map(repr, op.results))
+    operands = ", ".join(repr(a.const) if a.const is not None else repr(a) for a in op.args)
+    return f"`{results + ' = ' if results else ''}{op.name} {operands}`".replace(" `", "`")
+
+
+# ------------------------------------------------------------------------------------------- rows, scopes, uniformity
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """The operands of a row, parsed: kind per place, `rest` for a variadic tail, places that must be uniform."""
+
+    kinds: tuple[str, ...]
+    rest: str | None
+    uniform: tuple[int, ...]
+
+
+def _parse(args: str) -> _Signature:
+    kinds: list[str] = []
+    uniform: list[int] = []
+    rest = None
+    for i, arg in enumerate(args.split()):
+        kind = arg.rpartition(":")[2]
+        if arg.startswith("u:"):
+            uniform.append(i)
+        if arg.startswith("*"):
+            rest = kind
+        else:
+            kinds.append(kind)
+    return _Signature(tuple(kinds), rest, tuple(uniform))
+
+
+_SIGNATURES = {name: _parse(row.args) for name, row in ROWS.items()}
+
+
+@dataclass
+class _Check:
+    kernel: Kernel
+    target: Target | None
+    locations: bool
+    findings: list[Finding] = field(default_factory=list)
+    scope: set[Value] = field(default_factory=set)
+    defined: set[Value] = field(default_factory=set)
+
+    def find(self, fact: str, op: Op, message: str) -> None:
+        self.findings.append(Finding(fact, f"{describe(op)}: {message}", op.loc))
+
+    def define(self, v: Value, op: Op, mine: list[Value]) -> None:
+        if v in self.defined:
+            self.find("scope", op, f"{v} is defined twice")
+        self.defined.add(v)
+        self.scope.add(v)
+        mine.append(v)
+
+    def region(self, region: Region, depth: int) -> None:
+        mine: list[Value] = []
+        parent = region.parent
+        if region.depth != depth:
+            self.findings.append(Finding("scope", f"a region at depth {depth} says it is at {region.depth}"))
+        for a in region.args:
+            assert parent is not None
+            if a.op is not None or a.region is not region:
+                self.find("scope", parent, f"{a} is not marked as an argument of its region")
+            self.define(a, parent, mine)
+        scope = self.scope
+        last = len(region.ops) - 1
+        for i, op in enumerate(region.ops):
+            name = op.name
+            row = ROWS.get(name)
+            if row is None:
+                self.find("types", op, "no such op")
+                continue
+            for a in op.args:
+                if a not in scope:
+                    self.find("scope", op, f"{a} is used where it is not defined")
+            if (name == "yield") != (i == last and parent is not None):
+                self.find("scope", op, "a region ends with its only yield")
+            if self.locations and op.loc is None and name != "const":
+                self.find("location", op, "no source location")
+            before = len(self.findings)
+            self.operands(op)
+            if len(self.findings) == before:
+                if op.regions:
+                    for body in op.regions:
+                        if body.parent is not op:
+                            self.find("scope", op, "a region of the op has another parent")
+                        self.region(body, depth + 1)
+                    self.carried(op)
+                else:
+                    self.typed(op)
+                    self.uniform(op)
+            for r in op.results:
+                if r.op is not op:
+                    self.find("scope", op, f"{r} says that another op defines it")
+                self.define(r, op, mine)
+        if parent is not None and (not region.ops or region.ops[-1].name != "yield"):
+            self.find("scope", parent, "a region has no yield")
+        scope.difference_update(mine)
+
+    def operands(self, op: Op) -> None:
+        """Number, kinds and uniformity of the operands; the attributes of the row."""
+        signature = _SIGNATURES[op.name]
+        kinds, args = signature.kinds, op.args
+        if len(args) != len(kinds) and (signature.rest is None or len(args) < len(kinds)):
+            self.find("types", op, f"takes {len(kinds)} operands ({ROWS[op.name].args}), not {len(args)}")
+            return
+        for i, kind in enumerate(kinds):
+            t = args[i].type
+            if kind == "i":
+                good = (t is I32 or t is I64) and t is args[0].type
+            elif kind == "any":
+                good = True
+            elif kind == "f":
+                good = (t.kind == "f32" or t.kind == "f64") and t is args[0].type
+            elif kind == "p":
+                good = t is PRED
+            elif kind == "b32":
+                good = t.kind == "b32"
+            else:
+                good = t.kind == kind and t.n == 1
+            if not good:
+                self.find("types", op, f"operand {i} is {t}, not {kind} ({ROWS[op.name].args})")
+        for i in signature.uniform:
+            if not args[i].uniform:
+                self.find("uniform", op, f"operand {i} must be uniform over the wave, and {args[i]} is per lane")
+        for a in ROWS[op.name].attrs:
+            if a not in op.attrs and a not in _OPTIONAL:
+                self.find("types", op, f"attribute {a} is missing")
+
+    def typed(self, op: Op) -> None:
+        """The result's type, and rules that rows only say in words."""
+        row, args, results = ROWS[op.name], op.args, op.results
+        rule = row.result
+        if (rule == "none") != (not results) or len(results) > 1:
+            self.find("types", op, f"has {len(results)} results")
+            return
+        want: Type | None = None
+        if rule in ("same", "second", "third"):
+            want = args[("same", "second", "third").index(rule)].type
+        elif rule not in ("none", "attr", "carries"):
+            want = _FIXED[rule] if rule in _FIXED else Type(rule)
+        if want is not None and results[0].type is not want:
+            self.find("types", op, f"the result is {results[0].type}, not {want}")
+            return
+        special = _SPECIAL.get(op.name)
+        if special is not None:
+            problem = special(op)
+            if problem:
+                self.find("types", op, problem)
+
+    def uniform(self, op: Op) -> None:
+        mark = ROWS[op.name].uniform
+        for r in op.results:
+            if r.uniform and mark != "always":
+                if mark == "never":
+                    self.find("uniform", op, f"{r} is marked uniform, and {op.name} never is")
+                for a in op.args:
+                    if not a.uniform and mark == "args":
+                        self.find("uniform", op, f"{r} is marked uniform, but depends on {a}, which is per lane")
+                        break
+
+    def carried(self, op: Op) -> None:
+        """Types and uniformity around the regions of `for` and `if`."""
+        yields = [body.ops[-1].args if body.ops and body.ops[-1].name == "yield" else () for body in op.regions]
+        lists = [tuple(v.type for v in y) for y in yields] + [tuple(v.type for v in op.results)]
+        if op.name == "for":
+            body = op.regions[0]
+            if not body.args or body.args[0].type is not I32 or not body.args[0].uniform:
+                self.find("types", op, "the induction variable must be a uniform i32")
+                return
+            lists += [tuple(v.type for v in body.args[1:]), tuple(v.type for v in op.args[3:])]
+            if op.args[2].const is not None and op.args[2].const <= 0:
+                self.find("types", op, f"the step is {op.args[2].const}, and must be positive")
+        if any(found != lists[0] for found in lists):
+            text = "; ".join("(" + ", ".join(map(str, found)) + ")" for found in dict.fromkeys(lists))
+            self.find("types", op, f"carried types differ: {text}")
+            return
+        for i, r in enumerate(op.results):
+            sources = [y[i] for y in yields]
+            marked = [r]
+            if op.name == "for":
+                sources.append(op.args[3 + i])
+                marked.append(op.regions[0].args[1 + i])
+            if any(v.uniform for v in marked) and not all(s.uniform for s in sources):
+                self.find("uniform", op, f"result {i} is marked uniform, but not everything it takes its value from is")
+
+    # ---------------------------------------------------------------------------------------------------- the target
+
+    def target_limits(self) -> None:
+        t, k = self.target, self.kernel
+        assert t is not None
+        if k.shared_bytes > t.shared_bytes:
+            message = f"{k.shared_bytes} B of shared memory, and {t.name} has {t.shared_bytes}"
+            self.findings.append(Finding("target", message))
+        if k.wave_size != t.wave_size or k.block > t.max_threads:
+            message = f"{k.waves} waves of {k.wave_size}; {t.name} has waves of {t.wave_size}, {t.max_threads} threads"
+            self.findings.append(Finding("target", message))
+        atoms = {a.name for a in t.mma_atoms}
+        loads = {a.name for a in t.load_atoms} | {"vector"}
+        for op in k.body.walk():
+            attrs = op.attrs
+            if op.name in ("load.global", "store.global", "copy.async"):
+                self.immediate(op, "imm", t.global_imm)
+                if op.name == "copy.async":
+                    self.immediate(op, "simm", t.shared_imm)
+                    if attrs["bytes"] not in t.copy_async:
+                        self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
+            elif op.name in ("load.shared", "store.shared"):
+                self.immediate(op, "imm", t.shared_imm)
+                if op.name == "load.shared" and attrs["atom"] not in loads:
+                    self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
+            elif op.name == "mma" and attrs["atom"].name not in atoms:
+                self.find("target", op, f"{t.name} has no matrix instruction {attrs['atom'].name}")
+
+    def immediate(self, op: Op, which: str, limits: tuple[int, int]) -> None:
+        if not limits[0] <= op.attrs[which] <= limits[1]:
+            self.find("target", op, f"{which}={op.attrs[which]} is outside {limits[0]}..{limits[1]}")
+
+
+# ----------------------------------------------------------------------------------------- rules of rows told in words
+
+
+def _holds(t: Type, bytes: int) -> bool:
+    return t.words * 4 == bytes or (bytes < 4 and t.words == 1)
+
+
+def _load(op: Op) -> str:
+    t, bytes = op.results[0].type, op.attrs["bytes"]
+    if bytes not in (1, 2, 4, 8, 12, 16) or not _holds(t, bytes):
+        return f"loads {bytes} B into {t}"
+    return ""
+
+
+def _load_shared(op: Op) -> str:
+    t, bytes = op.results[0].type, op.attrs["bytes"]
+    return "" if _holds(t, bytes) else f"loads {bytes} B into {t}"
+
+
+def _store(op: Op) -> str:
+    t, bytes = op.args[-1].type, op.attrs["bytes"]
+    if bytes not in (1, 2, 4, 8, 12, 16) or not _holds(t, bytes):
+        return f"stores {bytes} B of {t}"
+    if op.attrs.get("high") and bytes != 2:
+        return f"stores the upper half of a word, and {bytes} B of it"
+    return ""
+
+
+def _mma(op: Op) -> str:
+    atom: MmaAtom = op.attrs["atom"]
+    words = tuple(a.type.words for a in op.args)
+    want = (atom.a_words, atom.b_words, atom.d_words)
+    return "" if words == want else f"{atom.name} takes fragments of {want} words, not {words}"
+
+
+def _vec(op: Op) -> str:
+    t = op.results[0].type
+    if any(a.type.kind != t.kind for a in op.args) or sum(a.type.n for a in op.args) != t.n:
+        return f"makes {t} of {', '.join(str(a.type) for a in op.args)}"
+    return ""
+
+
+def _slice(op: Op) -> str:
+    t, v, start, count = op.results[0].type, op.args[0].type, op.attrs["start"], op.attrs["count"]
+    if start < 0 or count < 1 or start + count > v.n or t.kind != v.kind or t.n != count:
+        return f"takes [{start}, {start + count}) of {v} as {t}"
+    return ""
+
+
+def _bitcast(op: Op) -> str:
+    t, v = op.results[0].type, op.args[0].type
+    return "" if t.words == v.words and t.words else f"from {v} to {t}: widths differ"
+
+
+def _pack(op: Op) -> str:
+    want = "f32" if op.attrs["dtype"].is_float else "i32"
+    if len(op.args) * op.attrs["dtype"].bits != 32 or any(str(a.type) != want for a in op.args):
+        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].bits} {want}"
+    return ""
+
+
+def _unpack(op: Op) -> str:
+    dtype, t = op.attrs["dtype"], str(op.results[0].type)
+    if not 0 <= op.attrs["index"] < 32 // dtype.bits or t != ("f32" if dtype.is_float else "i32"):
+        return f"element {op.attrs['index']} of {dtype} as {t}"
+    return ""
+
+
+def _cmp(op: Op) -> str:
+    legal = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+    return "" if op.attrs["how"] in legal else f"how={op.attrs['how']}: legal are {' '.join(legal)}"
+
+
+def _fcmp(op: Op) -> str:
+    legal = ("eq", "ne", "lt", "le", "gt", "ge")
+    return "" if op.attrs["how"] in legal else f"how={op.attrs['how']}: legal are {' '.join(legal)}"
+
+
+def _bfe(op: Op) -> str:
+    start, width = op.attrs["start"], op.attrs["width"]
+    return "" if 0 <= start and 0 < width and start + width <= 32 else f"bits [{start}, {start + width}) of 32"
+
+
+def _shift(op: Op) -> str:
+    count = op.args[1].const
+    bits = 64 if op.args[0].type is I64 else 32
+    return "" if count is None or 0 <= count < bits else f"shifts {bits} bits by {count}"
+
+
+def _select(op: Op) -> str:
+    return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
+
+
+_SPECIAL = {
+    "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
+    "bfe": _bfe, "shl": _shift, "lshr": _shift, "ashr": _shift, "select": _select,
+}  # fmt: skip
+
+# ------------------------------------------------------------------------------------- asynchronous copies and barriers
+
+
+def _copies(state: _Check) -> None:
+    """Walk the first trip of every loop: per buffer, how far its oldest copies have come.
+
+    Ring slots are not told apart, so one finished group of a buffer is taken to allow reading it; copies that do not
+    name their buffer are not followed.
+    """
+    open_: set[str] = set()
+    groups: list[frozenset[str]] = []
+    progress: dict[str, str] = {}
+    waves = state.kernel.waves
+
+    def walk(region: Region) -> None:
+        for op in region.ops:
+            name = op.name
+            if name == "copy.async":
+                buffer = op.attrs["buffer"]
+                if buffer:
+                    open_.add(buffer)
+                    progress.setdefault(buffer, "not committed")
+            elif name == "copy.commit":
+                groups.append(frozenset(open_))
+                for b in sorted(open_):
+                    if progress[b] == "not committed":
+                        progress[b] = "not waited for"
+                open_.clear()
+            elif name == "copy.wait":
+                while len(groups) > op.attrs["pending"]:
+                    for b in sorted(groups.pop(0)):
+                        if progress[b] == "not waited for":
+                            progress[b] = "waited for, but no barrier has passed" if waves > 1 else ""
+            elif name == "barrier":
+                for b, p in progress.items():
+                    if p.startswith("waited"):
+                        progress[b] = ""
+            elif name == "load.shared":
+                p = progress.get(op.attrs["buffer"], "")
+                if p:
+                    state.find("copies", op, f"reads buffer {op.attrs['buffer']!r}, whose copies are {p}")
+                    progress[op.attrs["buffer"]] = ""
+            for body in op.regions:
+                walk(body)
+
+    walk(state.kernel.body)
+
+
+def _barriers(state: _Check) -> None:
+    """No barrier under a condition or loop bound that may differ between the waves of a workgroup."""
+    if state.kernel.waves == 1:
+        return
+    varies: set[Value] = set()
+
+    def walk(region: Region, culprit: Value | None) -> None:
+        for op in region.ops:
+            name = op.name
+            if name == "barrier" and culprit is not None:
+                state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
+            if name in ("wave", "tid", "readfirst", "load.global", "load.shared") or any(a in varies for a in op.args):
+                varies.update(op.results)
+            inner = culprit
+            for a in op.args[: 3 if name == "for" else 1]:
+                if op.regions and inner is None and a in varies:
+                    inner = a
+            for body in op.regions:
+                for arg, init in zip(body.args[1:], op.args[3:]):
+                    if init in varies:
+                        varies.add(arg)
+                if inner is not None or (name == "for" and op.args[0] in varies):
+                    varies.update(body.args[:1])
+                walk(body, inner)
+                for arg, out in zip(body.args[1:], body.ops[-1].args):
+                    if out in varies and arg not in varies:
+                        varies.add(arg)
+                        varies.update(op.results)
+                if inner is not None:
+                    varies.update(op.results)
+
+    walk(state.kernel.body, None)
+
+
+# ------------------------------------------------------------------------------------------------- ranges and zero bits
+
+
+class _Samples:
+    """Computes every integer and predicate of the kernel for random situations, then compares with the facts."""
+
+    def __init__(self, state: _Check):
+        self.state = state
+        self.kernel = state.kernel
+        self.rng = Random(0)
+        self.values: dict[Value, Any] = {}
+        self.seen: list[tuple[Value, Any, Op]] = []
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            self.region(self.kernel.body, None)
+        self.compare()
+
+    def compare(self) -> None:
+        """All samples against all facts in three array operations."""
+        if not self.seen:
+            return
+        numbers = np.empty((len(self.seen), SAMPLES), np.int64)
+        facts = np.empty((3, len(self.seen), 1), np.int64)
+        for i, (v, sample, _) in enumerate(self.seen):
+            numbers[i] = sample
+            assert v.lo is not None and v.hi is not None
+            facts[0, i, 0], facts[1, i, 0] = v.lo, v.hi
+            facts[2, i, 0] = v.zeros - (1 << 64) if v.zeros >> 63 else v.zeros
+        bad = (numbers < facts[0]) | (numbers > facts[1]) | ((numbers & facts[2]) != 0)
+        for i in map(int, np.flatnonzero(bad.any(axis=1))):
+            v, sample, op = self.seen[i]
+            number = int(numbers[i][bad[i]][0])
+            self.state.find(
+                "range", op, f"{v} can be {number}, but is said to be in {v.lo}..{v.hi}, zeros {v.zeros:#x}"
+            )
+
+    def note(self, v: Value, sample: Any, op: Op, on: Any) -> None:
+        """Remember a sample; where the op is not executed any number will do."""
+        self.values[v] = sample
+        if v.lo is not None:
+            if on is not None:
+                if not on.any():
+                    return
+                sample = np.where(on, sample, sample[on.argmax()])
+            self.seen.append((v, sample, op))
+
+    def noise(self) -> Any:
+        """Random 64-bit words. (`numpy.random` would take 7 ms to import.)"""
+        return np.frombuffer(self.rng.randbytes(8 * SAMPLES), np.uint64)
+
+    def bools(self) -> Any:
+        return (self.noise() & np.uint64(1)).astype(bool)
+
+    def random(self, lo: int, hi: int, t: Type = I32, multiple: int = 1) -> Any:
+        """Samples in lo..hi: the ends first, half of the rest small."""
+        first = -(-lo // multiple)
+        last = max(hi // multiple, first)
+        noise = self.noise()
+        span = last - first + 1
+        out = noise.view(np.int64).copy() if span >> 63 else (noise % np.uint64(span)).view(np.int64) + first
+        near = min(last, max(first, 0) + 300)
+        start = max(first, near - 600)
+        half = SAMPLES // 2
+        out[2:half] = (noise[half : 2 * half - 2] >> np.uint64(7)) % np.uint64(near - start + 1)
+        out[2:half] += start
+        out[0], out[1] = first, last
+        return (out * multiple).astype(NUMPY[t.kind])
+
+    def leaf(self, op: Op) -> Any:
+        """Samples of an op whose result is not computed from integers, or None."""
+        name, k, t = op.name, self.kernel, op.results[0].type
+        if name == "const":
+            return np.full(SAMPLES, op.attrs["value"], NUMPY[t.kind])
+        if name in ("lane", "wave", "tid"):
+            if not hasattr(self, "lanes"):
+                self.lanes = self.random(0, k.wave_size - 1)
+                self.waves = self.random(0, k.waves - 1)
+            return {"lane": self.lanes, "wave": self.waves, "tid": self.waves * np.int32(k.wave_size) + self.lanes}[
+                name
+            ]
+        if name == "wgid":
+            count = k.grid[op.attrs["axis"]]
+            return self.random(0, count - 1 if isinstance(count, int) and count > 0 else (1 << 31) - 2)
+        bits = 64 if t is I64 else 32
+        lo, hi = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        if name == "param":
+            at = op.attrs["index"]
+            if at < len(k.params) and k.params[at].source.startswith("extent"):
+                lo = 0
+            return self.random(op.attrs.get("lo", lo), op.attrs.get("hi", hi), t, op.attrs.get("multiple", 1))
+        if name.startswith("load.") and op.attrs["bytes"] < 4:
+            return self.random(0, (1 << 8 * op.attrs["bytes"]) - 1, t)
+        if name == "unpack" and op.attrs["dtype"].bits < 32:
+            d = op.attrs["dtype"]
+            return self.random(-(1 << (d.bits - 1)), (1 << (d.bits - 1)) - 1) if d.kind == "int" else (
+                self.random(0, (1 << d.bits) - 1)
+            )  # fmt: skip
+        return self.random(lo, hi, t)
+
+    def region(self, region: Region, on: Any) -> tuple[Any, ...]:
+        values = self.values
+        for op in region.ops:
+            name = op.name
+            if name == "yield":
+                return tuple(values.get(a) for a in op.args)
+            if name == "for":
+                self.loop(op, on)
+                continue
+            if name == "if":
+                self.branch(op, on)
+                continue
+            if not op.results:
+                continue
+            r = op.results[0]
+            t = r.type
+            if t is not I32 and t is not I64 and t is not PRED:
+                continue
+            sample = None
+            rule = CHEAP.get(name)
+            if rule is not None:
+                args = [values.get(a) for a in op.args]
+                if not any(a is None for a in args):
+                    sample = rule(op, *args)
+            elif name in ("readfirst", "shuffle_xor", "shuffle_index"):
+                # Another lane's value: any of the operand's samples.
+                sample = values.get(op.args[0])
+            if sample is None:
+                sample = self.bools() if t is PRED else self.leaf(op)
+            values[r] = sample
+            if r.lo is not None and name != "const":
+                if on is not None:
+                    self.note(r, sample, op, on)
+                else:
+                    self.seen.append((r, sample, op))
+        return ()
+
+    def loop(self, op: Op, on: Any) -> None:
+        """One random trip of every sample's loop; samples without a trip are off inside."""
+        body = op.regions[0]
+        lo, hi, step = (self.values[a].astype(np.int64) for a in op.args[:3])
+        trips = np.maximum(-((lo - hi) // np.maximum(step, 1)), 0)
+        trip = (self.noise() % np.maximum(trips, 1).astype(np.uint64)).astype(np.int64)
+        trip[0] = 0
+        trip[1] = max(trips[1] - 1, 0)
+        inside = trips > 0
+        if on is not None:
+            inside &= on
+        mask = None if inside.all() else inside
+        self.note(body.args[0], (lo + trip * step).astype(np.int32), op, mask)
+        steps: dict[Value, Any] = {}
+        for a, init, out in zip(body.args[1:], op.args[3:], body.ops[-1].args):
+            if a.lo is None:
+                if a.type is PRED:
+                    self.values[a] = self.bools()
+                continue
+            d = _increment(a, out)
+            start = self.values.get(init)
+            if d is not None and start is not None and d[0] in self.values:
+                by = self.values[d[0]] * start.dtype.type(d[1])
+                steps[a] = (start, by)
+                with np.errstate(all="ignore"):
+                    self.note(a, start + (trip * by).astype(start.dtype), op, mask)
+            else:
+                sample = self.random(a.lo, a.hi if a.hi is not None else a.lo, a.type) & ~np.asarray(
+                    a.zeros - (1 << 64) if a.zeros >> 63 else a.zeros
+                ).astype(NUMPY[a.type.kind])
+                self.values[a] = sample
+                if start is not None:
+                    self.seen.append((a, start if mask is None else np.where(mask, start, sample), op))
+        outs = self.region(body, mask)
+        again = inside & (trip + 1 < trips)
+        for i, (a, r) in enumerate(zip(body.args[1:], op.results)):
+            if r.type not in (I32, I64, PRED):
+                continue
+            start, out = self.values.get(op.args[3 + i]), outs[i]
+            if a in steps:
+                start, by = steps[a]
+                sample = start + (trips * by).astype(start.dtype)
+            elif start is None or out is None:
+                sample = self.random(r.lo, r.hi, r.type) if r.lo is not None and r.hi is not None else out
+            else:
+                if a.lo is not None and again.any():
+                    self.seen.append((a, np.where(again, out, out[again.argmax()]), op))
+                sample = np.where(inside, out, start)
+            if sample is not None:
+                self.note(r, sample, op, on)
+
+    def branch(self, op: Op, on: Any) -> None:
+        cond = self.values.get(op.args[0])
+        if cond is None:
+            cond = self.bools()
+        base = np.ones(SAMPLES, bool) if on is None else on
+        first, second = self.region(op.regions[0], base & cond), self.region(op.regions[1], base & ~cond)
+        for r, a, b in zip(op.results, first, second):
+            if a is not None and b is not None:
+                self.note(r, np.where(cond, a, b), op, on)
+
+
+def _increment(a: Value, out: Value) -> tuple[Value, int] | None:
+    """(d, 1) if out is a + d, (d, -1) if it is a - d, with d defined outside the loop of a; None otherwise."""
+    op = out.op
+    if op is None or op.name not in ("add", "sub") or a not in op.args:
+        return None
+    if op.name == "sub":
+        return (op.args[1], -1) if op.args[0] is a and op.args[1] is not a else None
+    d = op.args[1] if op.args[0] is a else op.args[0]
+    return (d, 1) if d is not a else None

@@ -1,0 +1,298 @@
+"""Lowering: the graph with its layouts, placements and schedule becomes kernel IR.
+
+In: a graph, its `Partition` and `Inference`, what is known of the arguments, a `Target`. Out: a kernel IR `Kernel`
+whose notes say what was chosen. Each region of the graph becomes a list of `Step`s (`loops.py`); a loop body is
+software-pipelined, straight code and loops that hold loops are emitted as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wavedsl.ir.access import scaled
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
+from wavedsl.ir.fragment import Fragment, chunk_count, standard
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, region_nodes
+from wavedsl.ir.infer import Inference, same_layout
+from wavedsl.ir.kernel_ir import Kernel, Param, Value
+from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.lower_matrix import mma_steps
+from wavedsl.ir.lower_reads import direct_steps, holds_loop, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_values import emit_node
+from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import Partition
+from wavedsl.ir.passes import verifying
+from wavedsl.ir.target import Target
+
+
+def lower(
+    graph: Graph,
+    partition: Partition,
+    inference: Inference,
+    arrays: Mapping[str, ArrayInfo],
+    params: Sequence[Param],
+    target: Target,
+    *,
+    dynamic: Mapping[str, int] | None = None,
+    choices: Choices | None = None,
+    name: str | None = None,
+) -> Kernel:
+    """Kernel IR of the whole graph. `dynamic` maps hidden parameters (`extent K`, `stride a[0]`) to parameter
+    indices."""
+    kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
+    kernel.grid = _static_grid(partition)
+    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices or Choices())
+    return _run(low)
+
+
+def _static_grid(partition: Partition) -> tuple[Any, ...]:
+    """Workgroups per axis; an axis with a run-time extent counts as -1 (the launch computes it)."""
+    grid = []
+    for axis in partition.grid_axes():
+        count = 1
+        for d in axis:
+            trips = partition.dims[d].trips
+            count = -1 if trips is None or count < 0 else count * trips
+        grid.append(count)
+    return tuple(grid)
+
+
+def _run(low: Lowering) -> Kernel:
+    with low.b.loc(low.graph.loc):
+        low.coordinates()
+    converted, reduced = scratch_bytes(low)
+    if converted or reduced:
+        low.reduced_at = low.scratch + converted
+        low.shared_top = low.reduced_at + reduced
+        low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    steps = region_steps(low, low.graph.region)
+    body = program_order(steps, ring_depths(low, steps), cyclic=False)
+    emit_straight(low.b, body, steps, Env())
+    kernel = low.b.finish()
+    kernel.shared_bytes = low.shared_top
+    for n in low.graph.all_nodes():
+        plan = low.inference.mmas.get(n.id)
+        if plan is not None:
+            low.notes.atoms[f"%{n.id}"] = plan.atom.name + (" swapped" if plan.swapped else "")
+        for position, x in enumerate(n.inputs):
+            wanted = low.inference.demands.get((n.id, position))
+            if wanted is not None:
+                how = route(low.layout(x), wanted, x.dtype)[0].kind
+                low.notes.exchanges[f"operand {position} of %{n.id} ({n.op})"] = how
+    kernel.notes["lowering"] = low.notes
+    return kernel
+
+
+def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
+    """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
+    memory budget."""
+    nodes = [n for n in region.nodes if n not in done]
+    plan_staged_reads(low, region, nodes)
+    steps: list[Step] = []
+    for n in nodes:
+        steps += node_steps(low, n)
+    return steps
+
+
+def invariant_reads(low: Lowering, region: Region) -> list[Node]:
+    """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
+    loop writes."""
+    written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
+    return [
+        n
+        for n in region.nodes
+        if n.op == "read"
+        and n.attrs.get("mapping") is None
+        and n.attrs["memory"] not in written
+        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
+    ]
+
+
+def emit_invariant(low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool) -> None:
+    """Carry out a loop's invariant reads before it; their registers join what is fixed."""
+    if not reads:
+        return
+    plan_staged_reads(low, region, reads, once=True)
+    steps = [s for n in reads for s in node_steps(low, n)]
+    slots = ring_depths(low, steps)
+    if nested and slots:
+        low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    inner = Env(env.fixed)
+    emit_straight(low.b, program_order(steps, slots, cyclic=False), steps, inner)
+    for s in steps:
+        for key in s.defs:
+            env.fixed[key] = inner[key]
+
+
+def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
+    """Ring depth of every shared buffer that the steps use."""
+    return {s.buffer: low.depths[s.buffer] for s in steps if s.buffer}
+
+
+def node_steps(low: Lowering, n: Node) -> list[Step]:
+    """The steps of one node."""
+    if n.op == "read":
+        steps = staged_steps(low, n) if n.id in low.staged else direct_steps(low, n)
+        for s in steps:
+            if s.kind in ("gload", "acopy"):
+                s.array = n.attrs["memory"]
+        return steps
+    if n.op == "mma":
+        return mma_steps(low, n)
+    if n.op == "iterate":
+        return [loop_step(low, n)]
+    if n.op == "result" and n.inputs[0].op == "iterate":
+        return []
+    uses = tuple(k for x in n.inputs for k in low.keys(x))
+    kind = "effect" if ROWS[n.op].effect else "compute"
+    clocks = low.issue_clocks()
+    if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
+        clocks *= max(1, low.layout(n).elements_per_lane)
+    valu = low.target.cost("valu")
+    defs = low.keys(n) if n.type is not None else ()
+
+    def emit(context: Context, n: Node = n) -> None:
+        emit_node(low, n, context)
+
+    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
+    if kind == "effect" and "memory" in n.attrs:
+        step.writes = (n.attrs["memory"],)
+    return [step]
+
+
+def loop_step(low: Lowering, n: Node) -> Step:
+    """A whole inner loop as one step of its region."""
+    region: Region = n.attrs["body"]
+    uses = tuple(k for x in n.inputs for k in low.keys(x)) + captured_keys(low, region)
+    defs = tuple(
+        ("r", n.id, position, c)
+        for position, carry in enumerate(region.carries)
+        for c in range(chunk_count(low.layout(carry), carry.dtype))
+    )
+
+    def emit(context: Context) -> None:
+        emit_loop(low, n, region, context)
+
+    step = Step(f"iterate {region.dim} %{n.id}", "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    step.writes = tuple(
+        dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
+    )
+    return step
+
+
+def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
+    """Keys of values made outside a region and used inside it."""
+    inside = {x.id for x in region_nodes(region)}
+    out: dict[Key, None] = {}
+    for x in region_nodes(region):
+        for y in x.inputs:
+            if y.id not in inside:
+                for k in low.keys(y):
+                    out.setdefault(k)
+    for y in region.yields:
+        if y.id not in inside:
+            for k in low.keys(y):
+                out.setdefault(k)
+    return tuple(out)
+
+
+def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    b = low.b
+    dim = str(region.dim)
+    plan = low.plans[dim]
+    outer_dim, outer_base = low.loop_dim, dict(low.base)
+    if outer_dim is not None:
+        low.base[outer_dim] = scaled(b, context.iteration, low.plans[outer_dim].tile)
+    low.loop_dim = dim
+    trips: Any = plan.trips
+    if trips is None:
+        trips = b.udiv(b.add(low.extent(dim), plan.tile - 1), plan.tile)
+    env = Env(context.env.fixed)
+    for (key, it), v in context.env.values.items():
+        if it == context.env.iteration:
+            env.fixed[key] = v
+    carried: list[tuple[Key, Value]] = []
+    next_of: list[tuple[Node, Node]] = []
+    for init, carry, last in zip(n.inputs, region.carries, region.yields):
+        value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
+        carried += list(zip(low.keys(carry), value.chunks))
+        next_of.append((carry, last))
+    once = invariant_reads(low, region)
+    emit_invariant(low, region, once, env, outer_dim is not None)
+    steps = region_steps(low, region, once)
+    low.labels += 1
+    label = f"{dim}{low.labels}"
+    slots = ring_depths(low, steps)
+    depth = max(slots.values(), default=1)
+    nested = outer_dim is not None
+    if nested and slots:
+        b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    chunk_steps, next_keys, carried_keys = yield_steps(low, next_of)
+    steps += chunk_steps
+    if trips == 0:
+        results = [v for _, v in carried]
+    elif trips == 1:
+        inner = Env(env.fixed)
+        for key, v in carried:
+            inner.fixed[key] = v
+        body = program_order(steps, slots, cyclic=False)
+        emit_straight(b, body, steps, inner, 0)
+        inner.iteration = 0
+        results = [inner[k] for k in next_keys]
+    else:
+        if holds_loop(region):
+            body = program_order(steps, slots, cyclic=True)
+        else:
+            body = plan_body(
+                steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
+                modulo=low.choices.modulo,
+                check=verifying(),
+            )  # fmt: skip
+        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+    position = 0
+    for i, carry in enumerate(region.carries):
+        for c in range(chunk_count(low.layout(carry), carry.dtype)):
+            context.env["r", n.id, i, c] = results[position]
+            position += 1
+    low.loop_dim = outer_dim
+    low.base = outer_base
+
+
+def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
+    """A loop's initial or yielded value in the layout that the loop keeps it in."""
+    return value if same_layout(value.layout, layout) else convert(low, value, layout)
+
+
+def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list[Step], list[Key], dict[Key, Key]]:
+    """Steps that bring yielded values into the chunks the loop carries, their keys, and carried key → next key."""
+    steps: list[Step] = []
+    next_keys: list[Key] = []
+    replaced: dict[Key, Key] = {}
+    for i, (carry, last) in enumerate(pairs):
+        mine, theirs = low.keys(carry), low.keys(last)
+        if last.op in ("mma", "carry") and len(mine) == len(theirs):
+            next_keys += theirs
+            replaced.update(zip(mine, theirs))
+            continue
+        made = tuple(("y", carry.id, c) for c in range(len(mine)))
+
+        def emit(context: Context, last: Node = last, made: tuple[Key, ...] = made, carry: Node = carry) -> None:
+            value = standard(low.b, relaid(low, low.value(last, context.env), low.layout(carry)))
+            for key, chunk in zip(made, value.chunks):
+                context.env[key] = chunk
+
+        steps.append(Step(f"yield {i}", "compute", (), 0, tuple(theirs), made, emit, "", last.loc))
+        next_keys += made
+        replaced.update(zip(mine, made))
+    return steps, next_keys, replaced
+
+
+__all__ = ["Choices", "LoopNote", "Notes", "lower"]

@@ -1,0 +1,267 @@
+"""Lowering of `mma`: one step per matrix instruction, operands picked from their fragments by coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.access import join_word
+from wavedsl.ir.fragment import Fragment, register_count, register_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.infer import MmaPlan
+from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.loops import Context, Env, Key, Step
+from wavedsl.ir.lower_values import operand, zero_beyond
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
+
+
+def port_registers(
+    low: Lowering,
+    layout: Layout,
+    side: str,
+    strings: Mapping[str, str],
+    dims: tuple[str, str],
+    words: int,
+    dtype: dt.DType,
+    offset: dict[str, int],
+) -> list[int]:
+    """Register numbers of one fragment: the atom's elements at `offset`, looked up in the value's layout."""
+    bits = max(1, dtype.bits)
+    per = max(1, 32 // bits)
+    elements = words * per if bits <= 32 else words * 32 // bits
+    out = []
+    for e in range(0, elements, per):
+        at = dict(offset)
+        for dim, text in ((dims[0], strings[side]), (dims[1], strings["K"])):
+            for position, source in enumerate(text.split()):
+                if source.startswith("e") and e >> int(source[1:]) & 1 and dim:
+                    at[dim] = at.get(dim, 0) + (1 << position)
+        index = layout.element_at({d: v for d, v in at.items() if d in layout.dims})
+        out.append(index // per)
+    return out
+
+
+def mma_steps(low: Lowering, n: Node) -> list[Step]:
+    plan = low.inference.mmas[n.id]
+    atom = plan.atom
+    first, second = plan.ports
+    tiles, issues = low.tiles(plan), low.k_issues(plan)
+    share = -(-low.partition.waves // low.target.simds)
+    unit = "valu" if atom.instruction == "fma" else "mfma"
+    resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks()))
+    steps = []
+    acc = n.inputs[2] if len(n.inputs) > 2 else None
+    neutral_a = needs_zero(low, first, plan.k)
+    neutral_b = needs_zero(low, second, plan.k)
+    words_a: dict[tuple[int, int], list[int]] = {}
+    prepared: list[Any] = []
+    for neutral in (neutral_a, neutral_b):
+        position = len(prepared) ^ plan.swapped
+        key = None
+        if neutral or (n.id, position) in low.inference.demands:
+            key = ("port", n.id, position)
+            steps.append(prepare_step(low, n, position, key, neutral, plan.k))
+        prepared.append(key)
+    groups_a, groups_b = (
+        register_keys(low, source, layout) if key is None else [(key,)] * register_count(layout, source.dtype)
+        for source, layout, key in zip(plan.ports, (plan.first, plan.second), prepared)
+    )
+    beside = reductions_beside(low, n)
+    for k, koff in enumerate(issues):
+        for t, tile in enumerate(tiles):
+            off_a = {plan.m: tile.get(plan.m, 0), plan.k: koff} if plan.m else {plan.k: koff}
+            off_b = {plan.n: tile.get(plan.n, 0), plan.k: koff} if plan.n else {plan.k: koff}
+            regs_a = port_registers(low, plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
+            regs_b = port_registers(low, plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
+            words_a[k, t] = regs_a
+            uses = list(dict.fromkeys(k for r in regs_a for k in groups_a[r]))
+            uses += [k for r in regs_b for k in groups_b[r] if k not in uses]
+            if k:
+                uses.append(("acc", n.id, t, k - 1))
+            elif acc is not None:
+                keys = low.keys(acc)
+                uses += [keys[t]] if len(keys) == len(tiles) else list(keys)
+            if not k:
+                uses += beside
+
+            def emit(
+                context: Context, t: int = t, k: int = k, regs_a: list[int] = regs_a, regs_b: list[int] = regs_b
+            ) -> None:
+                emit_mma(low, n, plan, context, t, k, regs_a, regs_b, prepared)
+
+            latency = atom.cycles if k + 1 < len(issues) else atom.latency
+            steps.append(
+                Step(
+                    f"mma %{n.id}.{t} k{k}",
+                    "mma",
+                    resources,
+                    latency,
+                    tuple(uses),
+                    (("acc", n.id, t, k),),
+                    emit,
+                    "",
+                    n.loc,
+                )
+            )
+    return steps
+
+
+def reductions_beside(low: Lowering, n: Node) -> list[Key]:
+    """Keys of reductions of what an operand is cast from: they come first, or the wide value would wait for them in
+    registers while the product runs."""
+    users = low.users()
+    out: dict[Key, None] = {}
+    for x in n.inputs[:2]:
+        while x.op in ("cast", "bitcast"):
+            x = x.inputs[0]
+            for u in users.get(x.id, ()):
+                if ROWS[u.op].index_rule == "project":
+                    out |= dict.fromkeys(low.keys(u))
+    return list(out)
+
+
+def register_keys(low: Lowering, n: Node, layout: Layout) -> list[tuple[Key, ...]]:
+    """Per register of a value the keys that hold its elements."""
+    keys = low.keys(n)
+    per = max(1, 32 // n.dtype.bits)
+    count = -(-layout.elements_per_lane // per)
+    if n.op == "read":
+        groups = low.read_groups(n)
+        out: list[tuple[Key, ...]] = [()] * count
+        for g, key in zip(groups, keys):
+            for e in g:
+                if key not in out[e // per]:
+                    out[e // per] = (*out[e // per], key)
+        return out
+    if len(keys) == 1:
+        return [keys] * count
+    size = count // len(keys)
+    return [(keys[r // size],) for r in range(count)]
+
+
+def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequence[int]) -> list[Value]:
+    """Some registers of an operand. Only the loads that hold them are needed: others may not be there yet."""
+    b = low.b
+    if n.op == "read":
+        groups = low.read_groups(n)
+        per = max(1, 32 // n.dtype.bits)
+        keys = low.keys(n)
+        table = low.element_homes.get(n.id)
+        if table is None:
+            table = {}
+            for g, group in enumerate(groups):
+                for position, e in enumerate(group):
+                    table[e] = (g, position)
+            low.element_homes[n.id] = table
+        count = layout.elements_per_lane
+        return [
+            join_word(
+                b, n.dtype, [(env[keys[table[e][0]]], table[e][1]) for e in range(r * per, min(r * per + per, count))]
+            )
+            for r in regs
+        ]
+    words = low.value(n, env).words(b)
+    return [words[r] for r in regs]
+
+
+def emit_mma(
+    low: Lowering, n: Node, plan: MmaPlan, context: Context, t: int, k: int, regs_a: list[int], regs_b: list[int],
+    prepared: Sequence[Key | None],
+) -> None:  # fmt: skip
+    b, atom, env = low.b, plan.atom, context.env
+    first, second = plan.ports
+    a = port_value(low, first, plan.first, env, regs_a, prepared[0])
+    c = port_value(low, second, plan.second, env, regs_b, prepared[1])
+    kind = register_type(n.dtype)
+    count = atom.d_words // kind.words
+    if k:
+        acc = env["acc", n.id, t, k - 1]
+    elif len(n.inputs) > 2:
+        source = n.inputs[2]
+        keys = low.keys(source)
+        got = env[keys[t]] if len(keys) == len(low.tiles(plan)) else None
+        if got is None or isinstance(got, Fragment):
+            words = low.value(source, env).words(b)
+            acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
+        else:
+            acc = got
+    else:
+        acc = b.zero(Type(kind.kind, count))
+    if atom.instruction == "fma":
+        env["acc", n.id, t, k] = emit_fma(low, plan, a, c, acc)
+        return
+    env["acc", n.id, t, k] = b.mma(atom, as_words(low, a), as_words(low, c), acc)
+
+
+def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str) -> Step:
+    """A whole operand made ready: in the layout of its port, and 0 beyond the end of K."""
+    source = n.inputs[position]
+
+    def emit(context: Context) -> None:
+        value = operand(low, n, position, context)
+        if neutral:
+            value = zero_beyond(low, source, value, k, context)
+        context.env[key] = value
+
+    valu = low.target.cost("valu")
+    clocks = low.issue_clocks() * max(1, register_count(low.layout(source), source.dtype))
+    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    name, uses = f"operand {position} of %{n.id}", low.keys(source)
+    return Step(name, "compute", resources, valu.latency, uses, (key,), emit, "", n.loc)
+
+
+def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int], prepared: Key | None) -> Value:
+    """One fragment of an operand, from its own registers or from the prepared copy."""
+    b = low.b
+    if prepared is not None:
+        whole = env[prepared].words(b)
+        words = [whole[r] for r in regs]
+    else:
+        words = operand_words(low, n, env, layout, regs)
+    if n.dtype is dt.tf32 and n.op != "cast" and low.target.vendor == "nvidia":
+        # `mma.sync` cuts the low bits off; the language rounds them (a cast has done so already).
+        words = [b.bitcast(b.round_tf32(b.bitcast(w, F32)), B32) for w in words]
+    return b.vec(*words) if len(words) > 1 else words[0]
+
+
+def emit_fma(low: Lowering, plan: MmaPlan, a: Value, c: Value, acc: Value) -> Value:
+    """One K step of an outer product by multiply-adds."""
+    b, atom = low.b, plan.atom
+    kind = register_type(atom.acc_dtype)
+    xs = [x if x.type is kind else b.bitcast(x, kind) for x in numbers(low, a, kind)]
+    ys = [y if y.type is kind else b.bitcast(y, kind) for y in numbers(low, c, kind)]
+    accs = list(b.elements(acc)) if acc.type.n > 1 else [acc]
+    n_bits = sum(1 for s in atom.d["N"].split() if s.startswith("e"))
+    out = []
+    for i, z in enumerate(accs):
+        x, y = xs[i >> n_bits], ys[i & (1 << n_bits) - 1]
+        out.append(b.ffma(x, y, z) if kind.is_float else b.add(b.mul(x, y), z))
+    return b.vec(*out) if len(out) > 1 else out[0]
+
+
+def numbers(low: Lowering, v: Value, kind: Any) -> list[Value]:
+    b = low.b
+    if v.type.kind == kind.kind:
+        return list(b.elements(v)) if v.type.n > 1 else [v]
+    step = kind.words
+    return [b.slice(v, i, step) for i in range(0, v.type.n, step)]
+
+
+def as_words(low: Lowering, v: Value) -> Value:
+    return v if v.type.kind == "b32" else low.b.bitcast(v, vector(v.type.words))
+
+
+def needs_zero(low: Lowering, n: Node, k: str) -> bool:
+    """Whether an operand must be zeroed beyond the end of K: padded K, and not a plain (cast) read, which is 0
+    there."""
+    plan = low.plans[k]
+    padded = dict(low.layout(n).extents).get(k, plan.tile) > plan.tile
+    if not (plan.ragged or padded):
+        return False
+    x = n
+    while x.op in ("cast", "bitcast", "permute", "neg"):
+        x = x.inputs[0]
+    return x.op != "read"

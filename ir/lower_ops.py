@@ -1,0 +1,324 @@
+"""Elementwise operations in kernel IR: one function per row of `ops.py`, by name.
+
+Each takes numbers in the `scalar_type` of the operand dtype and gives one in that of the result. Numbers narrower
+than f32 are computed in f32 and rounded when they are packed, which for + - * / and square root equals one rounding
+(24 >= 2 p + 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.fragment import scalar_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.kernel_ir import F32, F64, I32, I64, PRED, Value
+
+Rule = Callable[..., Value]
+RULES: dict[str, Rule] = {}
+"""Operation → (builder, operand dtype, *operands) → result."""
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(f: Rule) -> Rule:
+        for name in names:
+            RULES[name] = f
+        return f
+
+    return register
+
+
+def _split(float_op: str, int_op: str) -> Rule:
+    def rule(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+        return getattr(b, float_op if dtype.is_float else int_op)(x, y)
+
+    return rule
+
+
+RULES["add"] = _split("fadd", "add")
+RULES["sub"] = _split("fsub", "sub")
+RULES["mul"] = _split("fmul", "mul")
+
+
+def _unsigned(dtype: DType) -> bool:
+    return dtype.kind == "uint"
+
+
+@_rule("minimum")
+def _minimum(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    if dtype.is_float:
+        return b.fmin(x, y)
+    return b.min_u(x, y) if _unsigned(dtype) else b.min_s(x, y)
+
+
+@_rule("maximum")
+def _maximum(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    if dtype.is_float:
+        return b.fmax(x, y)
+    return b.max_u(x, y) if _unsigned(dtype) else b.max_s(x, y)
+
+
+@_rule("clamp")
+def _clamp(b: Builder, dtype: DType, x: Value, low: Value, high: Value) -> Value:
+    return _minimum(b, dtype, _maximum(b, dtype, x, low), high)
+
+
+@_rule("div")
+def _div(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    return b.fdiv(x, y)
+
+
+@_rule("floordiv")
+def _floordiv(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    if dtype.is_float:
+        return b.ffloor(b.fdiv(x, y))
+    return _int_divide(b, dtype, x, y)[0]
+
+
+@_rule("mod")
+def _mod(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    if dtype.is_float:
+        quotient = b.ffloor(b.fdiv(x, y))
+        return b.ffma(b.fneg(quotient), y, x)
+    return _int_divide(b, dtype, x, y)[1]
+
+
+def _int_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, Value]:
+    """Floor quotient and remainder with the divisor's sign, from an unsigned division of magnitudes."""
+    if _unsigned(dtype):
+        return b.udiv(x, y), b.urem(x, y)
+    if isinstance(y.const, int) and y.const > 0:
+        return b.floordiv(x, y.const), b.floormod(x, y.const)
+    zero = b.zero(x.type)
+    x_low, y_low = b.cmp("slt", x, zero), b.cmp("slt", y, zero)
+    ax, ay = b.select(x_low, b.neg(x), x), b.select(y_low, b.neg(y), y)
+    q, r = b.udiv(ax, ay), b.urem(ax, ay)
+    differ = b.pxor(x_low, y_low)
+    rest = b.cmp("ne", r, zero)
+    quotient = b.select(differ, b.sub(b.neg(q), b.select(rest, b.const(1, x.type), zero)), q)
+    inside = b.select(b.pand(differ, rest), b.sub(ay, r), r)
+    return quotient, b.select(y_low, b.neg(inside), inside)
+
+
+@_rule("neg")
+def _neg(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fneg(x) if dtype.is_float else b.neg(x)
+
+
+@_rule("abs")
+def _abs(b: Builder, dtype: DType, x: Value) -> Value:
+    if dtype.is_float:
+        return b.fabs(x)
+    return x if _unsigned(dtype) else b.max_s(x, b.neg(x))
+
+
+@_rule("fma")
+def _fma(b: Builder, dtype: DType, x: Value, y: Value, z: Value) -> Value:
+    return b.ffma(x, y, z) if dtype.is_float else b.add(b.mul(x, y), z)
+
+
+def _unary(method: str) -> Rule:
+    def rule(b: Builder, dtype: DType, x: Value) -> Value:
+        if dtype is dt.f64 and method in ("exp2", "log2", "rcp", "rsqrt", "sin", "cos"):
+            raise CompileError(
+                f"{method} of f64 has no instruction here", b.current_loc, "compute it in f32: wd.cast(x, wd.f32)"
+            )
+        return getattr(b, method)(x)
+
+    return rule
+
+
+for _name, _method in (
+    ("floor", "ffloor"), ("ceil", "fceil"), ("round", "frint"), ("exp2", "exp2"), ("log2", "log2"), ("sqrt", "sqrt"),
+    ("rsqrt", "rsqrt"), ("sin", "sin"), ("cos", "cos"),
+):  # fmt: skip
+    RULES[_name] = _unary(_method)
+
+
+@_rule("reciprocal")
+def _reciprocal(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fdiv(b.const(1.0, x.type), x)
+
+
+@_rule("exp")
+def _exp(b: Builder, dtype: DType, x: Value) -> Value:
+    return RULES["exp2"](b, dtype, b.fmul(x, b.const(math.log2(math.e), x.type)))
+
+
+@_rule("log")
+def _log(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fmul(RULES["log2"](b, dtype, x), b.const(math.log(2.0), x.type))
+
+
+@_rule("sigmoid")
+def _sigmoid(b: Builder, dtype: DType, x: Value) -> Value:
+    one = b.const(1.0, x.type)
+    return b.fdiv(one, b.fadd(one, _exp(b, dtype, b.fneg(x))))
+
+
+@_rule("tanh")
+def _tanh(b: Builder, dtype: DType, x: Value) -> Value:
+    """1 - 2 / (exp(2|x|) + 1) with the sign of x; below 1/4, where that cancels, an odd polynomial."""
+    one = b.const(1.0, x.type)
+    ax = b.fabs(x)
+    big = b.fsub(one, b.fdiv(b.const(2.0, x.type), b.fadd(_exp(b, dtype, b.fadd(ax, ax)), one)))
+    x2 = b.fmul(x, x)
+    p = b.const(-0.053968254, x.type)
+    for c in (0.13333333, -0.33333333):
+        p = b.ffma(p, x2, b.const(c, x.type))
+    small = b.ffma(b.fmul(p, x2), ax, ax)
+    t = b.select(b.fcmp("lt", ax, b.const(0.25, x.type)), small, big)
+    return b.select(b.fcmp("lt", x, b.const(0.0, x.type)), b.fneg(t), t)
+
+
+@_rule("pow")
+def _pow(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    if not dtype.is_float:
+        raise CompileError("pow of integers is not lowered", b.current_loc, "multiply, or cast to f32")
+    return RULES["exp2"](b, dtype, b.fmul(y, RULES["log2"](b, dtype, x)))
+
+
+def _bitwise(int_op: str, pred_op: str) -> Rule:
+    def rule(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+        return getattr(b, pred_op if dtype is dt.i1 else int_op)(x, y)
+
+    return rule
+
+
+RULES["bitand"] = _bitwise("and_", "pand")
+RULES["bitor"] = _bitwise("or_", "por")
+RULES["bitxor"] = _bitwise("xor", "pxor")
+
+
+@_rule("invert")
+def _invert(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.pnot(x) if dtype is dt.i1 else b.not_(x)
+
+
+def _count(b: Builder, count: Value) -> Value:
+    return b.trunc(count) if count.type is I64 else count
+
+
+@_rule("shl")
+def _shl(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
+    return b.shl(x, _count(b, count))
+
+
+@_rule("shr")
+def _shr(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
+    return b.lshr(x, _count(b, count)) if _unsigned(dtype) else b.ashr(x, _count(b, count))
+
+
+def _comparison(how: str) -> Rule:
+    def rule(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+        if dtype is dt.i1:
+            if how not in ("eq", "ne"):
+                raise CompileError(f"i1 values have no order: {how}", b.current_loc, "combine them with & | ^ ~")
+            differ = b.pxor(x, y)
+            return differ if how == "ne" else b.pnot(differ)
+        if dtype.is_float:
+            return b.fcmp(how, x, y)
+        if not _unsigned(dtype):
+            x, y = _constants_right(b, x, y)
+        return b.cmp(how if how in ("eq", "ne") else ("u" if _unsigned(dtype) else "s") + how, x, y)
+
+    return rule
+
+
+def _constants_right(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x ? y as (x' - y') ? constant: the elements of an index share what they have but for a constant. As it was where
+    that could overflow."""
+    (p, c), (q, d) = b.split_constant(x), b.split_constant(y)
+    if p is None or q is None or not (c or d) or x.type is not I32:
+        return x, y
+    if p.lo is None or p.hi is None or q.lo is None or q.hi is None:
+        return x, y
+    for v, base, k in ((x, p, c), (y, q, d)):
+        if k and (base.lo is None or base.hi is None or (v.lo, v.hi) != (base.lo + k, base.hi + k)):
+            return x, y
+    if p.lo - q.hi < -(1 << 31) or p.hi - q.lo >= 1 << 31 or not -(1 << 31) <= d - c < 1 << 31:
+        return x, y
+    return b.sub(p, q), b.const(d - c)
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    RULES[_name] = _comparison(_name)
+
+
+@_rule("where")
+def _where(b: Builder, dtype: DType, c: Value, x: Value, y: Value) -> Value:
+    if x.type is PRED:
+        return b.por(b.pand(c, x), b.pand(b.pnot(c), y))
+    return b.select(c, x, y)
+
+
+@_rule("permute", "broadcast")
+def _same(b: Builder, dtype: DType, x: Value) -> Value:
+    return x
+
+
+def cast(b: Builder, x: Value, source: DType, to: DType) -> Value:
+    """One number from `scalar_type(source)` to `scalar_type(to)`; rounding to a narrow dtype happens when it is
+    packed."""
+    have, want = scalar_type(source), scalar_type(to)
+    if source is dt.i1:
+        if want is F32 or want is F64:
+            return b.select(x, b.const(1.0, want), b.const(0.0, want))
+        return b.select(x, b.const(1, want), b.const(0, want))
+    if to is dt.i1:
+        zero = b.zero(have)
+        return b.fcmp("ne", x, zero) if source.is_float else b.cmp("ne", x, zero)
+    if source.is_float and to.is_int:
+        if to.bits < 32:
+            low = 0 if _unsigned(to) else -(1 << (to.bits - 1))
+            high = (1 << (to.bits if _unsigned(to) else to.bits - 1)) - 1
+            whole = b.cvt(x, want)
+            return b.min_s(b.max_s(whole, b.const(low, want)), b.const(high, want))
+        return b.cvt(x, want, unsigned=_unsigned(to))
+    if source.is_int and to.is_int:
+        if have is want:
+            return x
+        if have is I32 and want is I64:
+            return b.zext(x) if _unsigned(source) else b.sext(x)
+        return b.trunc(x)
+    if to is dt.tf32:
+        x = x if have is F32 else b.cvt(x, F32)
+        return b.round_tf32(x)
+    if have is want:
+        return x
+    return b.cvt(x, want, unsigned=_unsigned(source))
+
+
+def lower_elementwise(b: Builder, node: Node, operands: list[Value]) -> Value:
+    """One element of an elementwise node. Raises CompileError for a row that has no lowering."""
+    if node.op == "cast":
+        if node.attrs.get("rounding") not in (None, "nearest", "rn"):
+            raise CompileError(
+                f"cast with rounding={node.attrs['rounding']!r} is not lowered",
+                node.loc,
+                "leave rounding out: nearest even",
+            )
+        return cast(b, operands[0], node.inputs[0].dtype, node.dtype)
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise CompileError(
+            f"{node.op} is not lowered to instructions yet", node.loc, "kernel.evaluate runs it in NumPy"
+        )
+    dtype = node.inputs[-1].dtype if node.inputs else node.dtype
+    if node.dtype.bits < 32 and node.dtype.is_int and dtype.is_int and node.dtype is not dt.i1:
+        return wrap(b, rule(b, dtype, *operands), node.dtype)
+    return rule(b, dtype, *operands)
+
+
+def wrap(b: Builder, x: Value, dtype: DType) -> Value:
+    """Bring an i32 back into the range of a narrow integer."""
+    if _unsigned(dtype):
+        return b.and_(x, (1 << dtype.bits) - 1)
+    return b.ashr(b.shl(x, 32 - dtype.bits), 32 - dtype.bits)
+
+
+__all__ = ["I32", "RULES", "cast", "lower_elementwise", "wrap"]

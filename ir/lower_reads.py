@@ -1,0 +1,281 @@
+"""Lowering of `read`: which reads go through shared memory, and the steps that carry each one out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.kernel_ir import Value, vector
+from wavedsl.ir.loops import Context, Step
+from wavedsl.ir.lowering import Lowering, never
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.staging import (
+    CopyLanes,
+    FragmentLoads,
+    Staged,
+    copy_access,
+    plan_staged,
+    store_copied,
+    wave_digits,
+)
+from wavedsl.ir.symbols import AddressSpace
+
+
+def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
+    """Decide which reads among `nodes` of a region go through shared memory, their ring depth and their place. `once`:
+    they are carried out before the region's loop."""
+    loop = region.dim is not None and not once
+    reads = [n for n in nodes if n.op == "read" and wants_shared(low, n, once)]
+    if not reads:
+        return
+    budget = low.target.shared_bytes - low.shared_top
+    trips = low.plans[str(region.dim)].trips if loop else 1
+    asynchronous = bool(low.target.copy_async)
+    depth = low.choices.stages or (4 if asynchronous else 2)
+    if not loop or holds_loop(region):
+        depth = 1
+    if trips is not None:
+        depth = max(1, min(depth, trips))
+    weight = trips if trips is not None and trips > 0 else 16
+    while True:
+        left = budget
+        plans = []
+        problem: Exception | None = None
+        for n in reads:
+            info = low.arrays[n.attrs["memory"]]
+            with_k = contraction_fed(low, n)
+            try:
+                s = plan_staged(
+                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, asynchronous
+                )
+            except CompileError:
+                raise
+            except Exception as e:
+                problem = e
+                break
+            left -= -(-s.place.bytes * depth // 1024) * 1024
+            plans.append(s)
+        if problem is None and left >= 0:
+            break
+        if depth == 1 or low.choices.stages:
+            if problem is not None:
+                raise problem
+            break
+        depth -= 1
+    for s in plans:
+        align = max(128, s.place.window if s.place.xor else 16)
+        low.shared_top = -(-low.shared_top // align) * align
+        s.offset = low.shared_top
+        low.shared_top += s.place.bytes * depth
+        low.staged[s.node.id] = s
+        unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
+        low.buffer_names[s.node.id] = unique
+        low.depths[unique] = depth
+        low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
+        low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
+    """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
+    one that is carried out once only if waves need the same elements."""
+    argument = low.graph.argument(n.attrs["memory"])
+    space = argument.address_space
+    if not isinstance(space, AddressSpace) and space is not None:
+        space = low.graph.subs.get(space, space)
+    if n.attrs.get("mapping") is not None or low.arrays[n.attrs["memory"]].dtype.bits < 8:
+        return False
+    if not any(str(d) in low.layout(n).dims for d in argument.dims):
+        return False
+    if space is AddressSpace.SHARED:
+        return True
+    if space is AddressSpace.GLOBAL:
+        return False
+    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items()):
+        return False
+    return contraction_fed(low, n) is not None and low.partition.waves > 1
+
+
+def contraction_fed(low: Lowering, n: Node) -> str | None:
+    """The contraction dimension of the matrix product that a read feeds, through elementwise steps or directly."""
+    found: str | None = None
+    users = low.users()
+    work, seen = [n], {n.id}
+    while work:
+        x = work.pop()
+        for u in users.get(x.id, ()):
+            if u.op == "mma" and x in u.inputs[:2]:
+                found = low.inference.mmas[u.id].k
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op != "iterate":
+                seen.add(u.id)
+                work.append(u)
+    return found
+
+
+def staged_steps(low: Lowering, n: Node) -> list[Step]:
+    b, s = low.b, low.staged[n.id]
+    buffer = low.buffer_names[n.id]
+    depth = low.depths[buffer]
+    info, extents, strides = low.array(n.attrs["memory"])
+    es = info.elsize
+    size = s.vector * es
+    bundle: dict[str, Any] = {}
+    slot_bytes = s.place.bytes
+
+    def slot_of(context: Context) -> Any:
+        if depth == 1:
+            return 0
+        if isinstance(context.iteration, int):
+            return context.iteration % depth * slot_bytes
+        return b.mul(b.urem(context.iteration, depth), slot_bytes)
+
+    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+        lanes = bundle.get("lanes")
+        if lanes is None:
+            lanes = bundle["lanes"] = CopyLanes(b, s)
+        return lanes.coordinates(i)
+
+    def access_for(context: Context, lanes: dict[str, Any]) -> GlobalAccess:
+        position = low.position(info.names, low.base_at(context.iteration))
+        return copy_access(b, s, position, low.plans, low.target, lanes, extents, strides)
+
+    steps: list[Step] = []
+    for i in range(s.count):
+        if s.asynchronous:
+
+            def copy(context: Context, i: int = i) -> None:
+                if never(context.guard):
+                    return
+                lanes, fixed, active = copy_parts(i)
+                access = access_for(context, lanes)
+                voff, soff, mask = access.operands(fixed)
+                from wavedsl.ir.staging import place_address
+
+                address = total(b, [place_address(b, s.place, lanes, fixed), s.offset, slot_of(context)])
+                assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
+                b.copy_async(
+                    access.buffer,
+                    voff,
+                    address,
+                    soff,
+                    bytes=size,
+                    buffer=buffer,
+                    mask=mask,
+                    guard=context.guard,
+                    split=False,
+                )
+
+            resources, latency = low.memory_cost("copy.async", size)
+            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, (), (), copy, buffer, n.loc))
+            continue
+
+        def load(context: Context, i: int = i) -> None:
+            if never(context.guard):
+                context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
+                return
+            lanes, fixed, active = copy_parts(i)
+            access = access_for(context, lanes)
+            voff, soff, mask = access.operands(fixed)
+            context.env["c", n.id, i] = b.load_global(
+                access.buffer,
+                voff,
+                soff,
+                bytes=size,
+                mask=b.pand(mask, active),
+                guard=context.guard,
+                split=False,
+                bounded=True,
+            )
+
+        def put(context: Context, i: int = i) -> None:
+            lanes, fixed, active = copy_parts(i)
+            store_copied(b, s, lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
+
+        resources, latency = low.memory_cost("load.global", size)
+        key = ("c", n.id, i)
+        steps.append(Step(f"load {s.name}.{i}", "gload", resources, latency, (), (key,), load, "", n.loc))
+        pieces = s.vector // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
+        resources = tuple((u, c * pieces) for u, c in resources)
+        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
+
+    _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+
+    def fragments() -> FragmentLoads:
+        got = bundle.get("fragments")
+        if got is None:
+            got = bundle["fragments"] = FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims)
+        return got
+
+    resources, latency = low.memory_cost("load.shared", s.loads.bytes)
+    for g in range(len(s.groups)):
+
+        def fetch(context: Context, g: int = g) -> None:
+            context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
+
+        steps.append(
+            Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
+        )
+    if low.joined(n):
+        steps += join_steps(low, n, s)
+    return steps
+
+
+def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
+    """One step per register that several narrow loads fill."""
+    b = low.b
+    home = {e: (g, position) for g, group in enumerate(s.groups) for position, e in enumerate(group)}
+    valu = low.target.cost("valu")
+    steps = []
+    for r, group in enumerate(low.read_groups(n)):
+        parts = [home[e] for e in group]
+
+        def join(context: Context, r: int = r, parts: list[tuple[int, int]] = parts) -> None:
+            loaded = [(context.env["f", n.id, g], position) for g, position in parts]
+            context.env["w", n.id, r] = join_word(b, n.dtype, loaded)
+
+        uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
+        clocks = low.issue_clocks() * max(1, len(uses) - 1)
+        resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        steps.append(
+            Step(f"join {s.name}.{r}", "compute", resources, valu.latency, uses, (("w", n.id, r),), join, "", n.loc)
+        )
+    return steps
+
+
+def direct_steps(low: Lowering, n: Node) -> list[Step]:
+    """A read straight into registers, one step per vector."""
+    b = low.b
+    if n.attrs.get("mapping") is not None:
+        raise CompileError(
+            "a gather through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
+        )
+    info, extents, strides = low.array(n.attrs["memory"])
+    layout = low.layout(n)
+    width, bits = vector_elements(info, layout, low.plans, False)
+    steps = []
+    resources, latency = low.memory_cost("load.global", width * info.elsize)
+    loop_dim = low.loop_dim
+    moves = loop_dim is not None and loop_dim in info.names
+    for g, group in enumerate(element_groups(layout, bits)):
+
+        def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
+            position = low.position(info.names, low.base_at(context.iteration) if moves else None)
+            access = GlobalAccess(b, info, layout, position, low.plans, low.target, extents, strides, store=False)
+            guard = context.guard if moves else None
+            if never(guard):
+                context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
+                return
+            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
+
+        step = Step(f"load {info.name}.{g}", "gload", resources, latency, (), (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, width * info.elsize // 4)
+        steps.append(step)
+    return steps
+
+
+def holds_loop(region: Region) -> bool:
+    """Whether another loop lies directly inside this region."""
+    return any(n.op == "iterate" for n in region.nodes)

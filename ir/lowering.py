@@ -1,0 +1,263 @@
+"""What lowering knows while it works: builder, plans, positions, and how a node's registers are named.
+
+In: a graph with its `Partition` and `Inference`, the arrays, the target. The functions that emit (`lower_reads`,
+`lower_matrix`,
+`lower_values`, `lower`) take a `Lowering` and ask it for coordinates, costs and values.
+
+Invariant: the registers of a value follow its layout's element order; what lies beyond an array's end or a tile's
+edge is 0 in registers, and every consumer for which 0 is not neutral masks it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavedsl.ir.access import Position, assemble, element_groups, scaled, vector_elements
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.fragment import Fragment, chunk_count, per_register
+from wavedsl.ir.graph import Graph, Node
+from wavedsl.ir.infer import Inference, MmaPlan
+from wavedsl.ir.kernel_ir import I32, Kernel, Value
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.loops import BodySchedule, Env, Key, Step
+from wavedsl.ir.partition import Partition
+from wavedsl.ir.staging import Staged
+from wavedsl.ir.target import Target
+
+SHARED_UNITS = ("lds", "vmem", "lsu")
+"""Units that all waves of a compute unit share; the others exist once per SIMD."""
+
+
+@dataclass
+class LoopNote:
+    """What was decided for one loop, for `inspect`."""
+
+    label: str
+    steps: list[Step]
+    body: BodySchedule
+    slots: int
+    trips: int | None = None
+    """None when a run-time extent decides."""
+
+
+@dataclass
+class Notes:
+    """What the compiler chose and why: read by reports."""
+
+    atoms: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    loops: list[LoopNote] = field(default_factory=list)
+    exchanges: dict[str, str] = field(default_factory=dict)
+    """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
+
+
+class Lowering:
+    """One kernel on its way to kernel IR. `base` holds the first coordinate of the current tile per dimension;
+    `wave_digit` this wave's share; `loop_dim` the innermost open loop."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        graph: Graph,
+        partition: Partition,
+        inference: Inference,
+        arrays: Mapping[str, ArrayInfo],
+        target: Target,
+        dynamic: dict[str, int],
+        choices: Choices,
+    ):
+        self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
+        self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
+        self.b = Builder(kernel, target)
+        self.plans = {str(d): p for d, p in partition.dims.items()}
+        self.notes = Notes()
+        self.shared_top = 0
+        self.scratch = 0
+        """Byte in shared memory where the buffer of exchanges starts."""
+        self.reduced_at = 0
+        """Byte where waves leave what they reduce together."""
+        self.wave_digit: dict[str, Any] = {}
+        self.base: dict[str, Any] = {}
+        """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
+        self.labels = 0
+        self.loop_dim: str | None = None
+        self.staged: dict[int, Staged] = {}
+        """Reads that go through shared memory, by node id."""
+        self.depths: dict[str, int] = {}
+        """Ring depth per shared buffer."""
+        self.buffer_names: dict[int, str] = {}
+        self.element_homes: dict[int, dict[int, tuple[int, int]]] = {}
+        """Per read, element → (load, position in it)."""
+        self._user_table: dict[int, list[Node]] | None = None
+
+    def extent(self, dim: str) -> Any:
+        """The extent of a dimension: an int, or the hidden parameter that holds it."""
+        plan = self.plans[dim]
+        if plan.extent is not None:
+            return plan.extent
+        index = self.dynamic[f"extent {dim}"]
+        return self.b.param(index, I32, lo=0)
+
+    def position(self, dims: Sequence[str], base: Mapping[str, Any] | None = None) -> Position:
+        """Where this wave's tile starts, per dimension."""
+        b = self.b
+        start = self.base if base is None else base
+        wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
+        return Position({d: start.get(d, 0) for d in dims}, wave)
+
+    def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
+        """(what is known, extents, strides) of an array argument, run-time ones as values."""
+        info = self.arrays[name]
+        extents = [self.extent(str(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
+        strides: list[Any] = []
+        for i, s in enumerate(info.strides):
+            if s is not None:
+                strides.append(s)
+            else:
+                multiple = info.stride_multiple(i)
+                elements = self.b.param(
+                    self.dynamic[f"stride {name}[{i}]"], I32, lo=0, multiple=max(1, multiple // info.elsize)
+                )
+                strides.append(self.b.mul(elements, info.elsize))
+        return info, extents, strides
+
+    def layout(self, n: Node) -> Layout:
+        return self.inference.layouts[n.id]
+
+    def keys(self, n: Node) -> tuple[Key, ...]:
+        """The keys of a node's registers."""
+        if n.op == "read":
+            kind = "w" if self.joined(n) else "f"
+            return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
+        if n.op == "mma":
+            plan = self.inference.mmas[n.id]
+            return tuple(("acc", n.id, t, len(self.k_issues(plan)) - 1) for t in range(len(self.tiles(plan))))
+        if n.op == "carry":
+            count = chunk_count(self.layout(n), n.dtype)
+            return tuple(("carry", n.id, c) for c in range(count))
+        if n.op == "result" and n.inputs[0].op == "iterate":
+            count = chunk_count(self.layout(n), n.dtype)
+            return tuple(("r", n.inputs[0].id, n.attrs["position"], c) for c in range(count))
+        return (("v", n.id),)
+
+    def value(self, n: Node, env: Env) -> Fragment:
+        """A node's value from its registers in the environment."""
+        b, layout = self.b, self.layout(n)
+        if n.op == "read":
+            return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+        got = [env[k] for k in self.keys(n)]
+        if len(got) == 1 and isinstance(got[0], Fragment):
+            return got[0]
+        return Fragment(layout, n.dtype, got)
+
+    def users(self) -> dict[int, list[Node]]:
+        """Node id → the nodes that take its value."""
+        got = self._user_table
+        if got is None:
+            got = self._user_table = {}
+            for u in self.graph.all_nodes():
+                for x in u.inputs:
+                    got.setdefault(x.id, []).append(u)
+        return got
+
+    def joined(self, n: Node) -> bool:
+        """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
+        that they do not wait in one register each."""
+        staged = self.staged.get(n.id)
+        return staged is not None and len(staged.groups[0]) < per_register(n.dtype)
+
+    def read_groups(self, n: Node) -> list[tuple[int, ...]]:
+        """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
+        staged = self.staged.get(n.id)
+        if staged is None:
+            return self.direct_groups(n)
+        if self.joined(n):
+            per, count = per_register(n.dtype), self.layout(n).elements_per_lane
+            return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
+        return list(staged.groups)
+
+    def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
+        """Elements of each vector load of a read that goes straight to registers."""
+        info = self.arrays[n.attrs["memory"]]
+        _, bits = vector_elements(info, self.layout(n), self.plans, False)
+        return element_groups(self.layout(n), bits)
+
+    def memory_cost(self, kind: str, bytes: int) -> tuple[tuple[tuple[str, int], ...], int]:
+        """(units and clocks for the whole workgroup, latency) of one access of `bytes` per lane."""
+        wide = next((n for n in (1, 2, 4, 8, 12, 16) if n >= bytes and (kind, n) in self.target.costs), 16)
+        unit, clocks, latency = self.unit_cost(kind, wide)
+        return ((unit, clocks), ("issue", self.issue_clocks())), latency
+
+    def unit_cost(self, kind: str, bytes: int) -> tuple[str, int, int]:
+        """(unit, clocks for the whole workgroup, latency) of one access of one wave."""
+        u = self.target.cost(kind, bytes)
+        waves = self.partition.waves
+        share = waves if u.unit in SHARED_UNITS else -(-waves // self.target.simds)
+        return u.unit, u.cycles * share, u.latency
+
+    def issue_clocks(self) -> int:
+        """Clocks of one SIMD's issue slot that one instruction of every wave takes."""
+        return self.target.clock_unit * -(-self.partition.waves // self.target.simds)
+
+    def base_at(self, iteration: Any) -> dict[str, Any]:
+        """Tile starts with the innermost loop's dimension at a given iteration."""
+        base = dict(self.base)
+        if self.loop_dim is not None:
+            base[self.loop_dim] = scaled(self.b, iteration, self.plans[self.loop_dim].tile)
+        return base
+
+    def tiles(self, plan: MmaPlan) -> list[dict[str, int]]:
+        """Offsets of each atom-sized tile of the result, in the order of its chunks."""
+        layout = plan.result
+        box = 1 << layout.inner.count("e", "r")
+        return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
+
+    def k_issues(self, plan: MmaPlan) -> list[int]:
+        """K offsets (in element-offset terms) of the instructions along K."""
+        atom, layout = plan.atom, plan.first
+        total_k = dict(layout.extents)[plan.k]
+        box = layout.box(plan.k)
+        steps = (box // atom.k).bit_length() - 1
+        run = self.run_bits(plan)
+        return [d * box + (s << run) for d in range(total_k // box) for s in range(1 << steps)]
+
+    def run_bits(self, plan: MmaPlan) -> int:
+        """Coordinate bits below the K-step bits: the atom's own run of elements along K (0 where it has none)."""
+        return sum(1 for x in plan.a["K"].split() if x.startswith("e"))
+
+    def coordinates(self) -> None:
+        """Workgroup and wave coordinates of every dimension."""
+        b, p = self.b, self.partition
+        for axis, dims in enumerate(p.grid_axes()):
+            rest: Any = None
+            for k, d in enumerate(dims):
+                plan = p.dims[d]
+                if plan.trips == 1:
+                    self.base[str(d)] = 0
+                    continue
+                rest = b.wgid(axis) if rest is None else rest
+                if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
+                    count: Any = plan.trips
+                    if count is None:
+                        count = b.udiv(b.add(self.extent(str(d)), plan.tile - 1), plan.tile)
+                    digit, rest = b.urem(rest, count), b.udiv(rest, count)
+                else:
+                    digit = rest
+                self.base[str(d)] = b.mul(digit, plan.tile)
+        wave: Any = b.wave() if p.waves > 1 else 0
+        for d in p.dims:
+            divisor, modulus = p.wave_radix(d)
+            if modulus == 1 or isinstance(wave, int):
+                self.wave_digit[str(d)] = 0
+                continue
+            digit = b.udiv(wave, divisor)
+            self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+def never(guard: Value | None) -> bool:
+    """Whether an iteration surely lies past the end of its loop."""
+    return guard is not None and guard.const is False

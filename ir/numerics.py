@@ -1,0 +1,141 @@
+"""The accuracy contract: how far a chip's result may lie from the exact one, per operation and vendor.
+
+In: an operation's name, a vendor or target, its exact operands and result. Out: the largest allowed error. The tables
+of docs/numerics.md are printed from here (`table`), and tests derive their tolerances from here. The evaluator's own
+results are the exact ones, rounded once, so a bound of 0 ulp means equal bits.
+
+A bound is `ulp + per_argument * |x|` units in the last place of the result, or `absolute`, whichever allows more; x is
+the exponent that the operation feeds to exp2. `flushes` says that denormal inputs and results may become zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from wavedsl.ir.dtypes import DType, f32
+
+EXACT_OPS = (
+    "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "round", "minimum", "maximum", "clamp",
+    "where", "floordiv", "mod", "cast", "bitcast", "max", "min",
+)  # fmt: skip
+"""Operations whose result is the exact one rounded once (so: the same bits) on every chip. `mod` and `floordiv` of
+floats are exact where the quotient is below 2^23."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Largest error of one f32 operation on one vendor's chips, and where the figure comes from."""
+
+    ulp: float
+    per_argument: float = 0.0
+    absolute: float = 0.0
+    flushes: bool = False
+    source: str = ""
+
+
+_ISA = "the PTX manual's maximum error of the .approx instruction, rounded up; not measured here"
+_AMD = "1 ulp per instruction; not measured here"
+_DERIVED = "from the rows above and the formula the compiler uses"
+
+BOUNDS: dict[str, dict[str, Bound]] = {
+    "exp2": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(3, source=_ISA)},
+    "log2": {
+        "amd": Bound(2, absolute=2.0**-22, flushes=True, source=_AMD),
+        "nvidia": Bound(4, absolute=2.0**-22, source=_ISA),
+    },
+    "reciprocal": {"amd": Bound(1, source=_AMD), "nvidia": Bound(1, source=_ISA)},
+    "rsqrt": {"amd": Bound(1, source=_AMD), "nvidia": Bound(3, source=_ISA)},
+    "sin": {"amd": Bound(1, absolute=2.0**-19, source=_AMD), "nvidia": Bound(1, absolute=2.0**-19, source=_ISA)},
+    "cos": {"amd": Bound(1, absolute=2.0**-19, source=_AMD), "nvidia": Bound(1, absolute=2.0**-19, source=_ISA)},
+    # exp(x) = exp2(x log2 e): half an ulp of the product is |x| log2(e) 2^-24 in the exponent.
+    "exp": {
+        "amd": Bound(3, 1.5, flushes=True, source=_DERIVED),
+        "nvidia": Bound(5, 1.5, source=_DERIVED),
+    },
+    "log": {
+        "amd": Bound(4, absolute=2.0**-22, flushes=True, source=_DERIVED),
+        "nvidia": Bound(6, absolute=2.0**-22, source=_DERIVED),
+    },
+    # pow(x, y) = exp2(y log2 x): a relative error of the exponent is multiplied by the exponent.
+    "pow": {
+        "amd": Bound(4, 8, flushes=True, source=_DERIVED),
+        "nvidia": Bound(6, 12, source=_DERIVED),
+    },
+    "sigmoid": {
+        "amd": Bound(5, 1.5, absolute=2.0**-126, flushes=True, source=_DERIVED),
+        "nvidia": Bound(7, 1.5, absolute=2.0**-126, source=_DERIVED),
+    },
+    "tanh": {
+        "amd": Bound(8, absolute=2.0**-22, source=_DERIVED),
+        "nvidia": Bound(10, absolute=2.0**-22, source=_DERIVED),
+    },
+    "erf": {
+        "amd": Bound(16, absolute=2.0**-21, source=_DERIVED),
+        "nvidia": Bound(16, absolute=2.0**-21, source=_DERIVED),
+    },
+}
+"""Bounds of f32 operations that chips only approximate. f16 and bf16 are computed in f32 and rounded once."""
+
+VENDORS = ("amd", "nvidia")
+
+
+def vendor(target: str) -> str:
+    """`amd` or `nvidia`, from a target's name."""
+    return "amd" if target.startswith("gfx") or target == "amd" else "nvidia"
+
+
+def ulp(x: Any, dtype: DType) -> Any:
+    """The distance between neighbouring numbers of `dtype` at |x|, as f64 (the smallest denormal around zero)."""
+    smallest = {"f64": -1074, "f32": -149, "tf32": -136, "f16": -24, "bf16": -133}
+    magnitude = np.abs(np.asarray(x, np.float64))
+    exponent = np.where(magnitude == 0, -2000, np.frexp(magnitude)[1])
+    return np.ldexp(1.0, np.maximum(exponent - 1 - dtype.mantissa, smallest.get(dtype.name, -149)))
+
+
+def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.0) -> Any:
+    """Largest allowed |result - exact| of `op` in `dtype` on `target`.
+
+    `exact` is the result in f64; `argument` the exponent given to exp2, for exp, pow and sigmoid. f16 and bf16 results
+    carry the f32 error and half an ulp of their own.
+    """
+    exact = np.asarray(exact, np.float64)
+    own = 0.5 * ulp(exact, dtype)
+    if op in EXACT_OPS:
+        return own
+    bound = BOUNDS[op][vendor(target)]
+    units = bound.ulp + bound.per_argument * np.abs(np.asarray(argument, np.float64))
+    error = np.maximum(units * ulp(exact, f32), bound.absolute)
+    if bound.flushes:
+        error = np.maximum(error, 2.0**-126)
+    return error if dtype is f32 else error + own
+
+
+def mma_tolerance(k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0) -> Any:
+    """Largest allowed error of a sum of `k` products with Σ|a||b| = `magnitude`, plus the rounding of the output.
+
+    (k + 8) units roundoff of the accumulator per Σ|a||b|, whatever the order of the sum; whole numbers that the
+    accumulator holds exactly come out exact.
+    """
+    if accumulator.is_int:
+        return np.zeros_like(np.asarray(magnitude, np.float64))
+    error = (k + 8) * 2.0 ** -(accumulator.mantissa + 1) * np.asarray(magnitude, np.float64)
+    if output is not None and output is not accumulator:
+        error = error + 0.5 * ulp(np.abs(exact) + error, output)
+    return error
+
+
+def table() -> str:
+    """The bounds as a Markdown table, for docs/numerics.md."""
+    out = ["| f32 operation | AMD | NVIDIA |", "|---|---|---|"]
+    for op, row in BOUNDS.items():
+        out.append(f"| `{op}` | " + " | ".join(_words(row[v]) for v in VENDORS) + " |")
+    return "\n".join(out)
+
+
+def _words(bound: Bound) -> str:
+    text = f"{bound.ulp:g}" + (f" + {bound.per_argument:g}·\\|x\\|" if bound.per_argument else "") + " ulp"
+    if bound.absolute:
+        text += f" or 2^{int(np.log2(bound.absolute))}"
+    return text + (", denormals to 0" if bound.flushes else "")

@@ -1,0 +1,688 @@
+"""One row per operation of the language: how it is written, its type rule, index rule and meaning.
+
+In: the types of operands and the attributes of a node. Out: the type of its result, or a TraceError.
+The proxy's methods, the public functions, the evaluator, the verifier and the docs read these rows; lowerings are
+registered elsewhere under the row's name. Adding an operation is adding a row (and, if it is not elementwise, its NumPy
+meaning in `evaluate.py`, which refuses to import when a row has none).
+
+Index rules (how the layout of the result relates to the operands'):
+same: one class · project: drops a dimension · lift: adds dimensions · relabel: reorders names · regroup: splits or
+joins dimensions · family: the operation accepts a set of layouts · any: takes what others want.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
+from wavedsl.ir.symbols import names, scale_of
+
+INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
+
+ARITHMETIC = (
+    dt.f64, dt.f32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.u64, dt.u32, dt.u16, dt.u8,
+)  # fmt: skip
+"""Types one can compute with. All others are for storage and matrix instructions: cast first."""
+
+
+class Scope(Protocol):
+    """What a type rule may ask of the kernel around a node; `Graph` and the tracer's builder both are one."""
+
+    index_dims: tuple[Any, ...]
+
+    def argument(self, name: str) -> Argument: ...
+
+
+Types = Sequence[ValueType]
+Result = ValueType | tuple[ValueType, ...] | None
+Rule = Callable[[Types, dict[str, Any], Scope], Result]
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One operation. `signature` is how a user writes it; `compute` the NumPy meaning of an elementwise one.
+
+    `precise` rows are evaluated in f64 and rounded once, because chips only approximate them. `effect` rows change
+    memory or print and keep their order. `operators` are the Python methods that mean this row.
+    """
+
+    name: str
+    signature: str
+    index_rule: str
+    rule: Rule
+    doc: str
+    compute: Callable[..., Any] | None = None
+    precise: bool = False
+    effect: bool = False
+    public: bool = True
+    operators: tuple[str, ...] = ()
+
+
+ROWS: dict[str, OpRow] = {}
+
+
+def row(name: str) -> OpRow:
+    """The row of an operation; a KeyError here is a bug of the compiler, never of the user."""
+    return ROWS[name]
+
+
+def _add(name: str, signature: str, index_rule: str, rule: Rule, doc: str, compute: Any = None, **flags: Any) -> None:
+    assert name not in ROWS, f"operation {name} has two rows"
+    assert index_rule in INDEX_RULES, f"{name}: unknown index rule {index_rule}"
+    ROWS[name] = OpRow(name, signature, index_rule, rule, doc, compute, **flags)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Helpers of type rules
+
+
+def union(types: Types) -> tuple[Any, ...]:
+    """Dimensions of an elementwise result: those of the operand with most, then what the others add."""
+    widest = max(types, key=lambda t: len(t.dims))
+    dims = list(widest.dims)
+    for t in types:
+        dims += [d for d in t.dims if d not in dims]
+    return tuple(dims)
+
+
+def require_dim(t: ValueType, dim: Any, op: str) -> None:
+    """The dimension a reduction names must be there."""
+    if dim not in t.dims:
+        have = f"it has [{names(t.dims)}]" if t.dims else "it is a scalar"
+        hint = f"name one of its dimensions: {names(t.dims)}" if t.dims else "there is nothing to reduce"
+        raise TraceError(f"{op}: the value has no dimension {dim}; {have}", hint=hint)
+
+
+def one_dtype(types: Types, op: str) -> DType:
+    """The common dtype of operands; a mix is the user's to resolve by a cast."""
+    first = types[0].dtype
+    for t in types[1:]:
+        if t.dtype is not first:
+            wide = max((first, t.dtype), key=lambda d: (d.is_float, d.bits))
+            raise TraceError(
+                f"{op}: operands have dtypes {first} and {t.dtype}",
+                hint=f"cast one of them, for example wd.cast(x, wd.{wide})",
+            )
+    return first
+
+
+def require_kind(dtype: DType, allowed: str, op: str) -> None:
+    """`allowed`: words among float, int, bool."""
+    kinds = allowed.split()
+    if dtype.kind == "bool":
+        if "bool" in kinds:
+            return
+        raise TraceError(f"{op}: does not compute on i1", hint="cast it first, for example wd.cast(x, wd.i32)")
+    if dtype not in ARITHMETIC:
+        to = dt.f32 if dtype.is_float else dt.i32
+        raise TraceError(
+            f"{op}: {dtype} is for storage and matrix instructions only", hint=f"cast it first: wd.cast(x, wd.{to})"
+        )
+    if dtype.is_float and "float" not in kinds:
+        raise TraceError(f"{op}: needs integers, not {dtype}", hint="cast it first, for example wd.cast(x, wd.i32)")
+    if dtype.is_int and "int" not in kinds:
+        raise TraceError(
+            f"{op}: needs floating point, not {dtype}", hint="cast it first, for example wd.cast(x, wd.f32)"
+        )
+
+
+def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+        dtype = one_dtype(types, op)
+        require_kind(dtype, allowed, op)
+        return ValueType(union(types), result or dtype)
+
+    return rule
+
+
+def _without(t: ValueType, dim: Any) -> tuple[Any, ...]:
+    return tuple(d for d in t.dims if d != dim)
+
+
+def _reduction(op: str, allowed: str, result: DType | None = None) -> Rule:
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+        require_dim(types[0], attrs["dim"], op)
+        require_kind(types[0].dtype, allowed, op)
+        return ValueType(_without(types[0], attrs["dim"]), result or types[0].dtype)
+
+    return rule
+
+
+def _along(op: str, allowed: str) -> Rule:
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+        require_dim(types[0], attrs["dim"], op)
+        require_kind(types[0].dtype, allowed, op)
+        return types[0]
+
+    return rule
+
+
+def memory_dims(argument: Argument, scope: Scope) -> tuple[Any, ...]:
+    """Dimensions that a register value of this memory has: all but the index dimensions."""
+    return tuple(d for d in argument.dims if d not in scope.index_dims)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Type rules of what is not elementwise
+
+
+def _read(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    argument = scope.argument(attrs["memory"])
+    mapping: Mapping | None = attrs.get("mapping")
+    if mapping is None:
+        return ValueType(memory_dims(argument, scope), argument.dtype)
+    _check_indices(types, mapping, "read")
+    return ValueType(tuple(d for d in mapping.dims if d not in scope.index_dims), argument.dtype)
+
+
+def _check_indices(indices: Types, mapping: Mapping, op: str) -> None:
+    for t in indices:
+        if not t.dtype.is_int or t.dtype.bits < 8:
+            raise TraceError(f"{op}: an index of an IndexMapping has dtype {t.dtype}", hint="use i32 (or i64) indices")
+        extra = [d for d in t.dims if d not in mapping.dims]
+        if extra:
+            raise TraceError(
+                f"{op}: an index of the IndexMapping has dimension {names(extra)}, which the mapping does not list",
+                hint=f"add it to the mapping's dims, which are ({names(mapping.dims)})",
+            )
+
+
+def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: int) -> Argument:
+    """Checks `values` stored values, then index inputs, against the memory they go to."""
+    argument = scope.argument(attrs["memory"])
+    mapping: Mapping | None = attrs.get("mapping")
+    if mapping is None:
+        want = memory_dims(argument, scope)
+    else:
+        _check_indices(types[values:], mapping, op)
+        want = tuple(d for d in mapping.dims if d not in scope.index_dims)
+    for t in types[:values]:
+        if frozenset(t.dims) != frozenset(want):
+            missing = [d for d in want if d not in t.dims]
+            extra = [d for d in t.dims if d not in want]
+            what = []
+            if missing:
+                what.append(f"lacks {names(missing)}")
+            if extra:
+                what.append(f"has {names(extra)} besides")
+            hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
+            raise TraceError(
+                f"{op}: the value has dimensions [{names(t.dims)}], but {argument.name} takes [{names(want)}]: "
+                f"the value {' and '.join(what)}",
+                hint=hint,
+            )
+        if t.dtype is not argument.dtype:
+            raise TraceError(
+                f"{op}: the value is {t.dtype}, but {argument.name} holds {argument.dtype}",
+                hint=f"wd.cast(x, wd.{argument.dtype})",
+            )
+    return argument
+
+
+def _write(types: Types, attrs: dict[str, Any], scope: Scope) -> None:
+    _target(types, attrs, scope, "write", 1)
+    return None
+
+
+def _atomic(op: str, values: int, allowed: str) -> Rule:
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+        argument = _target(types, attrs, scope, op, values)
+        require_kind(argument.dtype, allowed, op)
+        return types[0]
+
+    return rule
+
+
+ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
+    dt.f64: (dt.f64,),
+    dt.f32: (dt.f32,),
+    dt.tf32: (dt.f32,),
+    dt.f16: (dt.f32, dt.f16),
+    dt.bf16: (dt.f32,),
+    dt.f8e4m3: (dt.f32, dt.f16),
+    dt.f8e5m2: (dt.f32, dt.f16),
+    dt.f8e4m3fnuz: (dt.f32,),
+    dt.f8e5m2fnuz: (dt.f32,),
+    dt.f6e2m3: (dt.f32,),
+    dt.f6e3m2: (dt.f32,),
+    dt.f4e2m1: (dt.f32,),
+    dt.i8: (dt.i32,),
+    dt.u8: (dt.i32,),
+    dt.i4: (dt.i32,),
+    dt.u4: (dt.i32,),
+}
+"""Accumulator types of a matrix product by operand type; the first is the default."""
+
+_MIXES = (
+    {dt.f8e4m3, dt.f8e5m2},
+    {dt.f8e4m3fnuz, dt.f8e5m2fnuz},
+    {dt.i8, dt.u8},
+    {dt.i4, dt.u4},
+)
+
+
+def contracted(a: ValueType, b: ValueType, acc: ValueType | None) -> tuple[Any, ...]:
+    """The dimensions that a product sums over: those both have and the accumulator, if there is one, lacks."""
+    return tuple(d for d in a.dims if d in b.dims and (acc is None or d not in acc.dims))
+
+
+def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: Sequence[set[DType]]) -> ValueType:
+    for side, t in (("first", a), ("second", b)):
+        if t.dtype not in ACCUMULATORS:
+            raise TraceError(
+                f"{op}: the {side} operand has dtype {t.dtype}, which no matrix instruction takes",
+                hint=f"cast it to one of {names(ACCUMULATORS)}",
+            )
+    if a.dtype is not b.dtype and not any({a.dtype, b.dtype} <= mix for mix in mixed):
+        raise TraceError(f"{op}: operands have dtypes {a.dtype} and {b.dtype}", hint="cast one of them to the other's")
+    legal = ACCUMULATORS[a.dtype]
+    dims = contracted(a, b, acc)
+    if not dims:
+        both = [d for d in a.dims if d in b.dims]
+        if acc is None or not both:
+            why = f"[{names(a.dims)}] and [{names(b.dims)}] share no dimension"
+        else:
+            why = f"[{names(a.dims)}] and [{names(b.dims)}] share {names(both)}, which the accumulator keeps"
+        raise TraceError(
+            f"{op}: contracts nothing: {why}",
+            hint="give both operands the dimension to sum over, and the accumulator the others",
+        )
+    free = tuple(d for d in (*a.dims, *b.dims) if d not in dims)
+    result = tuple(dict.fromkeys(free))
+    if acc is None:
+        return ValueType(result, legal[0])
+    if acc.dtype not in legal:
+        raise TraceError(
+            f"{op}: the accumulator is {acc.dtype}, but {a.dtype} operands accumulate in {names(legal)}",
+            hint=f"use wd.Register[{names(acc.dims)}, wd.{legal[0]}](0)",
+        )
+    missing = [d for d in result if d not in acc.dims]
+    extra = [d for d in acc.dims if d not in result]
+    if missing or extra:
+        wrong = f"lacks {names(missing)}" if missing else f"has {names(extra)}, which neither operand has"
+        raise TraceError(
+            f"{op}: the accumulator [{names(acc.dims)}] {wrong}; the product of [{names(a.dims)}] and "
+            f"[{names(b.dims)}] over {names(dims)} is [{names(result)}]",
+            hint=f"use wd.Register[{names(result)}, wd.{acc.dtype}](0)",
+        )
+    return acc
+
+
+def _mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", _MIXES)
+
+
+SCALED = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
+"""Operand types of a block-scaled product; the two sides may differ."""
+
+
+def scale_block(x: ValueType, scale: ValueType, dim: Any) -> int | None:
+    """Elements of `dim` that share one scale, from the scale's extent (`K / 32`); None where there is none."""
+    for d in scale.dims:
+        factor = scale_of(d, dim) if d not in x.dims else None
+        if factor is not None and factor.is_Rational and factor.p == 1 and factor.q > 1:
+            return int(factor.q)
+    return None
+
+
+def _scaled_mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    x, x_scale, y, y_scale = types[:4]
+    acc = types[4] if len(types) > 4 else None
+    for t in (x, y):
+        if t.dtype not in SCALED:
+            raise TraceError(f"scaled_mma: operand of dtype {t.dtype}", hint=f"operands are one of {names(SCALED)}")
+    result = _product(x, y, acc, "scaled_mma", (set(SCALED),))
+    dims = contracted(x, y, acc)
+    if len(dims) != 1:
+        raise TraceError(f"scaled_mma: contracts {names(dims)}", hint="contract one dimension")
+    for t, s, which in ((x, x_scale, "first"), (y, y_scale, "second")):
+        if s.dtype is not dt.f8e8m0:
+            raise TraceError(f"scaled_mma: the {which} scale is {s.dtype}", hint="scales are wd.f8e8m0")
+        block = scale_block(t, s, dims[0])
+        rest = {d for d in t.dims if d != dims[0]}
+        if block is None or len(s.dims) != len(t.dims) or not rest <= set(s.dims):
+            raise TraceError(
+                f"scaled_mma: the {which} scale has dimensions [{names(s.dims)}] for an operand [{names(t.dims)}]",
+                hint=f"declare it as the operand with {dims[0]} / 32 in the place of {dims[0]}",
+            )
+    return result
+
+
+def _typed(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    """The type is an attribute: constants, fills, scalars, carries."""
+    return ValueType(tuple(attrs.get("dims", ())), attrs["dtype"])
+
+
+def _scalar(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    return ValueType((), scope.argument(attrs["name"]).dtype)
+
+
+def _index(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    dim = attrs["dim"]
+    return ValueType(() if dim in scope.index_dims else (dim,), dt.i32)
+
+
+def _size(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    return ValueType((), dt.i32)
+
+
+def _iterate(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    body: Region = attrs["body"]
+    return tuple(c.type for c in body.carries)  # type: ignore[misc]
+
+
+def _result(types: Any, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    return types[0][attrs["position"]]
+
+
+def _cast(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    rounding = attrs.get("rounding")
+    if rounding not in (None, *ROUNDINGS):
+        raise TraceError(f"cast: unknown rounding {rounding!r}", hint=f"one of {', '.join(ROUNDINGS)}")
+    if rounding is not None and not (types[0].dtype.is_float and attrs["dtype"].is_float):
+        raise TraceError("cast: rounding is for casts between floats", hint="float to int always truncates")
+    return ValueType(types[0].dims, attrs["dtype"])
+
+
+ROUNDINGS = ("nearest_even", "toward_zero")
+"""Roundings of a cast between floats; the first is the default."""
+
+
+def _bitcast(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    to: DType = attrs["dtype"]
+    if to.bits != types[0].dtype.bits:
+        legal = [d for d in dt.ALL.values() if d.bits == types[0].dtype.bits]
+        raise TraceError(
+            f"bitcast: {types[0].dtype} has {types[0].dtype.bits} bits, {to} has {to.bits}",
+            hint=f"types of the same width are {names(legal)}",
+        )
+    return ValueType(types[0].dims, to)
+
+
+def _where(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    if types[0].dtype is not dt.i1:
+        raise TraceError(
+            f"where: the condition is {types[0].dtype}, not i1", hint="compare something, for example x > 0"
+        )
+    return ValueType(union(types), one_dtype(types[1:], "where"))
+
+
+def _broadcast(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    lost = [d for d in types[0].dims if d not in attrs["dims"]]
+    if lost:
+        raise TraceError(
+            f"broadcast: [{names(types[0].dims)}] to [{names(attrs['dims'])}] would drop {names(lost)}",
+            hint="list every dimension that the value has; a reduction removes one",
+        )
+    return ValueType(tuple(attrs["dims"]), types[0].dtype)
+
+
+def _permute(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    if frozenset(types[0].dims) != frozenset(attrs["dims"]) or len(types[0].dims) != len(attrs["dims"]):
+        raise TraceError(
+            f"permute: [{names(attrs['dims'])}] is no reordering of [{names(types[0].dims)}]",
+            hint=f"list {names(types[0].dims)} in the order you want",
+        )
+    return ValueType(tuple(attrs["dims"]), types[0].dtype)
+
+
+def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    """Extents are compared where they are known: by the evaluator and by the compiler."""
+    return ValueType(tuple(attrs["dims"]), types[0].dtype)
+
+
+def _combine(op: str, keeps: bool) -> Rule:
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+        require_dim(types[0], attrs["dim"], op)
+        require_kind(types[0].dtype, "float int bool", op)
+        result = attrs["body"].yields[0].type
+        if result != ValueType((), types[0].dtype):
+            raise TraceError(
+                f"{op}: the combining function returns {result}, not a single {types[0].dtype}",
+                hint="combine its two arguments with elementwise operations",
+            )
+        return types[0] if keeps else ValueType(_without(types[0], attrs["dim"]), types[0].dtype)
+
+    return rule
+
+
+def _topk(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    require_dim(types[0], attrs["dim"], "topk")
+    require_kind(types[0].dtype, "float int", "topk")
+    k = attrs["k"]
+    if k in types[0].dims:
+        raise TraceError(
+            f"topk: {k} is already a dimension of the value",
+            hint="the results lie along a new dimension: TOP = wd.sym.TOP, bound by subs={TOP: 4}",
+        )
+    dims = tuple(k if d == attrs["dim"] else d for d in types[0].dims)
+    return ValueType(dims, types[0].dtype), ValueType(dims, dt.i32)
+
+
+def _random(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    for t in types:
+        if t.dims or not t.dtype.is_int:
+            raise TraceError(
+                "random: the seed and the offset are single integers", hint="pass an int or a wd.Scalar[wd.u32]"
+            )
+    if attrs["dtype"] not in (dt.f32, dt.u32):
+        raise TraceError(f"random: gives f32 or u32, not {attrs['dtype']}", hint="cast the f32 result")
+    return ValueType(tuple(d for d in attrs["dims"] if d not in scope.index_dims), attrs["dtype"])
+
+
+def _assert(types: Types, attrs: dict[str, Any], scope: Scope) -> None:
+    if types[0].dtype is not dt.i1:
+        raise TraceError(f"device_assert: the condition is {types[0].dtype}, not i1", hint="compare something")
+    return None
+
+
+def _print(types: Types, attrs: dict[str, Any], scope: Scope) -> None:
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# NumPy meanings of elementwise rows. Arrays come in the type to compute in; the evaluator rounds the result.
+
+
+def maximum_number(a: Any, b: Any) -> Any:
+    """IEEE maximumNumber: a number wins over NaN, +0 over -0."""
+    if not np.issubdtype(np.result_type(a), np.floating):
+        return np.maximum(a, b)
+    both_zero = (a == 0) & (b == 0)
+    return np.where(both_zero, a + b, np.fmax(a, b))
+
+
+def minimum_number(a: Any, b: Any) -> Any:
+    """IEEE minimumNumber: a number wins over NaN, -0 over +0."""
+    if not np.issubdtype(np.result_type(a), np.floating):
+        return np.minimum(a, b)
+    both_zero = (a == 0) & (b == 0)
+    return np.where(both_zero, -((-a) + (-b)), np.fmin(a, b))
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """Integers wrap. f32 multiplies exactly in f64; f64 adds the product's rounding error back (Dekker, Knuth)."""
+    kind = np.result_type(a, b, c)
+    if not np.issubdtype(kind, np.floating):
+        return a * b + c
+    if kind == np.float32:
+        return (np.float64(a) * np.float64(b) + np.float64(c)).astype(np.float32)
+    product = a * b
+    a_high, b_high = _upper_half(a), _upper_half(b)
+    a_low, b_low = a - a_high, b - b_high
+    product_error = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    total = product + c
+    back = total - product
+    sum_error = (product - (total - back)) + (c - back)
+    exact = total + (product_error + sum_error)
+    return np.where(np.isfinite(exact), exact, total)
+
+
+def _upper_half(x: Any) -> Any:
+    """The upper 26 bits of an f64 mantissa (Veltkamp's split)."""
+    shifted = x * 134217729.0
+    return shifted - (shifted - x)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _pow(x: Any, y: Any) -> Any:
+    """The definition for y log2(x) that is no number too; elsewhere NumPy's, which loses no digits."""
+    exponent = y * np.log2(x)
+    return np.where(np.isfinite(exponent), np.power(x, y), np.exp2(exponent))
+
+
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    return minimum_number(maximum_number(x, low), high)
+
+
+def _shift_left(x: Any, count: Any) -> Any:
+    return np.left_shift(x, count)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table
+
+# Values and memory
+_add("read", "read(mem, *, mapping=None, elements_per_thread=None)", "any", _read,
+     "The elements of an array argument that belong to this wave.")  # fmt: skip
+_add("write", "write(value, mem, *, mapping=None, elements_per_thread=None)", "any", _write,
+     "Stores a value into an array argument; elements beyond a bound are skipped.", effect=True)  # fmt: skip
+_add("mma", "mma(x, y, acc=None)", "family", _mma,
+     "Matrix product over the dimensions that both operands have and the result lacks, plus `acc`.")  # fmt: skip
+_add("scaled_mma", "scaled_mma(x, x_scale, y, y_scale, acc=None)", "family", _scaled_mma,
+     "Matrix product of block-scaled operands: one f8e8m0 scale per block of the contracted dimension.")  # fmt: skip
+_add("fill", "Register[M, N, dtype](value)", "any", _typed, "A value with one number everywhere.", public=False)
+_add("constant", "a Python number", "any", _typed, "A number of the source, in the dtype of its partner.", public=False)
+_add("scalar", "a Scalar argument", "any", _scalar, "A scalar argument of the kernel.", public=False)
+_add("size", "a symbol in arithmetic", "any", _size, "The extent of a dimension as an i32.", public=False)
+_add("index", "index(dim)", "any", _index, "Each element's own index along `dim`, counted over the whole array.")
+
+# Loops
+_add("iterate", "iterate(dim, init_args=())", "same", _iterate,
+     "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
+_add("carry", "a parameter of a loop function", "same", _typed, "A loop-carried value inside its loop.", public=False)
+_add("result", "a result of a loop", "same", _result, "One of several results of a node.", public=False)
+
+# Elementwise arithmetic
+_NUMBER, _FLOAT, _INT = "float int", "float", "int"
+for _name, _signature, _allowed, _compute, _precise, _operators, _doc in (
+    ("add", "x + y", _NUMBER, np.add, False, ("__add__", "__radd__"), "Sum."),
+    ("sub", "x - y", _NUMBER, np.subtract, False, ("__sub__", "__rsub__"), "Difference."),
+    ("mul", "x * y", _NUMBER, np.multiply, False, ("__mul__", "__rmul__"), "Product."),
+    ("div", "x / y", _FLOAT, np.divide, False, ("__truediv__", "__rtruediv__"), "Quotient of floats."),
+    ("floordiv", "x // y", _NUMBER, np.floor_divide, False, ("__floordiv__", "__rfloordiv__"),
+     "Quotient rounded towards minus infinity."),
+    ("mod", "x % y", _NUMBER, np.mod, False, ("__mod__", "__rmod__"), "Remainder with the sign of the divisor."),
+    ("pow", "pow(x, y)", _FLOAT, _pow, True, ("__pow__", "__rpow__"),
+     "x to the power y: exp2(y * log2(x)), so NaN for a negative x. `x**2` (1 to 8) is a product instead."),
+    ("neg", "-x", _NUMBER, np.negative, False, ("__neg__",), "Negation."),
+    ("abs", "abs(x)", _NUMBER, np.abs, False, ("__abs__",), "Absolute value."),
+    ("minimum", "minimum(x, y)", _NUMBER, minimum_number, False, (), "The smaller; a number rather than NaN."),
+    ("maximum", "maximum(x, y)", _NUMBER, maximum_number, False, (), "The larger; a number rather than NaN."),
+    ("clamp", "clamp(x, low, high)", _NUMBER, _clamp, False, (), "minimum(maximum(x, low), high)."),
+    ("fma", "fma(x, y, z)", _NUMBER, _fma, False, (), "x * y + z with one rounding."),
+    ("floor", "floor(x)", _FLOAT, np.floor, False, (), "Largest whole number not above x."),
+    ("ceil", "ceil(x)", _FLOAT, np.ceil, False, (), "Smallest whole number not below x."),
+    ("round", "round(x)", _FLOAT, np.rint, False, (), "Nearest whole number, halves to even."),
+    ("exp", "exp(x)", _FLOAT, np.exp, True, (), "e to the power x."),
+    ("exp2", "exp2(x)", _FLOAT, np.exp2, True, (), "2 to the power x."),
+    ("log", "log(x)", _FLOAT, np.log, True, (), "Natural logarithm."),
+    ("log2", "log2(x)", _FLOAT, np.log2, True, (), "Logarithm to base 2."),
+    ("sqrt", "sqrt(x)", _FLOAT, np.sqrt, True, (), "Square root."),
+    ("rsqrt", "rsqrt(x)", _FLOAT, lambda x: 1.0 / np.sqrt(x), True, (), "1 / sqrt(x)."),
+    ("reciprocal", "reciprocal(x)", _FLOAT, lambda x: 1.0 / x, True, (), "1 / x."),
+    ("tanh", "tanh(x)", _FLOAT, np.tanh, True, (), "Hyperbolic tangent."),
+    ("erf", "erf(x)", _FLOAT, lambda x: np.asarray(_erf(x), np.float64), True, (), "Error function."),
+    ("sigmoid", "sigmoid(x)", _FLOAT, _sigmoid, True, (), "1 / (1 + exp(-x))."),
+    ("sin", "sin(x)", _FLOAT, np.sin, True, (), "Sine of radians."),
+    ("cos", "cos(x)", _FLOAT, np.cos, True, (), "Cosine of radians."),
+    ("bitand", "x & y", "int bool", np.bitwise_and, False, ("__and__", "__rand__"), "Bitwise (or logical) and."),
+    ("bitor", "x | y", "int bool", np.bitwise_or, False, ("__or__", "__ror__"), "Bitwise (or logical) or."),
+    ("bitxor", "x ^ y", "int bool", np.bitwise_xor, False, ("__xor__", "__rxor__"), "Bitwise (or logical) xor."),
+    ("invert", "~x", "int bool", np.invert, False, ("__invert__",), "Bitwise (or logical) not."),
+    ("shl", "x << y", _INT, _shift_left, False, ("__lshift__", "__rlshift__"), "Shift towards the high bits."),
+    ("shr", "x >> y", _INT, np.right_shift, False, ("__rshift__", "__rrshift__"),
+     "Shift towards the low bits; signed types keep the sign."),
+):  # fmt: skip
+    _add(_name, _signature, "same", _elementwise(_name, _allowed), _doc, _compute,
+         precise=_precise, operators=_operators, public="(" in _signature)  # fmt: skip
+
+for _name, _sign, _compare, _operators in (
+    ("lt", "<", np.less, ("__lt__",)),
+    ("le", "<=", np.less_equal, ("__le__",)),
+    ("gt", ">", np.greater, ("__gt__",)),
+    ("ge", ">=", np.greater_equal, ("__ge__",)),
+    ("eq", "==", np.equal, ("__eq__",)),
+    ("ne", "!=", np.not_equal, ("__ne__",)),
+):
+    _add(_name, f"x {_sign} y", "same", _elementwise(_name, "float int bool", dt.i1),
+         "Comparison, giving i1; with a NaN only != holds.", _compare, operators=_operators, public=False)  # fmt: skip
+
+_add("where", "where(condition, x, y)", "same", _where, "x where the condition holds, else y.", np.where)
+_add("cast", "cast(x, dtype, rounding=None)", "same", _cast,
+     "The number in another dtype; float to int truncates, float to float rounds to nearest even.")  # fmt: skip
+_add("bitcast", "bitcast(x, dtype)", "same", _bitcast, "The same bits read as another dtype of equal width.")
+
+# Reductions and what runs along a dimension
+_add("sum", "sum(x, dim)", "project", _reduction("sum", _NUMBER), "Sum along `dim`.")
+_add("max", "max(x, dim)", "project", _reduction("max", _NUMBER), "Largest along `dim`; numbers rather than NaN.")
+_add("min", "min(x, dim)", "project", _reduction("min", _NUMBER), "Smallest along `dim`; numbers rather than NaN.")
+_add("argmax", "argmax(x, dim)", "project", _reduction("argmax", _NUMBER, dt.i32),
+     "Index of the largest along `dim`, the first of equals.")  # fmt: skip
+_add("argmin", "argmin(x, dim)", "project", _reduction("argmin", _NUMBER, dt.i32),
+     "Index of the smallest along `dim`, the first of equals.")  # fmt: skip
+_add("any", "any(x, dim)", "project", _reduction("any", "bool"), "Whether one along `dim` holds.")
+_add("all", "all(x, dim)", "project", _reduction("all", "bool"), "Whether all along `dim` hold.")
+_add("reduce", "reduce(x, combine, identity, dim)", "project", _combine("reduce", False),
+     "Reduces along `dim` with an associative, commutative function and its identity.")  # fmt: skip
+_add("scan", "scan(x, combine, identity, dim)", "family", _combine("scan", True),
+     "Running reduction along `dim` (inclusive) with an associative function and its identity.")  # fmt: skip
+_add("cumsum", "cumsum(x, dim)", "family", _along("cumsum", _NUMBER), "Running sum along `dim`, inclusive.")
+_add("sort", "sort(x, dim, descending=False)", "family", _along("sort", _NUMBER),
+     "Sorts along `dim`; NaN comes last in ascending order.")  # fmt: skip
+_add("topk", "topk(x, k, dim)", "family", _topk,
+     "The k largest along `dim` in descending order and their indices, along the new dimension k.")  # fmt: skip
+
+# Shapes
+_add("broadcast", "broadcast(x, *dims)", "lift", _broadcast, "Repeats the value along the dimensions it lacks.")
+_add("permute", "permute(x, *dims)", "relabel", _permute, "The same value with its dimensions listed in another order.")
+_add("reshape", "reshape(x, *dims)", "regroup", _reshape,
+     "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
+
+# Atomics
+for _name, _values, _allowed, _doc in (
+    ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
+    ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
+    ("atomic_max", 1, _NUMBER, "Keeps the larger in memory, indivisibly; gives what was there."),
+    ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
+):
+    _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)
+_add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _atomic("atomic_cas", 2, _INT),
+     "Stores `value` where memory holds `expected`, indivisibly; gives what was there.", effect=True)  # fmt: skip
+
+# Others
+_add("random", "random(seed, *dims, offset=0, dtype=f32)", "any", _random,
+     "Philox 4x32-10 keyed by the seed, counted by the element's own index: uniform in [0, 1), or bits.")  # fmt: skip
+_add("device_print", "device_print(text, *values)", "any", _print, "Prints values while the kernel runs.", effect=True)
+_add("device_assert", "device_assert(condition, message)", "any", _assert,
+     "Stops the kernel where the condition does not hold.", effect=True)  # fmt: skip
+
+OPERATORS: dict[str, tuple[str, bool]] = {
+    method: (r.name, method.startswith("__r") and method not in ("__rshift__",))
+    for r in ROWS.values()
+    for method in r.operators
+}
+"""Python method → (row, whether its operands come swapped)."""

@@ -1,0 +1,206 @@
+"""Constraints → how each dimension is cut over workgroups, waves and loop trips. (middle.md §2)
+
+In: the traced graph, the extent of every dimension (an int, or None where it is a run-time argument), the constraints
+resolved to integers, the target. Out: a `Partition`: per dimension a `DimPlan`, the number of waves, the grid.
+
+A coordinate along a dimension is
+    base + wave_digit * wave + digit * box + inside
+where `base` is the workgroup's or the loop trip's first element, `wave_digit` this wave's share, and the last two
+terms belong to the fragment layout (`fragment.py`). Waves are mixed radix over the dimensions in order of their
+workgroup axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from wavedsl.ir.constraints import ResolvedConstraints, divisors
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.graph import Graph
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.symbols import DYNAMIC
+from wavedsl.ir.target import Target
+
+
+@dataclass
+class DimPlan:
+    """One dimension. All sizes in elements."""
+
+    dim: Any
+    role: str
+    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register)."""
+    extent: int | None
+    """None: a run-time argument."""
+    tile: int
+    """Elements that one workgroup, one loop trip or the kernel covers at a time."""
+    wave: int
+    """Elements of the tile that one wave covers."""
+    axis: int | None = None
+    loc: Loc | None = None
+    vector: int | None = None
+    """Elements that one operation of a wave covers, where the user says so."""
+
+    @property
+    def waves(self) -> int:
+        return self.tile // self.wave
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
+        return self.extent is None or self.extent % self.tile != 0
+
+    @property
+    def trips(self) -> int | None:
+        """Tiles along this dimension, None when it is known at run time only."""
+        return None if self.extent is None else -(-self.extent // self.tile)
+
+
+@dataclass
+class Partition:
+    """How a kernel is cut. `order` lists the dimensions that waves are spread over, fastest first."""
+
+    dims: dict[Any, DimPlan]
+    order: list[Any] = field(default_factory=list)
+    waves: int = 1
+
+    def wave_radix(self, dim: Any) -> tuple[int, int]:
+        """(divisor, modulus) that turn the wave index into this dimension's wave digit."""
+        divisor = 1
+        for other in self.order:
+            if other == dim:
+                return divisor, self.dims[dim].waves
+            divisor *= self.dims[other].waves
+        return divisor, 1
+
+    def grid_axes(self) -> list[list[Any]]:
+        """Dimensions on each of the three grid axes, fastest first."""
+        axes: list[list[Any]] = [[], [], []]
+        for plan in self.dims.values():
+            if plan.axis is not None:
+                axes[plan.axis].append(plan.dim)
+        return axes
+
+
+def default_waves(
+    tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int]
+) -> dict[Any, int]:
+    """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough.
+
+    `multiples` is the atom extent per dimension, below which a wave tile is not cut; `fixed` holds the wave tiles
+    that the user gave. Returns the wave tile of every dimension.
+    """
+    wave = {d: fixed.get(d, t) for d, t in tiles.items()}
+    count = prod(tiles[d] // wave[d] for d in tiles)
+    while count < wanted:
+        free = [d for d in tiles if d not in fixed and wave[d] % 2 == 0 and (wave[d] // 2) % multiples.get(d, 1) == 0]
+        if not free:
+            break
+        best = max(free, key=lambda d: (wave[d] / multiples.get(d, 1), -list(tiles).index(d)))
+        wave[best] //= 2
+        count *= 2
+    return wave
+
+
+def check_waves(partition: Partition, wave_size: int, max_waves: int, max_threads: int, target: str) -> None:
+    """Raise ConstraintError, naming the dimensions, when the workgroup is more than the chip can hold."""
+    if partition.waves <= max_waves and partition.waves * wave_size <= max_threads:
+        return
+    shares = ", ".join(f"{d}: {p.tile}/{p.wave} = {p.waves}" for d, p in partition.dims.items() if p.waves > 1)
+    where = next((p.loc for p in partition.dims.values() if p.waves > 1 and p.loc is not None), None)
+    raise ConstraintError(
+        f"the workgroup has {partition.waves} waves of {wave_size} lanes ({shares}); {target} takes at most "
+        f"{min(max_waves, max_threads // wave_size)}",
+        where,
+        "make the tiles of WaveConstraint larger or those of WorkgroupConstraint smaller",
+    )
+
+
+def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partition:
+    """The partition that the constraints, or for what they leave open the target, give. Raises ConstraintError."""
+    used = _used_dims(graph)
+    matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
+    multiples = {d: 16 for n in matrix for d in n.dims}
+    multiples |= {d: r.vector for d in used if (r := resolved[d]).vector is not None}
+    dims: dict[Any, DimPlan] = {}
+    free: dict[Any, int] = {}
+    fixed: dict[Any, int] = {}
+    per_block = resolved.hardware.waves_per_block
+    for d in used:
+        r = resolved[d]
+        extent = None if r.extent is DYNAMIC else int(r.extent)
+        if r.index:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
+            continue
+        if r.workgroup is not None:
+            dims[d] = DimPlan(d, "workgroup", extent, r.workgroup, r.workgroup, r.axis, r.loc)
+            if r.axis is not None:
+                free[d] = r.workgroup
+            if r.wave is not None:
+                fixed[d] = r.wave
+            elif per_block is not None and r.axis is not None:
+                waves = per_block[r.axis] if r.axis < len(per_block) else 1
+                if r.workgroup % waves:
+                    raise ConstraintError(
+                        f"waves_per_block gives {waves} waves along axis {r.axis}, which do not divide the tile of "
+                        f"{r.workgroup} elements of {d}",
+                        resolved.hardware.loc,
+                        f"legal counts are {', '.join(map(str, divisors(r.workgroup)))}",
+                    )
+                fixed[d] = r.workgroup // waves
+        elif r.loop is not None:
+            dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
+        elif extent is None:
+            raise ConstraintError(
+                f"{d} is a run-time argument and has neither a workgroup nor a loop tile",
+                r.loc,
+                f"add wd.WorkgroupConstraint({d}, <tile>, <axis>) or wd.TilingConstraint({d}, <tile>)",
+            )
+        else:
+            dims[d] = DimPlan(d, "whole", extent, max(extent, 1), max(extent, 1), None, r.loc)
+    order = sorted(free, key=lambda d: (dims[d].axis or 0, list(free).index(d)))
+    tiles = {d: free[d] for d in order}
+    limit = min(target.max_waves, target.max_threads // target.wave_size)
+    wanted = (
+        4
+        if matrix
+        else max(1, min(4, prod(p.tile for p in dims.values() if p.role != "index") // (target.wave_size * 4)))
+    )
+    share = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed)
+    for d in order:
+        dims[d].wave = share[d]
+    for d, plan in dims.items():
+        plan.vector = resolved[d].vector
+        if plan.vector is not None and plan.role in ("workgroup", "loop") and plan.wave % plan.vector:
+            raise ConstraintError(
+                f"vector_shapes gives {plan.vector} elements of {d}, which do not divide the {plan.wave} of a wave",
+                resolved.hardware.loc,
+                f"legal sizes are {', '.join(map(str, divisors(plan.wave)))}",
+            )
+    partition = Partition(dims, order, prod(dims[d].waves for d in order))
+    check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
+    wanted_lanes = resolved.hardware.threads_per_wave
+    if wanted_lanes is not None and wanted_lanes != target.wave_size:
+        raise ConstraintError(
+            f"threads_per_wave={wanted_lanes}: a wave of {target.name} has {target.wave_size} lanes",
+            resolved.hardware.loc,
+            f"write threads_per_wave={target.wave_size}, or leave it out",
+        )
+    return partition
+
+
+def _used_dims(graph: Graph) -> list[Any]:
+    """Every dimension of an argument, a value or a constraint, in order of first appearance."""
+    found: dict[Any, None] = {}
+    for c in graph.constraints:
+        if getattr(c, "dim", None) is not None:
+            found.setdefault(c.dim)
+    for a in graph.arguments:
+        for d in a.dims:
+            found.setdefault(d)
+    for n in graph.all_nodes():
+        for t in n.type if isinstance(n.type, tuple) else (n.type,):
+            for d in t.dims if t is not None else ():
+                found.setdefault(d)
+    return list(found)

@@ -1,0 +1,210 @@
+"""Runs passes over a kernel and checks after each that what it promises holds.
+
+A `Pass` is a function of a kernel (and target) that returns the kernel to go on with, and the names of facts it needs,
+gives and breaks. A fact has a checker that re-derives it from the kernel alone. `well-formed` (the verifier) is checked
+after every pass; another fact after the pass that gives it.
+
+INVARIANT: after `run_passes` every fact in the returned set was given by a pass and not broken by a later one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
+from wavedsl.ir.kernel_verify import Finding, check, describe
+from wavedsl.ir.strength_reduce import strength_reduce
+from wavedsl.ir.target import Target
+from wavedsl.ir.unroll import static_trips, unroll
+
+Run = Callable[[Kernel, "Target | None"], "Kernel | None"]
+"""Changes the kernel in place (returning None) or returns a new one."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step; facts are names of `CHECKS`."""
+
+    name: str
+    run: Run
+    needs: frozenset[str] = frozenset({"well-formed"})
+    gives: frozenset[str] = frozenset()
+    breaks: frozenset[str] = field(default=frozenset())
+
+
+CHECKS: dict[str, Callable[[Kernel, Target | None], list[Finding]]] = {}
+
+
+def _check(name: str) -> Callable[[Callable[[Kernel], list[Finding]]], Callable[[Kernel], list[Finding]]]:
+    def register(f: Callable[[Kernel], list[Finding]]) -> Callable[[Kernel], list[Finding]]:
+        CHECKS[name] = lambda kernel, target: f(kernel)
+        return f
+
+    return register
+
+
+CHECKS["well-formed"] = check
+
+
+@_check("no-dead-code")
+def no_dead_code(kernel: Kernel) -> list[Finding]:
+    """Every result of an op without effects is read by some op."""
+    read = {a for op in kernel.body.walk() for a in op.args}
+    return [
+        Finding("no-dead-code", f"{describe(op)}: nothing reads the result", op.loc)
+        for op in kernel.body.walk()
+        if op.row.pure and not any(r in read for r in op.results)
+    ]
+
+
+@_check("hoisted")
+def hoisted(kernel: Kernel) -> list[Finding]:
+    """No movable op stands in a loop that defines none of its operands."""
+    found: list[Finding] = []
+
+    def walk(region: Region, inside: set[Value] | None) -> None:
+        for op in region.ops:
+            if inside is not None:
+                if op.row.pure and op.name != "mma" and not any(a in inside for a in op.args):
+                    found.append(Finding("hoisted", f"{describe(op)}: does not depend on its loop", op.loc))
+                inside.update(op.results)
+            for body in op.regions:
+                if op.name == "for":
+                    walk(body, set(body.args))
+                elif inside is not None:
+                    walk(body, set(inside))
+
+    walk(kernel.body, None)
+    return found
+
+
+@_check("numbered")
+def numbered(kernel: Kernel) -> list[Finding]:
+    """No pure op computes again what an earlier one in scope has computed."""
+    found: list[Finding] = []
+
+    def walk(region: Region, seen: dict[object, Op]) -> None:
+        for op in region.ops:
+            if op.row.pure and op.name not in ("mma", "const"):
+                key = (op.name, op.args, tuple(op.attrs.items()), op.results[0].type)
+                if key in seen:
+                    found.append(
+                        Finding("numbered", f"{describe(op)}: computed before by {describe(seen[key])}", op.loc)
+                    )
+                seen[key] = op
+            for body in op.regions:
+                walk(body, dict(seen))
+
+    walk(kernel.body, {})
+    return found
+
+
+@_check("strength-reduced")
+def strength_reduced(kernel: Kernel) -> list[Finding]:
+    """No multiplication of a loop's induction variable (by itself or plus invariants) feeds a memory op of the loop."""
+    found: list[Finding] = []
+
+    def product_of(v: Value, iv: Value) -> Op | None:
+        op = v.op
+        if op is None or op.name not in ("add", "sub", "mul"):
+            return None
+        if op.name == "mul":
+            return op if iv in op.args else None
+        return next((p for a in op.args if (p := product_of(a, iv)) is not None), None)
+
+    for loop in kernel.body.walk():
+        if loop.name != "for":
+            continue
+        iv = loop.regions[0].args[0]
+        for op in loop.regions[0].ops:
+            if op.row.pure or op.regions:
+                continue
+            for a in op.args:
+                product = product_of(a, iv)
+                if product is not None:
+                    found.append(Finding("strength-reduced", f"{describe(product)}: multiplies {iv} per trip", op.loc))
+    return found
+
+
+@_check("no-short-loops")
+def no_short_loops(kernel: Kernel) -> list[Finding]:
+    """No loop with constant bounds runs at most once."""
+    out = []
+    for op in kernel.body.walk():
+        trips = static_trips(op) if op.name == "for" else None
+        if trips is not None and trips <= 1:
+            out.append(Finding("no-short-loops", f"{describe(op)}: runs {trips} times", op.loc))
+    return out
+
+
+def _dead_code(kernel: Kernel, target: Target | None) -> None:
+    remove_dead_code(kernel)
+
+
+REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
+DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
+STRENGTH_REDUCE = Pass(
+    "strength_reduce",
+    strength_reduce,
+    needs=frozenset({"well-formed", "no-dead-code"}),
+    gives=frozenset({"strength-reduced", "no-dead-code"}),
+)
+SHORT_LOOPS = Pass(
+    "remove_short_loops",
+    lambda kernel, target: unroll(kernel, {}, target),
+    gives=frozenset({"no-short-loops", "no-dead-code"}),
+    breaks=frozenset({"strength-reduced"}),
+)
+
+
+def unroll_pass(factors: dict[str, int], remainder: bool = False) -> Pass:
+    """A pass that unrolls loops by label; with `remainder` trip counts need not be multiples of the factor."""
+    return Pass(
+        f"unroll {factors}",
+        lambda kernel, target: unroll(kernel, factors, target, remainder=remainder),
+        gives=frozenset({"no-short-loops", "no-dead-code"}),
+        breaks=frozenset({"strength-reduced"}),
+    )
+
+
+def verifying() -> bool:
+    """Whether checkers run between passes: yes, unless WAVEDSL_VERIFY=0."""
+    return os.environ.get("WAVEDSL_VERIFY", "1") != "0"
+
+
+def run_passes(
+    kernel: Kernel,
+    passes: Sequence[Pass],
+    target: Target | None = None,
+    *,
+    facts: Iterable[str] = ("well-formed",),
+    checked: bool | None = None,
+) -> tuple[Kernel, set[str]]:
+    """Run the passes in order; returns the kernel and the facts that hold of it.
+
+    `facts` hold at the start. Raises CompileError naming pass, fact, op and the user's line when a pass needs what none
+    has given, or (if `checked`, by default `verifying()`) a promised fact does not hold.
+    """
+    checked = verifying() if checked is None else checked
+    known = set(facts)
+    for p in passes:
+        missing = sorted(p.needs - known)
+        if missing:
+            raise CompileError(f"{p.name} needs {', '.join(missing)}, which no earlier pass gives")
+        result = p.run(kernel, target)
+        kernel = kernel if result is None else result
+        known = (known - p.breaks) | p.gives | {"well-formed"}
+        if checked:
+            for fact in ["well-formed", *sorted(p.gives)]:
+                found = CHECKS[fact](kernel, target)
+                if found:
+                    raise CompileError(
+                        f"after {p.name}: '{fact}' does not hold of {kernel.name}: {found[0].message}",
+                        found[0].loc,
+                        "this is a defect of the compiler, not of the kernel",
+                    )
+    return kernel, known

@@ -1,0 +1,437 @@
+"""Reads that go through shared memory: the cooperative copy of a tile, its placement, and the fragment loads.
+
+In: a read node, its array, the layout its value needs. Out: a `Staged` plan, and functions that emit one step each: a
+global load, a shared store, an asynchronous copy, a fragment load.
+
+The tile is what all waves of the workgroup need together. It is cut into vectors along the array's contiguous
+dimension; thread t copies vectors t, t + threads, ... so that neighbouring lanes touch neighbouring bytes. The
+placement is chosen by counted bank conflicts of the copy and of the fragment loads (`shared_search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Any
+
+from wavedsl.ir.access import GlobalAccess, Position, assemble, combine_fields, total
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
+from wavedsl.ir.fragment import Fragment
+from wavedsl.ir.graph import Node
+from wavedsl.ir.kernel_ir import B32, I32, Value
+from wavedsl.ir.layout import Bits, Digit, Layout, spec
+from wavedsl.ir.partition import DimPlan, Partition
+from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
+from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
+from wavedsl.ir.target import LoadAtom, Target
+
+
+@dataclass
+class Staged:
+    """One staged read. `extents`: elements of the shared tile per dimension, slowest first in memory order, the array's
+    contiguous dimension last; `vector` elements per copy; `count` copies per thread."""
+
+    node: Node
+    info: ArrayInfo
+    layout: Layout
+    extents: dict[str, int]
+    vector: int
+    threads: int
+    asynchronous: bool
+    place: Place
+    loads: LoadPlan
+    addresses: AddressPlan
+    groups: tuple[tuple[int, ...], ...]
+    piece: int
+    """Elements of a vector that are neighbours in shared memory: they are stored together."""
+    offset: int = 0
+    """Byte of slot 0 in shared memory."""
+    cost: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def units(self) -> int:
+        """Vectors in the tile."""
+        return prod(self.extents.values()) // self.vector
+
+    @property
+    def count(self) -> int:
+        return -(-self.units // self.threads)
+
+
+def tile_extents(layout: Layout, dims: Sequence[str], plans: Mapping[str, DimPlan]) -> dict[str, int]:
+    """Elements per dimension that the waves of a workgroup touch together, padding of their layouts included."""
+    sizes = dict(layout.extents)
+    return {d: (plans[d].waves - 1) * plans[d].wave + sizes[d] for d in dims}
+
+
+def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str, DimPlan]) -> int:
+    """Elements per copy: a power of two up to 16 bytes that alignment, strides, tile and extent all allow."""
+    c = info.contiguous()
+    if c is None or str(info.dims[c]) not in extents:
+        return 1
+    d, es = str(info.dims[c]), info.elsize
+    limit = gcd(min(info.align, 16) // es, extents[d])
+    plan = plans[d]
+    if plan.role in ("workgroup", "loop"):
+        limit = gcd(limit, plan.tile)
+    if plan.ragged or extents[d] > plan.tile:
+        limit = gcd(limit, info.extent_multiple(c))
+    for i in range(len(info.dims)):
+        if i != c:
+            step = info.stride_multiple(i)
+            limit = gcd(limit, step // es) if step % es == 0 else 1
+    return max(1, limit & -limit)
+
+
+def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPlan]) -> tuple[Layout, list[str]]:
+    """The layout with the partition's waves as digits (so that address plans know them), and the dimension of each.
+
+    A wave tile that is no multiple of the box has no digit; its offset is added to the address instead.
+    """
+    digits, dims = [], []
+    for d in layout.dims:
+        plan = plans[d]
+        if plan.waves > 1 and plan.wave % layout.box(d) == 0:
+            digits.append(Digit("wave", plan.waves, d, plan.wave // layout.box(d)))
+            dims.append(d)
+    return Layout(layout.inner, (*layout.digits, *digits), layout.extents), dims
+
+
+def copy_bits(
+    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int
+) -> Bits | None:
+    """The copy as a map e (vector), l, w, r → tile coordinates; None where its sizes are no powers of two."""
+    columns = extents[fast] // vector
+    height = prod(extents[d] for d in rows)
+    if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
+        return None
+    threads = lanes * waves
+    if threads % columns:
+        return None
+    sources = [f"l{i}" for i in range(lanes.bit_length() - 1)] + [f"w{i}" for i in range(waves.bit_length() - 1)]
+    across = columns.bit_length() - 1
+    inner = [f"e{i}" for i in range(vector.bit_length() - 1)] + sources[:across]
+    bits = max(0, (height - 1).bit_length())
+    down = (sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
+    strings = {fast: " ".join(inner)}
+    if rows and down:
+        strings[rows[0]] = " ".join(down)
+    unused = [s for s in sources if s not in inner and s not in down]
+    return spec({d: t for d, t in strings.items() if t}, free=" ".join(unused))
+
+
+VECTOR_ATOMS = tuple(LoadAtom("vector", n, n, (1, 2, 4, 8)) for n in (16, 8, 4, 2, 1))
+"""Plain accesses of shared memory, one vector per lane."""
+
+
+def plan_staged(
+    node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
+    slots: int, budget: int, trips: int, allow_async: bool,
+) -> Staged:  # fmt: skip
+    """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
+
+    The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
+    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included.
+    """
+    plans = {str(d): p for d, p in partition.dims.items()}
+    c = info.contiguous()
+    names = [d for d in info.names if d in layout.dims]
+    memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
+    order = [d for d in names if d != memory_fast] + [memory_fast]
+    extents = tile_extents(layout, order, plans)
+    vector = copy_vector(info, extents, plans)
+    es = info.elsize
+    threads = target.wave_size * partition.waves
+    _, digit_dims = wave_digits(layout, partition, plans)
+    copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves)
+    atoms = (*VECTOR_ATOMS, *(a for a in target.load_atoms if a.lane))
+    best: tuple[float, AddressPlan, Any, bool, PlaceChoice] | None = None
+    error: Exception | None = None
+    ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
+    for fast in dict.fromkeys([contracted or memory_fast, memory_fast]):
+        if fast not in extents:
+            continue
+        # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
+        even = prod(extents.values()) // vector % threads == 0
+        asynchronous = allow_async and even and fast == memory_fast and vector * es in target.copy_async
+        shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
+        widest = vector * es if fast == memory_fast else es
+        writes = tuple(a for a in VECTOR_ATOMS if (a.bytes == widest if asynchronous else a.bytes <= widest))
+        # Without a plan of the copy's stores the place must keep whole vectors together.
+        whole = asynchronous or copy is None
+        mechanism = f"cp_async{widest}" if whole and widest in (4, 8, 16) else "registers"
+        accesses = [
+            SharedAccess("fragments", "read", layout, trips, partition.waves, atoms),
+            SharedAccess("copy", "write", copy, trips, partition.waves, writes, mechanism),
+        ]
+        try:
+            if ragged_wave:
+                raise CompileError("a wave tile that is no multiple of the fragment needs a place without swizzle")
+            choice = choose_place(
+                shared, es, accesses, banks=target.banks, phases=target.phases, budget=budget, slots=slots
+            )
+            addresses = plan_place_addresses(choice, layout, partition, plans)
+        except CompileError as problem:  # also where what a wave adds carries across a panel of the place
+            try:
+                choice = _plain_place(shared, es, accesses, target, budget, slots, plans)
+                addresses = plan_place_addresses(choice, layout, partition, plans)
+            except (CompileError, ConstraintError) as reason:
+                error = reason if ragged_wave or isinstance(reason, ConstraintError) else problem
+                continue
+        except ConstraintError as problem:
+            error = problem
+            continue
+        total_cost = choice.total - (trips * choice.instructions if asynchronous else 0)
+        if best is None or total_cost < best[0]:
+            best = (total_cost, addresses, fast, asynchronous, choice)
+    if best is None:
+        assert error is not None
+        if isinstance(error, WaveError):
+            error.location = error.location or node.loc
+            error.message = f"argument {info.name}: {error.message}"
+        raise error
+    _, addresses, fast, asynchronous, choice = best
+    loads = choice.accesses[0].plan
+    assert loads is not None
+    stored = choice.accesses[1].plan
+    piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
+    return Staged(
+        node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
+        loads.groups(layout), min(piece, vector), 0, choice,
+    )  # fmt: skip
+
+
+def _plain_place(
+    shared: Mapping[str, int], es: int, accesses: Sequence[SharedAccess], target: Target, budget: int, slots: int,
+    plans: Mapping[str, DimPlan],
+) -> PlaceChoice:
+    """The cheapest place without a swizzle: padded rows, read by atoms whose alignment every wave's offset keeps.
+
+    Raises ConstraintError where the smallest exceeds the budget, CompileError where no atom can read any.
+    """
+    inner = list(shared.values())[-1] * es
+    best = None
+    if prod(shared.values()) * es * slots > budget:
+        tile = " x ".join(f"{d}={n}" for d, n in shared.items())
+        raise ConstraintError(
+            f"a shared tile of {tile} elements of {es} bytes, {slots} times, exceeds the {budget} bytes left",
+            hint="smaller tiles or fewer pipeline stages",
+        )
+    fragments, *others = accesses
+    for most in (16, 8, 4, 2, 1):
+        atoms = tuple(a for a in fragments.atoms if a.piece_bytes <= most)
+        capped = [replace(fragments, atoms=atoms), *others]
+        for pad in (0, 16, 8, 32):
+            place = row_major(shared, es, pitch=inner + pad if len(shared) > 1 else None, slots=slots)
+            if place.bytes * slots > budget:
+                continue
+            try:
+                costs = [access_cost(place, a, target.banks, target.phases) for a in capped]
+            except CompileError:  # says why, but here it only means: look for another place
+                continue
+            done = tuple(c for c in costs if c is not None)
+            if len(done) < len(costs) or done[0].plan is None:
+                continue
+            moved = [d for d in shared if plans[d].waves > 1]
+            steps = (place.linear_address({x: plans[d].wave * (x == d) for x in shared}) for d in moved)
+            if any(step % done[0].plan.atom.piece_bytes for step in steps):
+                continue
+            cycles = sum(c.access.waves * c.worst for c in done)
+            choice = PlaceChoice(place, float(cycles), cycles, sum(c.instructions for c in done), 1, done)
+            if best is None or choice.total < best.total:
+                best = choice
+        if best is not None:
+            return best
+    raise CompileError("no place without a swizzle can be read in the waves' fragments")
+
+
+class CopyLanes:
+    """Which part of the tile each copy of a thread moves: coordinates per dimension as (value, constant)."""
+
+    def __init__(self, b: Builder, staged: Staged):
+        self.b, self.s = b, staged
+        dims = list(staged.extents)
+        self.fast = dims[-1]
+        self.rows = dims[:-1]
+        self.columns = staged.extents[self.fast] // staged.vector
+        self.tid = b.tid()
+
+    def coordinates(self, i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+        """(lane part per dimension, constant part per dimension, whether this thread has an i-th vector)."""
+        b, s = self.b, self.s
+        threads, columns = s.threads, self.columns
+        lanes: dict[str, Any] = {}
+        fixed: dict[str, int] = {}
+        if threads % columns == 0 and len(self.rows) <= 1:
+            row, column = b.udiv(self.tid, columns), b.urem(self.tid, columns)
+            lanes[self.fast] = b.mul(column, s.vector)
+            for d in self.rows:
+                lanes[d] = row
+                fixed[d] = i * (threads // columns)
+        elif columns % threads == 0 and len(self.rows) <= 1:
+            per = columns // threads
+            lanes[self.fast] = b.mul(self.tid, s.vector)
+            fixed[self.fast] = i % per * threads * s.vector
+            for d in self.rows:
+                lanes[d] = 0
+                fixed[d] = i // per
+        else:
+            index = b.add(self.tid, i * threads)
+            lanes[self.fast] = b.mul(b.urem(index, columns), s.vector)
+            rest = b.udiv(index, columns)
+            for k, d in enumerate(reversed(self.rows)):
+                last = k == len(self.rows) - 1
+                lanes[d] = rest if last else b.urem(rest, s.extents[d])
+                rest = rest if last else b.udiv(rest, s.extents[d])
+        active = b.true
+        if (i + 1) * threads > s.units:
+            active = b.cmp("slt", self.tid, s.units - i * threads)
+        return lanes, fixed, active
+
+
+def place_address(b: Builder, place: Place, lanes: Mapping[str, Any], fixed: Mapping[str, int]) -> Any:
+    """Byte in a slot of an element at lane part + constant part: constants leave the swizzle where they commute with
+    it."""
+    window = place.window
+    outside = 0
+    inside = dict(fixed)
+    linear_fixed = place.linear_address({d: fixed.get(d, 0) for d in place.dims})
+    if not place.xor or linear_fixed % window == 0:
+        outside, inside = linear_fixed, {}
+    address: Any = 0
+    for p in place.pieces:
+        part = lanes.get(p.dim, 0)
+        add = inside.get(p.dim, 0)
+        coordinate = total(b, [part, add])
+        if isinstance(coordinate, int):
+            address = total(b, [address, coordinate // p.low % p.extent * p.stride])
+            continue
+        whole = place.extents[p.dim]
+        if p.low > 1:
+            coordinate = b.udiv(coordinate, p.low)
+        if p.low * p.extent < whole:
+            coordinate = b.urem(coordinate, p.extent)
+        address = total(b, [address, b.mul(coordinate, p.stride)])
+    if place.xor and not isinstance(address, int):
+        for bits, m, shift in place.xor:
+            picked = b.shl(b.and_(b.lshr(address, m + shift), (1 << bits) - 1), m)
+            address = b.xor(address, picked)
+    elif place.xor:
+        address = place.swizzle(address)
+    return total(b, [address, outside])
+
+
+def copy_access(
+    b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, lanes: Mapping[str, Any],
+    extents: Sequence[Any], strides: Sequence[Any],
+) -> GlobalAccess:  # fmt: skip
+    """The array as the copy sees it: the workgroup's tile, no wave offsets."""
+    where = Position(position.base, {})
+    covers = {d: (s.extents.get(d, 1), plans[d].tile) for d in s.info.names}
+    return GlobalAccess(
+        b, s.info, s.layout, where, plans, target, extents, strides, store=False, lanes=lanes, covers=covers
+    )
+
+
+def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[str, int]) -> tuple[Any, Any, Value]:
+    """Operands of one global access of the copy; threads without a vector are masked off."""
+    voff, soff, mask = access.operands(fixed)
+    return voff, soff, b.pand(mask, active)
+
+
+def store_copied(
+    b: Builder, s: Staged, lanes: Mapping[str, Any], fixed: Mapping[str, int], active: Value, data: Value, slot: Any,
+    buffer: str,
+) -> None:  # fmt: skip
+    """Put one copied vector into shared memory; `slot` is the byte offset of its ring slot."""
+    es = s.info.elsize
+    base = total(b, [s.offset, slot])
+    fast = list(s.extents)[-1]
+    size = s.piece * es
+    for j in range(0, s.vector, s.piece):
+        shifted = dict(fixed)
+        shifted[fast] = fixed.get(fast, 0) + j
+        address = total(b, [place_address(b, s.place, lanes, shifted), base])
+        word = j * es // 4
+        if size >= 4:
+            piece = b.slice(data, word, size // 4) if data.type.n > 1 else data
+        else:
+            piece = b.slice(data, word) if data.type.n > 1 else data
+            shift = j * es % 4 * 8
+            piece = b.bitcast(b.lshr(b.bitcast(piece, I32), shift), B32) if shift else piece
+        b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer)
+
+
+class FragmentLoads:
+    """Address registers of the fragment loads of one staged read, shared by all its groups."""
+
+    def __init__(
+        self,
+        b: Builder,
+        s: Staged,
+        wave_digit: Mapping[str, Any],
+        plans: Mapping[str, DimPlan],
+        digit_dims: Sequence[str],
+    ):
+        self.b, self.s = b, s
+        plan = s.addresses
+        lane = combine_fields(b, plan.lane, b.lane(), plan.xor)
+        added: Any = 0
+        for (joined, fields), d in zip(plan.digits, digit_dims):
+            value = wave_digit[d]
+            if isinstance(value, int):
+                part: Any = sum(f(value) for f in fields)
+            else:
+                part = combine_fields(b, fields, value, joined)
+            if joined:
+                lane = (
+                    b.xor(lane if not isinstance(lane, int) else b.i32(lane), part)
+                    if part.__class__ is not int or part
+                    else lane
+                )
+            else:
+                added = total(b, [added, part])
+        for d in s.place.dims:
+            if d not in digit_dims and plans[d].waves > 1:
+                step = s.place.linear_address({x: plans[d].wave * (x == d) for x in s.place.dims})
+                added = total(
+                    b,
+                    [added, b.mul(wave_digit[d], step) if not isinstance(wave_digit[d], int) else wave_digit[d] * step],
+                )
+        self.bases = []
+        for constant in plan.registers:
+            base = lane
+            if constant:
+                base = b.xor(lane, constant) if not isinstance(lane, int) else lane ^ constant
+            self.bases.append(total(b, [base, added]))
+
+    def load(self, g: int, slot: Any, buffer: str) -> Value:
+        """Group g of the fragment from the slot at byte `slot`."""
+        b, s = self.b, self.s
+        register, immediate = s.addresses.items[g]
+        address = total(b, [self.bases[register], slot, s.offset + immediate])
+        return b.load_shared(address, bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
+
+
+def fragment_of(b: Builder, s: Staged, values: Sequence[Value]) -> Fragment:
+    """The read's value from the loads of its groups."""
+    return assemble(b, s.layout, s.info.dtype, list(zip(s.groups, values)))
+
+
+def plan_place_addresses(
+    choice: PlaceChoice, layout: Layout, partition: Partition, plans: Mapping[str, DimPlan]
+) -> AddressPlan:
+    """The address plan of every group of the fragment, waves included. Raises CompileError where offsets do not add
+    up."""
+    loads = choice.accesses[0].plan
+    assert loads is not None
+    full, _ = wave_digits(layout, partition, plans)
+    offsets = [layout.coords(g[0]) for g in loads.groups(layout)]
+    return plan_addresses(choice.place, loads.address, offsets, full)

@@ -1,0 +1,138 @@
+"""Symbols: the names of dimensions and of compile-time sizes, and the few questions asked of expressions over them.
+
+sympy is the language in which users write extents and tiles; every symbol is a positive integer. Expressions become
+integers in `evaluate`, once per compile; nothing downstream of that computes with sympy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sympy
+from wavedsl.ir.errors import ConstraintError
+
+Dim = Any
+"""The name of a dimension: a symbol, or for a derived extent (`K / 32`) the expression itself."""
+
+
+class Dynamic(enum.Enum):
+    """The value of a dimension that is an argument of the kernel and not known while compiling."""
+
+    DYNAMIC = "dynamic"
+
+    def __repr__(self) -> str:
+        return "DYNAMIC"
+
+
+DYNAMIC = Dynamic.DYNAMIC
+
+
+class AddressSpace(enum.Enum):
+    """Where the tiles of an array argument go on their way to registers."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+GLOBAL = AddressSpace.GLOBAL
+SHARED = AddressSpace.SHARED
+
+_INTERNED: dict[str, sympy.Symbol] = {}
+
+
+def symbol(name: str) -> sympy.Symbol:
+    """The one positive integer symbol of this name."""
+    found = _INTERNED.get(name)
+    if found is None:
+        if not name.isidentifier():
+            raise ConstraintError(f"{name!r} is not a name for a symbol", hint="use a Python identifier")
+        found = _INTERNED[name] = sympy.Symbol(name, integer=True, positive=True)
+    return found
+
+
+def symbols(names: str) -> tuple[sympy.Symbol, ...]:
+    """Positive integer symbols from names separated by blanks or commas: `M, N = symbols("M N")`.
+
+    Always a tuple, also for one name. Equal names give equal symbols, wherever they are made.
+    """
+    found = tuple(symbol(name) for name in names.replace(",", " ").split())
+    if not found:
+        raise ConstraintError("symbols() got no names", hint='name them: wd.symbols("M N K")')
+    return found
+
+
+class SymbolSource:
+    """`sym.M` is the symbol named M."""
+
+    def __getattr__(self, name: str) -> sympy.Symbol:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return symbol(name)
+
+    def __repr__(self) -> str:
+        return "sym"
+
+
+sym = SymbolSource()
+
+
+def normalise(value: Any) -> Any:
+    """`value` with foreign symbols (plain `sympy.symbols`) replaced by ours of the same name; ints become sympy's."""
+    if isinstance(value, sympy.Symbol):
+        return symbol(value.name)
+    if isinstance(value, sympy.Expr):
+        foreign = {s: symbol(s.name) for s in value.free_symbols if _INTERNED.get(s.name) != s}
+        return value.xreplace(foreign) if foreign else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return sympy.Integer(value)
+    raise TypeError(f"{value!r} is not an extent")
+
+
+def is_dim(value: Any) -> bool:
+    """Whether `value` can name or size a dimension: a symbol, an expression over symbols, a whole number."""
+    return isinstance(value, sympy.Expr) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def names(dims: Iterable[Any]) -> str:
+    """`M, N` for messages and listings."""
+    return ", ".join(map(str, dims))
+
+
+def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | sympy.Expr:
+    """`expr` under `env`: an int; DYNAMIC where it depends on a dynamic symbol; else the remaining expression.
+
+    A value that is not whole stays a sympy number, for the caller to refuse with its own words.
+    """
+    if isinstance(expr, int):
+        return expr
+    if expr.is_Symbol:
+        got = env.get(expr, expr)
+        return int(got) if isinstance(got, sympy.Integer) else got
+    if expr.is_Integer:
+        return int(expr)
+    known = {}
+    for s in expr.free_symbols:
+        value = env.get(s)
+        if value is DYNAMIC:
+            return DYNAMIC
+        if value is not None:
+            known[s] = sympy.Integer(value) if isinstance(value, int) else value
+    result = expr.xreplace(known)
+    if result.is_Integer:
+        return int(result)
+    return result
+
+
+def scale_of(expr: Any, dim: sympy.Symbol) -> sympy.Expr | None:
+    """The factor c with `expr == c * dim`, c free of `dim`; None where `expr` is no such multiple."""
+    if expr == dim:
+        return sympy.Integer(1)
+    if not isinstance(expr, sympy.Expr) or dim not in expr.free_symbols:
+        return None
+    factor = sympy.cancel(expr / dim)
+    return None if dim in factor.free_symbols else factor

@@ -1,0 +1,130 @@
+"""What the compiler's middle must know of a chip. Back ends build one `Target` per chip from their instruction tables.
+
+Cycles are clocks of the compute unit (CU or SM). Every number that is not architectural carries its source where the
+back end declares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.loc import Loc
+
+
+@dataclass(frozen=True)
+class MmaAtom:
+    """One matrix instruction as the middle sees it: D[m, n] = A[m, k] B[k, n] + C[m, n] per block.
+
+    `a`, `b`, `d` give the fragment layouts, bit 0 first, as in `{"M": "l0 l1 l2 l3", "K": "e0 e1 l4 l5"}`: which
+    element (e) or lane (l) bit drives each coordinate bit.
+    """
+
+    name: str
+    """The public `wd.MMAType` name, such as `F32_16x16x16_F16`."""
+    m: int
+    n: int
+    k: int
+    a_dtype: DType
+    b_dtype: DType
+    acc_dtype: DType
+    a: Mapping[str, str] = field(compare=False)
+    b: Mapping[str, str] = field(compare=False)
+    d: Mapping[str, str] = field(compare=False)
+    a_words: int
+    b_words: int
+    d_words: int
+    cycles: int
+    """Clocks the matrix unit of one SIMD (AMD) or SM sub-core (NVIDIA) is busy."""
+    latency: int
+    """Clocks until a dependent use that is not accumulator chaining."""
+    instruction: str
+    """Key of the row in the back end's instruction table."""
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class LoadAtom:
+    """A way to get shared memory into registers. `lane`, `element` are bit strings: where (address-supplying lane L,
+    element x
+    of its contiguous piece) come from, as in `L="l2 l3 l4 e1 e2" x="e0 l0 l1"`; empty for plain per-lane vectors.
+    """
+
+    name: str
+    bytes: int
+    """Bytes each lane receives."""
+    piece_bytes: int
+    """Contiguous bytes that each supplied address must cover."""
+    elsizes: tuple[int, ...]
+    lane: str = ""
+    element: str = ""
+    cycles: int = 4
+    latency: int = 64
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Cost of one access: the unit it occupies, for how many clocks, and clocks until its result is usable."""
+
+    unit: str
+    cycles: int
+    latency: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """One chip. See the fields; `costs` keys are `load.global`, `store.global`, `load.shared`, `store.shared`,
+    `copy.async`,
+    `valu`, `salu`, `barrier`, the memory ones with bytes per lane as in `("load.shared", 16)`."""
+
+    name: str
+    vendor: str
+    """`amd` or `nvidia`."""
+    wave_size: int
+    max_threads: int
+    max_waves: int
+    """Waves per workgroup."""
+    simds: int
+    """SIMDs per CU, sub-cores per SM: waves are spread over them."""
+    units: int
+    """CUs or SMs of the chip's reference product."""
+    shared_bytes: int
+    """Shared memory one workgroup may use."""
+    banks: Mapping[int, int]
+    """Bytes per lane of an access → shared-memory banks (4 B wide) it sees."""
+    phases: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]
+    """(`read` or `write`, bytes per lane) → hypotheses; each is a basis of lane masks whose span is served together."""
+    registers: int
+    """32-bit registers per lane that one wave may use."""
+    mma_atoms: tuple[MmaAtom, ...]
+    load_atoms: tuple[LoadAtom, ...]
+    copy_async: tuple[int, ...]
+    """Bytes per lane of asynchronous global→shared copies without registers, empty where there are none."""
+    buffer_bounds: bool
+    """Buffers drop accesses past their end in hardware."""
+    global_imm: tuple[int, int]
+    """Inclusive range of the immediate offset of global accesses."""
+    shared_imm: tuple[int, int]
+    costs: Mapping[tuple[str, int], Unit]
+    dtypes: frozenset[str]
+    """Element types with arithmetic or matrix support."""
+    instead: Mapping[str, str]
+    """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
+    occupancy: Callable[[int, int, int], int] = field(compare=False)
+    """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    clock_unit: int = 4
+    """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
+
+    def cost(self, kind: str, bytes: int = 0) -> Unit:
+        """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""
+        return self.costs[kind, bytes]
+
+
+def lacking(target: Target, dtype: DType, loc: Loc | None, where: str = "") -> ConstraintError:
+    """The error for an element type that a chip lacks: it names the one the chip has."""
+    instead = target.instead.get(dtype.name)
+    return ConstraintError(
+        f"{where}{target.name} has no {dtype.name}", loc, f"use {instead}" if instead else "choose another dtype"
+    )

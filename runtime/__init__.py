@@ -1,0 +1,1 @@
+"""Devices, assemblers, arrays, the compile cache, launching, and the instruction emulators."""

@@ -1,0 +1,177 @@
+"""CUDA devices through the driver bindings of cuda-python.
+
+In come text, addresses and launch sizes, out go calls of libcuda. A kernel runs in the device's primary context, which
+torch and CuPy use too, so that their pointers and streams are valid here.
+
+PTX is assembled by ptxas for the chip at hand if there is a ptxas, else by the driver. Nothing here knows what a kernel
+computes; parameters arrive as an array of pointers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from wavedsl.ir.errors import LaunchError, ToolchainError
+from wavedsl.runtime import toolchain
+from wavedsl.runtime.devices import Device, known_target
+
+DEFAULT_SHARED = 48 * 1024
+"""Dynamic shared memory that a kernel may use without asking (CUDA programming guide, compute capability tables)."""
+_LOG_BYTES = 16384
+
+
+@lru_cache(maxsize=1)
+def bindings() -> ModuleType:
+    """`cuda.bindings.driver`, with the driver initialised. ToolchainError if either is missing."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise ToolchainError(
+            f"cuda-python cannot be imported: {error}", hint="install it with pip install 'wavedsl[cuda]'"
+        ) from error
+    try:
+        check(driver, driver.cuInit(0), "cuInit")
+    except (RuntimeError, OSError) as error:
+        # The bindings load libcuda at the first call and raise exceptions of their own where it is missing.
+        raise ToolchainError(f"no CUDA driver: {error}", hint="install NVIDIA's driver (libcuda.so.1)") from error
+    return driver
+
+
+def check(driver: ModuleType, answer: tuple[Any, ...], call: str) -> Any:
+    """The results of a driver call, whose first part is its status. LaunchError names call and status."""
+    status = answer[0]
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        said = text.decode() if text else "unknown error"
+        raise LaunchError(f"{call} failed: {driver.CUresult(status).name} ({int(status)}): {said}")
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+
+def device_count() -> int:
+    driver = bindings()
+    return int(check(driver, driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+
+
+@lru_cache(maxsize=32)
+def open_device(index: int) -> Cuda:
+    """Device `index` with its primary context. LaunchError if there is none of that number."""
+    return Cuda(index)
+
+
+class Function:
+    """A loaded entry. It keeps its module, and remembers the dynamic shared memory of its launches."""
+
+    __slots__ = ("dynamic_shared", "handle", "module")
+
+    def __init__(self, module: Any, handle: Any, dynamic_shared: int):
+        self.module = module
+        self.handle = handle
+        self.dynamic_shared = dynamic_shared
+
+
+class Cuda:
+    """A `Driver` (see devices.py) for one NVIDIA GPU."""
+
+    def __init__(self, index: int):
+        self.driver = driver = bindings()
+        self.handle = self._call("cuDeviceGet", index)
+        attribute = driver.CUdevice_attribute
+        major = self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self.handle)
+        minor = self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self.handle)
+        self.arch = f"sm_{major}{minor}"
+        """The chip's own name; the target is what text is generated for."""
+        self.name = self._call("cuDeviceGetName", 256, self.handle).split(b"\0")[0].decode()
+        self.device = Device("cuda", index, known_target(self.arch))
+        self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
+        self._functions: dict[tuple[str, str, int], Function] = {}
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return check(self.driver, getattr(self.driver, name)(*arguments), name)
+
+    def _enter(self) -> None:
+        """Contexts are current per thread: a call may come from any."""
+        self._call("cuCtxSetCurrent", self.context)
+
+    def allocate(self, size: int) -> int:
+        self._enter()
+        return int(self._call("cuMemAlloc", max(size, 1)))
+
+    def free(self, address: int) -> None:
+        self._enter()
+        self._call("cuMemFree", address)
+
+    def upload(self, address: int, data: np.ndarray) -> None:
+        self._enter()
+        if data.nbytes:
+            self._call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
+
+    def download(self, data: np.ndarray, address: int) -> None:
+        self._enter()
+        if data.nbytes:
+            self._call("cuMemcpyDtoH", data.ctypes.data, address, data.nbytes)
+
+    def load(self, text: str, target: str, name: str, shared_bytes: int) -> Function:
+        key = (text, name, shared_bytes)
+        function = self._functions.get(key)
+        if function is None:
+            self._enter()
+            # Text with a chip's own features assembles for that very chip only, other text for any later one.
+            module = self._module(text, target if target.endswith("a") else self.arch)
+            handle = self._call("cuModuleGetFunction", module, name.encode())
+            attribute = self.driver.CUfunction_attribute
+            static = self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)
+            dynamic = max(0, shared_bytes - static)
+            if dynamic + static > DEFAULT_SHARED:
+                limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self._call("cuFuncSetAttribute", handle, limit, dynamic)
+            function = self._functions[key] = Function(module, handle, dynamic)
+        return function
+
+    def _module(self, text: str, arch: str) -> Any:
+        if toolchain.find_cuda_tool("ptxas") is not None:
+            return self._call("cuModuleLoadData", toolchain.assemble_ptx(text, arch).cubin)
+        driver, log = self.driver, bytearray(_LOG_BYTES)
+        options = [
+            driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER,
+            driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ]
+        answer = driver.cuModuleLoadDataEx(text.encode() + b"\0", len(options), options, [log, _LOG_BYTES])
+        if answer[0] != driver.CUresult.CUDA_SUCCESS:
+            said = bytes(log).split(b"\0")[0].decode(errors="replace").strip()
+            raise ToolchainError(
+                f"the driver does not assemble the text for {arch} ({driver.CUresult(answer[0]).name}):\n{said}",
+                hint=f"for a fuller message {toolchain.INSTALL_PTXAS}",
+            )
+        return answer[1]
+
+    def launch(
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
+    ) -> None:
+        self._enter()
+        config = self.driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = function.dynamic_shared
+        config.hStream = stream
+        config.numAttrs = 0
+        self._call("cuLaunchKernelEx", config, function.handle, params, 0)
+
+    def synchronize(self, stream: int) -> None:
+        self._enter()
+        self._call("cuStreamSynchronize", stream)
+
+
+def library_path() -> str:
+    """Where libcuda was loaded from, for `wavedsl doctor`; empty if it cannot be told."""
+    library = ctypes.CDLL("libcuda.so.1")
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            paths = {line.split(None, 5)[5].strip() for line in maps if "libcuda.so" in line}
+    except OSError:
+        return ""
+    return next((path for path in sorted(paths) if os.path.exists(path)), library._name)

@@ -1,0 +1,705 @@
+"""The AMDGCN emulator: launches a kernel's text on batches of workgroups and reports.
+
+In: text, target, grid, block, arguments. Out: `EmulationReport`; arrays are changed in place.
+The idea: all waves of a batch are one `State` while they are at the same place. Code is decoded into basic blocks of
+closures. Where waves part, the group splits; the group with the lowest program counter runs first, and groups that
+meet again merge. At `s_barrier` a group waits until every live wave of each of its workgroups has arrived.
+
+ORDER: with checks on, workgroups are batched in a seeded random order, groups take turns at random, and each load's
+data arrive at the earliest or the latest moment its wait allows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.amdgcn.isa import Reg, Src, Unit, check_operands
+from wavedsl.ir.errors import LaunchError
+from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
+from wavedsl.runtime.emulator.amdgcn_cost import Cost
+from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, decode
+from wavedsl.runtime.emulator.amdgcn_matrix import mfma
+from wavedsl.runtime.emulator.amdgcn_memory import MEMORY, PRIVATE_BUFFER, Env
+from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
+from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
+from wavedsl.runtime.emulator.memory import GlobalMemory
+from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+
+BATCH_WAVES = 256
+SPIN_LIMIT = 256
+"""Consecutive blocks a group may run while others wait, before they get a turn."""
+ALONE_BLOCKS = 1 << 12
+"""Blocks that a group runs without looking around when it is the only one."""
+DEADLOCK_TURNS = 1 << 12
+"""Turns without a wave ending or a barrier passing after which the groups are compared with what they were."""
+LOOK_TURNS = 256
+"""Turns for which they are compared; a loop of more blocks than that is not recognised."""
+
+
+class Stop(Exception):
+    """The run cannot go on: an instruction without meaning was reached."""
+
+
+class Block:
+    """Straight-line code: closures, then what ends it."""
+
+    __slots__ = ("first", "guard", "last", "steps", "term", "waits")
+
+    def __init__(self, first: int, last: int, steps: list[Step], term: Any):
+        self.first, self.last = first, last
+        self.steps = steps
+        self.term = term
+        """(kind, data); None falls through to the next instruction."""
+        self.guard: list[tuple[Step, int, Any]] | None = None
+        """(closure, registers touched, info) per instruction, when checked."""
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(asm: str, target: str) -> Program:
+    return parse(asm, target)
+
+
+def run_amdgcn(
+    asm: str,
+    *,
+    target: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    kernel: str | None = None,
+    shared_bytes: int = 0,
+    checks: bool | str = True,
+    seed: int = 0,
+) -> EmulationReport:
+    """Run AMDGCN text. Raises EmulationError for findings when `checks` is True, LaunchError for arguments that do not
+    fit.
+    """
+    program = _parsed(asm, target)
+    entry = _entry(program, kernel)
+    report = EmulationReport(seed=seed)
+    if 0 in tuple(grid):
+        return report
+    engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes)
+    engine.bind(args)
+    with np.errstate(all="ignore"):
+        engine.run()
+    return conclude(engine.report(report), checks)
+
+
+def _three(x: Sequence[int]) -> tuple[int, int, int]:
+    x = (x,) if isinstance(x, int) else tuple(x)
+    return (*x, 1, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _entry(program: Program, name: str | None) -> Kernel:
+    if name is None:
+        if len(program.kernels) != 1:
+            raise LaunchError(f"the text has kernels {', '.join(program.kernels) or '(none)'}: name one")
+        name = next(iter(program.kernels))
+    if name not in program.kernels:
+        raise LaunchError(f"the text has no kernel {name}, it has {', '.join(program.kernels) or 'none'}")
+    if name not in program.labels:
+        raise LaunchError(f"the text describes kernel {name}, but has no label of that name")
+    return program.kernels[name]
+
+
+def register_counts(program: Program) -> tuple[int, int]:
+    """Highest VGPR and AGPR that any instruction of the text names, plus one."""
+    top = {"v": 1, "a": 0}
+    for line in program.lines:
+        for x in line.operands:
+            r = x.value if isinstance(x, Src) else x
+            if isinstance(r, Reg) and r.file in top:
+                top[r.file] = max(top[r.file], r.index + r.count)
+    return top["v"], top["a"]
+
+
+class _Engine:
+    def __init__(
+        self, program: Program, kernel: Kernel, target: str, grid: tuple[int, int, int], block: tuple[int, int, int],
+        checks: bool | str, seed: int, shared_bytes: int,
+    ):  # fmt: skip
+        self.program, self.kernel, self.target = program, kernel, target
+        self.grid, self.block = grid, block
+        self.checks = bool(checks)
+        self.collector = Collector()
+        self.rng = np.random.default_rng(seed)
+        d = kernel.directives
+        threads = block[0] * block[1] * block[2]
+        if not 1 <= threads <= 1024:
+            raise LaunchError(f"a workgroup has 1 to 1024 threads, not {threads}")
+        self.threads = threads
+        self.waves = -(-threads // LANES)
+        self.lds = int(d.get("group_segment_fixed_size", 0)) + shared_bytes
+        limit = 160 * 1024 if target == "gfx950" else 64 * 1024
+        if self.lds > limit:
+            raise LaunchError(f"{self.lds} bytes of LDS, {target} has {limit}")
+        self.dynamic_shared = shared_bytes
+        self.private = int(d.get("private_segment_fixed_size", 0))
+        self.memory = GlobalMemory()
+        self.regs = Registers(*_counts(program))
+        self.context = Context(
+            program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) & 3 == 0,
+            int(d.get("float_denorm_mode_16_64", 3)) & 3 == 0,
+        )  # fmt: skip
+        self.checker = Checker(self, seed) if self.checks else None
+        self.env = Env(self.memory, self.checker)
+        self.env.scratch_size = self.private
+        self.cost = Cost(self, target)
+        self.env.conflicts = self.cost.conflict
+        self.blocks: dict[int, Block] = {}
+        self.executed: dict[int, int] = {}
+        leaders = set(program.labels.values())
+        for i, line in enumerate(program.lines):
+            if line.inst is not None and line.inst.special in _CONTROL:
+                leaders.add(i + 1)
+        self.leaders = leaders
+        self.workgroup_of: np.ndarray = np.zeros((0, 3), np.int64)
+        self.live: np.ndarray = np.zeros(0, np.int64)
+        self.states: list[State] = []
+
+    # ---- arguments and initial registers
+
+    def bind(self, args: Sequence[Any]) -> None:
+        layout = self.kernel.args
+        explicit = (
+            [a for a in layout if not str(a.get(".value_kind", "")).startswith("hidden_")]
+            if layout is not None
+            else None
+        )
+        if explicit is not None and len(args) != len(explicit):
+            raise LaunchError(f"kernel {self.kernel.name} takes {len(explicit)} arguments, not {len(args)}")
+        blob = bytearray(
+            max(
+                int(self.kernel.meta.get(".kernarg_segment_size", 0)),
+                int(self.kernel.directives.get("kernarg_size", 0)),
+                16,
+            )
+        )
+        at = 0
+        for i, value in enumerate(args):
+            meta = explicit[i] if explicit is not None else {}
+            name = str(meta.get(".name", f"#{i}"))
+            data = self._argument(value, name, int(meta.get(".size", 0)))
+            offset = int(meta[".offset"]) if ".offset" in meta else -(-at // len(data)) * len(data)
+            if ".size" in meta and len(data) != int(meta[".size"]):
+                raise LaunchError(f"argument `{name}` has {len(data)} bytes, the kernel takes {meta['.size']}")
+            blob.extend(bytes(max(0, offset + len(data) - len(blob))))
+            blob[offset : offset + len(data)] = data
+            at = offset + len(data)
+        for a in layout or ():
+            kind = str(a.get(".value_kind", ""))
+            if kind.startswith("hidden_"):
+                offset, size = int(a[".offset"]), int(a[".size"])
+                blob.extend(bytes(max(0, offset + size - len(blob))))
+                blob[offset : offset + size] = self._hidden(kind).to_bytes(8, "little")[:size]
+        self.kernarg = self.memory.add(np.frombuffer(bytes(blob), U8).copy(), "kernel arguments")
+        if self.program.data:
+            self.memory.add_at(DATA_BASE, np.frombuffer(bytes(self.program.data), U8).copy(), "constant data")
+
+    def _argument(self, value: Any, name: str, size: int) -> bytes:
+        if value is None:
+            return bytes(8)
+        if isinstance(value, np.ndarray) and value.ndim + value.size != 1:
+            return self.memory.add(value, name).to_bytes(8, "little")
+        if isinstance(value, np.ndarray):
+            return self.memory.add(value, name).to_bytes(8, "little")
+        if isinstance(value, (bytes, bytearray)):
+            return bytes(value)
+        if isinstance(value, bool) or isinstance(value, int):
+            return int(value).to_bytes(size or 4, "little", signed=value < 0)
+        if isinstance(value, float):
+            return np.float32(value).tobytes() if size in (0, 4) else np.float64(value).tobytes()
+        if isinstance(value, np.generic):
+            return value.tobytes()
+        raise LaunchError(f"argument `{name}`: {type(value).__name__} is no array, scalar or bytes")
+
+    def _hidden(self, kind: str) -> int:
+        axis = {"x": 0, "y": 1, "z": 2}.get(kind[-1], 0)
+        if kind.startswith("hidden_block_count"):
+            return self.grid[axis]
+        if kind.startswith("hidden_group_size"):
+            return self.block[axis]
+        if kind == "hidden_grid_dims":
+            return 3 if self.grid[2] * self.block[2] > 1 else 2 if self.grid[1] * self.block[1] > 1 else 1
+        if kind == "hidden_dynamic_lds_size":
+            return self.dynamic_shared
+        if kind == "hidden_private_base":
+            return 2
+        if kind == "hidden_shared_base":
+            return 1
+        return 0
+
+    def initial(self, groups: np.ndarray) -> State:
+        """The waves of some workgroups (linear ids) at the kernel's entry."""
+        n = len(groups)
+        st = State(self.regs.count, n * self.waves)
+        if self.checker is not None:  # what nothing has written holds anything
+            st.U[:] = POISON
+            st.S32[:51] = POISON
+            st.S32[53] = POISON
+        gx, gy, _ = self.grid
+        self.workgroup_of = np.stack((groups % gx, groups // gx % gy, groups // (gx * gy)), axis=1)
+        self.live = np.full(n, self.waves, np.int64)
+        st.wg = np.repeat(np.arange(n), self.waves)
+        st.wave = np.tile(np.arange(self.waves), n)
+        self.env.new_batch(n, self.lds)
+        st.lds_base = (st.wg * self.env.stride)[:, None]
+        d = self.kernel.directives
+        defined = {63: 3}
+        at = 0
+
+        def pair(value: int) -> None:
+            nonlocal at
+            for half in (value & 0xFFFFFFFF, value >> 32):
+                st.S32[at >> 1, :, at & 1] = half
+                at += 1
+
+        if d.get("user_sgpr_private_segment_buffer"):
+            pair(PRIVATE_BUFFER)
+            pair(0xFFFFFFFF | 0x27000 << 32)
+        for name in ("dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id", "flat_scratch_init"):
+            if d.get(f"user_sgpr_{name}"):
+                pair(
+                    self._dispatch_packet()
+                    if name == "dispatch_ptr"
+                    else self.kernarg
+                    if name == "kernarg_segment_ptr"
+                    else 0
+                )
+        if d.get("user_sgpr_private_segment_size"):
+            st.S32[at >> 1, :, at & 1] = self.private
+            at += 1
+        at = max(at, int(d.get("user_sgpr_count", 0)))
+        preload = int(d.get("user_sgpr_kernarg_preload_length", 0))
+        del preload  # the compatible prologue loads them; those SGPRs stay undefined
+        for axis, letter in enumerate("xyz"):
+            if d.get(f"system_sgpr_workgroup_id_{letter}", 1 if axis == 0 else 0):
+                st.S32[at >> 1, :, at & 1] = np.repeat(self.workgroup_of[:, axis], self.waves).astype(U32)
+                defined[at] = 1
+                at += 1
+        if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
+            at += 1
+        thread = np.arange(self.waves * LANES)
+        bx, by, _ = self.block
+        x, y, z = thread % bx, thread // bx % by, thread // (bx * by)
+        # workitem ids are packed x | y << 10 | z << 20, all of them whatever the directive says
+        packed = (x | y << 10 | z << 20).astype(U32).reshape(self.waves, LANES)
+        st.U[0] = np.tile(packed, (n, 1))
+        alive = (thread < self.threads).reshape(self.waves, LANES)
+        if not alive.all():
+            st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], n)
+            st.exec_changed()
+        if self.private:
+            st.scratch = np.zeros((st.waves, LANES, self.private), U8)
+        st.mode[:] = (
+            (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
+        )
+        st.block = self.program.labels[self.kernel.name]
+        if self.checker is not None:
+            self.checker.start(st, at)
+        return st
+
+    def _dispatch_packet(self) -> int:
+        if not hasattr(self, "_packet"):
+            b, g = self.block, self.grid
+            words = np.zeros(16, U32)
+            words[1] = b[0] | b[1] << 16
+            words[2] = b[2]
+            words[3:6] = [g[i] * b[i] for i in range(3)]
+            words[6], words[7] = self.private, self.lds
+            words[10], words[11] = self.kernarg & 0xFFFFFFFF, self.kernarg >> 32
+            self._packet = self.memory.add(words, "dispatch packet")
+        return self._packet
+
+    # ---- running
+
+    def run(self) -> None:
+        total = math.prod(self.grid)
+        per = max(1, BATCH_WAVES // self.waves)
+        order = self.rng.permutation(total) if self.checks and total <= 1 << 20 else np.arange(total)
+        try:
+            for first in range(0, total, per):
+                self.states = [self.initial(order[first : first + per])]
+                self._batch()
+        except Stop:
+            pass
+
+    def _batch(self) -> None:
+        self.states[0].spins = 0
+        self._idle, self._look = 0, DEADLOCK_TURNS
+        self._seen: tuple[Any, set[int]] | None = None
+        while states := self.states:
+            ready = [s for s in states if not s.at_barrier]
+            if not ready:
+                self._release(states)
+                self._idle, self._look, self._seen = 0, DEADLOCK_TURNS, None
+                continue
+            st = ready[0] if len(states) == 1 else self._choose(ready)
+            self._advance(st, alone=len(states) == 1)
+            if st.finished:
+                self._idle, self._look, self._seen = 0, DEADLOCK_TURNS, None
+                self.states = [s for s in self.states if not s.finished]
+            elif len(self.states) > 1:
+                self._meet(st)
+            self._progress(st)
+
+    def _progress(self, st: State) -> None:
+        """Stop when groups only loop: registers and LDS of all of them come back bit for bit, and each had its turn."""
+        self._idle += 1
+        if self._idle < self._look or st.at_barrier:
+            return
+        if self._idle > self._look + LOOK_TURNS:
+            # comparing is costly: look again when twice as much was done
+            self._look, self._seen = 2 * self._idle, None
+            return
+        waiting = {id(s) for s in self.states if not s.at_barrier}
+        digest = self._digest()
+        if self._seen is not None and self._seen[0] == digest:
+            self._seen[1].add(id(st))
+            if self._seen[1] >= waiting:
+                self._find("deadlock", st.block, "the waves loop without changing anything, for what never comes",
+                           st, None)  # fmt: skip
+                raise Stop
+        elif self._seen is None or self._idle % 64 == 0:
+            self._seen = (digest, set())
+        else:
+            self._seen[1].add(id(st))
+
+    def _digest(self) -> tuple[Any, ...]:
+        parts = [(s.block, hash(s.U.tobytes()), s.S.tobytes(), s.scc.tobytes()) for s in self.states]
+        return (*sorted(parts), hash(self.env.lds8.tobytes()))
+
+    def _choose(self, ready: list[State]) -> State:
+        """The runnable group with the lowest program counter; one that keeps spinning lets others go first."""
+        if self.checks and len(ready) > 1 and self.rng.random() < 0.1:
+            return ready[int(self.rng.integers(len(ready)))]
+        fresh = [s for s in ready if s.spins < SPIN_LIMIT]
+        if not fresh:
+            for s in ready:
+                s.spins = 0
+            fresh = ready
+        return min(fresh, key=lambda s: s.block)
+
+    def _meet(self, st: State) -> None:
+        """Merge with a group at the same place, if operations in flight agree."""
+        if st.finished:
+            return
+        for other in self.states:
+            if other is st or other.block != st.block or other.at_barrier != st.at_barrier or other.finished:
+                continue
+            if self.checker is not None and not self.checker.mergeable(st, other):
+                continue
+            self.states = [s for s in self.states if s is not st and s is not other]
+            self.states.append(State.merge(other, st))
+            return
+
+    def _advance(self, st: State, alone: bool) -> None:
+        """Run blocks: one when other groups wait for a turn, until something happens when there is no other group."""
+        blocks, executed = self.blocks, self.executed
+        checker = self.checker
+        turns, limit = 0, min(ALONE_BLOCKS, max(1, self._look - self._idle))
+        while True:
+            block = blocks.get(st.block)
+            if block is None:
+                block = self._decode_block(st.block)
+            executed[block.first] = executed.get(block.first, 0) + st.waves
+            if checker is None:
+                for step in block.steps:
+                    step(st)
+            else:
+                checker.run(st, block)
+            if block.term is None:
+                st.block = block.last + 1
+            else:
+                self._terminate(st, block)
+            st.spins += 1
+            if st.finished or st.at_barrier or not alone or len(self.states) > 1:
+                return
+            turns += 1
+            if turns >= limit:
+                self._idle += turns - 1
+                return
+
+    def _terminate(self, st: State, block: Block) -> None:
+        kind, data = block.term
+        if kind == "branch":
+            test, to = data
+            if test is None:
+                st.block = to
+                return
+            taken = test(st)
+            n = int(np.count_nonzero(taken))
+            if n == st.waves:
+                st.block = to
+            elif n == 0:
+                st.block = block.last + 1
+            else:
+                self._split(st, taken, to, block.last + 1)
+        elif kind == "end":
+            self._end(st)
+        elif kind == "barrier":
+            st.block = block.last + 1
+            if len(self.states) == 1 and st.waves == int(self.live.sum()) and (self.live == self.waves).all():
+                self._passed(st)
+            else:
+                st.at_barrier = True
+        elif kind == "trap":
+            number = data
+            self._find(
+                "assertion",
+                block.last,
+                f"s_trap {number}: an assertion failed, or code that must not be reached",
+                st,
+                None,
+            )
+            self._end(st)
+        elif kind == "setpc":
+            read, save = data
+            targets = read(st)
+            if save is not None:
+                value = CODE_BASE + 8 * (block.last + 1)
+                st.S[save] = U64(value)
+            self._jump(st, targets, block.last)
+        elif kind == "call":
+            to, save = data
+            st.S[save] = U64(CODE_BASE + 8 * (block.last + 1))
+            st.block = to
+
+    def _jump(self, st: State, targets: np.ndarray, at: int) -> None:
+        first = int(targets[0])
+        rest = targets != targets[0]
+        if rest.any():
+            other = self._part(st, rest)
+            self._jump(other, targets[rest], at)
+        index, odd = divmod(first - CODE_BASE, 8)
+        if odd or not 0 <= index < len(self.program.lines):
+            self._find("out-of-bounds", at, f"jumps to {first:#x}, where there is no code", st, None)
+            self._end(st)
+            return
+        self.leaders.add(index)
+        st.block = index
+
+    def _part(self, st: State, away: np.ndarray) -> State:
+        """Take waves out of a group; they become a group of their own."""
+        if self.checker is not None:
+            self.checker.settle(st)
+        other = st.select(np.flatnonzero(away))
+        stay = st.select(np.flatnonzero(~away))
+        for name in State.__slots__:
+            setattr(st, name, getattr(stay, name))
+        self.states.append(other)
+        return other
+
+    def _split(self, st: State, taken: np.ndarray, to: int, fall: int) -> None:
+        other = self._part(st, taken)
+        other.block, st.block = to, fall
+
+    def _end(self, st: State) -> None:
+        np.subtract.at(self.live, st.wg, 1)
+        st.finished = True
+
+    def _passed(self, st: State) -> None:
+        if self.checker is not None:
+            self.checker.barrier(st)
+        st.epoch = st.epoch + 1
+
+    def _release(self, states: list[State]) -> None:
+        """Every group waits: let those workgroups go whose live waves have all arrived."""
+        arrived = np.zeros_like(self.live)
+        for s in states:
+            np.add.at(arrived, s.wg, 1)
+        complete = arrived == self.live
+        early = complete & (self.live < self.waves) & (self.live > 0)
+        if self.checker is not None and early.any():
+            st = next(s for s in states if early[s.wg].any())
+            wave = np.flatnonzero(early[st.wg])[0]
+            lanes = np.zeros((st.waves, LANES), bool)
+            lanes[wave, 0] = True
+            self._find(
+                "barrier-divergence",
+                st.block - 1,
+                "waits at a barrier that other waves of the workgroup have ended without reaching",
+                st,
+                lanes,
+            )
+        progress = False
+        for s in list(states):
+            ok = complete[s.wg]
+            if ok.all():
+                s.at_barrier = False
+                self._passed(s)
+                progress = True
+            elif ok.any():
+                self._part(s, ~ok)
+                s.at_barrier = False
+                self._passed(s)
+                progress = True
+        if not progress:
+            self._find(
+                "deadlock",
+                states[0].block - 1,
+                "waves wait at a barrier that the rest of the workgroup never reaches",
+                states[0],
+                None,
+            )
+            raise Stop
+        for s in list(self.states):
+            s.spins = 0
+            self._meet(s)
+
+    # ---- decoding
+
+    def _decode_block(self, first: int) -> Block:
+        lines = self.program.lines
+        if first >= len(lines):
+            self._find("out-of-bounds", len(lines) - 1, "runs past the end of the text", None, None)
+            raise Stop
+        steps: list[Step] = []
+        i = first
+        term: Any = None
+        while True:
+            line = lines[i]
+            inst = line.inst
+            if inst is not None and inst.special in _CONTROL and not self._illegal(line):
+                term = self._control(line, i)
+                break
+            steps.append(self._decode(line, i))
+            if i + 1 >= len(lines) or i + 1 in self.leaders:
+                break
+            i += 1
+        block = Block(first, i, steps, term)
+        if self.checker is not None:
+            self.checker.prepare(block)
+        self.blocks[first] = block
+        return block
+
+    def _illegal(self, line: Line) -> str:
+        """What an assembler would refuse about the operands, in words."""
+        assert line.inst is not None
+        wrong = check_operands(line.inst, line.operands, self.target, line.modifiers)
+        return f"`{line.text}`: {wrong[0]}" if wrong else ""
+
+    def _decode(self, line: Line, index: int) -> Step:
+        inst = line.inst
+        message = line.problem
+        if inst is not None:
+            message = message or self._illegal(line)
+        if inst is not None and not message:
+            try:
+                if inst.special in MEMORY:
+                    return self._guarded(MEMORY[inst.special](self.context, self.env, line, index), index)
+                if inst.special == "mfma":
+                    return self._guarded(mfma(self.context, line), index)
+                if inst.special == "waitcnt":
+                    if self.checker is None:
+                        return lambda st: None
+                    return self.checker.waitcnt(line, index)
+                return self._guarded(decode(self.context, line, index), index)
+            except Unsupported as e:
+                message = str(e)
+
+        def unsupported(st: State) -> None:
+            self._find("unsupported", index, message or f"{line.mnemonic} has no meaning in the emulator", st, None)
+            raise Stop
+
+        return unsupported
+
+    def _guarded(self, step: Step, index: int) -> Step:
+        """Forms that only show at run time that they have no meaning."""
+        inst = self.program.lines[index].inst
+        if inst is None or (inst.special != "setreg" and inst.extra != "buffer"):
+            return step
+
+        def guarded(st: State) -> None:
+            try:
+                step(st)
+            except Unsupported as e:
+                self._find("unsupported", index, str(e), st, None)
+                raise Stop from e
+
+        return guarded
+
+    def _control(self, line: Line, index: int) -> Any:
+        inst = line.inst
+        assert inst is not None
+        kind = inst.special
+        if kind == "branch":
+            label = line.operands[0]
+            to = self.program.index_of(label) if isinstance(label, str) else index + 1 + int(label)
+            return "branch", (_TESTS[inst.extra], to)
+        if kind == "endpgm":
+            return "end", None
+        if kind == "trap":
+            number = line.operands[0] if line.operands else "code"
+            return None if number == 3 else ("trap", number)
+        if kind == "barrier":
+            return "barrier", None
+        if kind == "call":
+            return "call", (self.program.index_of(line.operands[1]), line.operands[0].index >> 1)
+        source = line.operands[-1]
+        save = line.operands[0].index >> 1 if len(line.operands) > 1 else None
+        return "setpc", (scalar_read(source, U64), save)
+
+    # ---- findings
+
+    def _find(self, kind: str, index: int, message: str, st: State | None, lanes: np.ndarray | None) -> None:
+        line = self.program.lines[index]
+        if self.collector.has(kind, line.number):
+            return
+        workgroup = wave = lane = None
+        if st is not None:
+            w = 0
+            if lanes is not None and lanes.any():
+                w, lane = (int(x) for x in np.unravel_index(int(lanes.argmax()), lanes.shape))
+            x, y, z = self.workgroup_of[int(st.wg[w])].tolist()
+            workgroup, wave = (x, y, z), int(st.wave[w])
+        self.collector.add(Finding(kind, message, line.text, line.location, workgroup, wave, lane, line.number))
+
+    def report(self, report: EmulationReport) -> EmulationReport:
+        report.findings = self.collector.findings
+        counts: Counter[str] = Counter()
+        lines = self.program.lines
+        rows: set[str] = set()
+        for first, times in self.executed.items():
+            block = self.blocks[first]
+            for i in range(block.first, block.last + 1):
+                counts[lines[i].mnemonic] += times
+                if lines[i].inst is not None:
+                    rows.add(lines[i].inst.mnemonic)  # type: ignore[union-attr]
+        report.instructions = counts
+        report.coverage = frozenset(rows)
+        self.cost.finish(report)
+        return report
+
+
+_CONTROL = frozenset(("branch", "endpgm", "barrier", "trap", "setpc", "call"))
+_TESTS: dict[str, Any] = {
+    "branch": None,
+    "cbranch_scc0": lambda st: ~st.scc,
+    "cbranch_scc1": lambda st: st.scc,
+    "cbranch_vccz": lambda st: st.S[53] == 0,
+    "cbranch_vccnz": lambda st: st.S[53] != 0,
+    "cbranch_execz": lambda st: st.S[63] == 0,
+    "cbranch_execnz": lambda st: st.S[63] != 0,
+}
+
+
+_COUNTS: dict[int, tuple[Program, tuple[int, int]]] = {}
+
+
+def _counts(program: Program) -> tuple[int, int]:
+    found = _COUNTS.get(id(program))
+    if found is None or found[0] is not program:
+        if len(_COUNTS) > 64:
+            _COUNTS.clear()
+        found = _COUNTS[id(program)] = (program, register_counts(program))
+    return found[1]
+
+
+__all__ = ["Unit", "run_amdgcn"]

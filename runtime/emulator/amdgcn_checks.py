@@ -1,0 +1,1052 @@
+"""What the emulator checks beyond computing: waits, hazards, uninitialised reads, LDS races, alignment.
+
+In: every executed block and every memory access. Out: findings. Rules, by the names that the code cites:
+
+(WAIT) A register that a load, a scalar load or an LDS read will write may not be read or written until a wait covers
+it.
+  Counters are queues: `n` left means the oldest are done, except that scalar loads and flat accesses finish in any
+  order, so only 0 covers them. A load may overwrite the target of an earlier load of the same ordered queue. Bytes of
+  LDS that a direct copy will write may not be read before `vmcnt` covers it.
+(HAZARD) Between two instructions lie at least the wait states of `hazard_rules`. The outcome of a block depends only
+on the
+  instructions executed shortly before it, so it is computed once per block and such history.
+(UNDEF) A register lane, or a byte of LDS, that was never written is undefined; values computed from it are undefined,
+lane by
+  lane. It is a finding only where it matters: an address, data stored to global memory, a branch, EXEC, a buffer
+  descriptor. The finding names the instruction that first read it. Partial writes (16-bit halves, bytes, lanes) count
+  as writes.
+(RACE) Two waves of a workgroup touch the same LDS byte between the same two barriers, at least one writing (another
+value).
+  An access that was not waited for when its wave passed a barrier also belongs to the time after the barrier.
+
+Registers that need attention are one bit mask, so an instruction that touches none costs one test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.amdgcn import hazard_rules
+from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Reg, Unit
+from wavedsl.codegen.amdgcn.mfma import coordinates
+from wavedsl.runtime.emulator.amdgcn_decode import Step, _dpp, first_active
+from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State, to_lanes
+from wavedsl.runtime.emulator.amdgcn_text import Line
+
+POISON = 0x7FBADBAD
+"""What a register holds while its load is under way: a NaN."""
+SCC_BIT = 1 << 253
+LIMITS = {"vmcnt": 63, "lgkmcnt": 15}
+
+
+class Flight:
+    """One memory operation under way: the registers it will write, the LDS it touches, and its data if they come
+    late.
+    """
+
+    __slots__ = ("active", "index", "late", "ordered", "position", "regs", "role", "size")
+
+    def __init__(self, index: int, regs: int, ordered: bool):
+        self.index, self.regs, self.ordered = index, regs, ordered
+        self.role = ""
+        """`read`, `write` or `dma` of LDS."""
+        self.position: Any = None
+        self.active: Any = None
+        self.size = 0
+        self.late: Any = None
+
+    def select(self, waves: np.ndarray) -> Flight:
+        out = Flight(self.index, self.regs, self.ordered)
+        out.role, out.size = self.role, self.size
+        out.position = None if self.position is None else self.position[waves]
+        out.active = None if self.active is None else self.active[waves]
+        return out
+
+    def merge(self, other: Flight) -> Flight:
+        out = Flight(self.index, self.regs | other.regs, self.ordered)
+        out.role, out.size = self.role, self.size
+        if self.position is not None:
+            out.position = np.concatenate((self.position, other.position))
+            if self.active is not None or other.active is not None:
+                out.active = np.concatenate(
+                    [np.ones(f.position.shape[:2], bool) if f.active is None else f.active for f in (self, other)]
+                )
+        return out
+
+
+class Marks:
+    """Per group: undefined registers (bit mask, lanes, first reader), registers under way, recent hazard producers."""
+
+    __slots__ = ("lanes", "origin", "pending", "tail", "undef", "watch")
+
+    def __init__(self) -> None:
+        self.undef = 0
+        self.pending = 0
+        self.watch = 0
+        self.lanes: dict[int, np.ndarray] = {}
+        """Undefined lanes of a register whose bit is set in `undef`; absent: all of them."""
+        self.origin: dict[int, int] = {}
+        self.tail: tuple[tuple[int, int], ...] = ()
+
+    def select(self, index: np.ndarray) -> Marks:
+        out = Marks()
+        out.undef, out.pending, out.watch, out.tail = self.undef, self.pending, self.watch, self.tail
+        out.lanes = {k: v[index] for k, v in self.lanes.items()}
+        out.origin = dict(self.origin)
+        return out
+
+    def merge(self, other: Marks, a: State, b: State) -> Marks:
+        out = Marks()
+        out.undef, out.pending = self.undef | other.undef, self.pending | other.pending
+        out.watch = out.undef | out.pending
+        out.origin = {**other.origin, **self.origin}
+        for code in set(self.lanes) | set(other.lanes) | _only_one(self.undef, other.undef):
+            width = LANES if code >= 256 else 1
+            parts = []
+            for marks, st in ((self, a), (other, b)):
+                if not marks.undef >> code & 1:
+                    parts.append(np.zeros((st.waves, width), bool))
+                else:
+                    parts.append(marks.lanes.get(code, np.ones((st.waves, width), bool)))
+            out.lanes[code] = np.concatenate(parts)
+        distances: dict[int, int] = {}
+        for index, distance in (*self.tail, *other.tail):
+            distances[index] = min(distance, distances.get(index, distance))
+        out.tail = tuple(sorted(distances.items()))
+        return out
+
+
+def _only_one(a: int, b: int) -> set[int]:
+    return set(_bits(a ^ b))
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def _mask(codes: Any) -> int:
+    out = 0
+    for c in codes:
+        out |= 1 << c
+    return out
+
+
+class Info:
+    """What checks need to know of one static instruction."""
+
+    __slots__ = (
+        "classes",
+        "counters",
+        "foot",
+        "index",
+        "inst",
+        "line",
+        "loads",
+        "partial",
+        "reads",
+        "register",
+        "sinks",
+        "touch",
+        "writes",
+    )
+
+    def __init__(self, line: Line, index: int):
+        inst = line.inst
+        assert inst is not None
+        self.line, self.index, self.inst = line, index, inst
+        operands = list(line.operands)
+        self.foot = Footprint(inst, operands if inst.special != "waitcnt" else ["-"], line.modifiers)
+        self.classes = hazard_rules.classes(self.foot)
+        reads, writes, sinks = 0, 0, 0
+        self.partial = _is_partial(inst)
+        by_name = self.foot.operands
+        for o in inst.operands:
+            codes = by_name.get(o.name)
+            if codes is None:
+                continue
+            m = _mask(IMPLICIT_CODES.get(o.name, codes) if o.implicit else codes)
+            if o.reads and not (o.writes and self.partial):
+                reads |= m
+                if o.name in ("addr", "srd", "saddr", "soffset", "base", "offset") and inst.mem is not None:
+                    sinks |= m
+                elif o.name == "data" and inst.mem is not None and inst.unit in (Unit.VMEM, Unit.SCRATCH):
+                    sinks |= m if inst.unit is Unit.VMEM else 0
+                elif inst.special == "branch":
+                    sinks |= m
+            if o.writes:
+                writes |= m
+        if writes & _EXEC and inst.unit is Unit.SALU:
+            sinks |= reads & ~_EXEC
+        if "reads_m0" in inst.hazard:
+            reads |= 1 << 124
+            sinks |= 1 << 124
+        self.reads, self.writes, self.sinks = reads, writes, sinks
+        self.touch = reads | writes
+        self.counters = inst.counters
+        self.loads = inst.mem is not None and (inst.mem.op == "load" or inst.mem.returns)
+        # operations that other files do not put in flight themselves
+        self.register = bool(inst.counters) and inst.special in ("nothing", "time", "smem")
+
+
+_EXEC = (1 << 126) | (1 << 127)
+IMPLICIT_CODES = {"scc": (253,), "exec": (126, 127), "vcc": (106, 107), "m0": (124,)}
+
+
+def _is_partial(inst: Inst) -> bool:
+    """Rows that keep part of their destination: what was there does not flow into the rest."""
+    return bool(inst.special or inst.mem is not None) and any(o.reads and o.writes for o in inst.operands)
+
+
+class Checker:
+    """One per run. `engine` gives the program, the batch and the place for findings."""
+
+    def __init__(self, engine: Any, seed: int):
+        self.engine = engine
+        self.rng = np.random.default_rng((seed, 1))
+        self.arrival = ("random", "latest", "earliest")[seed % 3]
+        self.infos: dict[int, Info] = {}
+        self.needs: dict[tuple[int, int], tuple[int, str]] = {}
+        self.hazards: dict[tuple[int, tuple], tuple[list, tuple]] = {}
+        lines = engine.program.lines
+        sizes = [
+            x.inst.mem.bytes
+            for x in lines
+            if x.inst is not None and x.inst.mem is not None and x.inst.unit is not Unit.SMEM
+        ]
+        self.granule = min([4, *sizes])
+        self.has_dma = any(x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "dma" for x in lines)
+        self.races = engine.waves > 1
+
+    # ---- batches, blocks
+
+    def new_batch(self, workgroups: int, stride: int) -> None:
+        n = max(64, workgroups * stride) // self.granule + 64
+        self.w_wave = np.full(n, -1, np.int16)
+        self.w_epoch = np.full(n, -1, np.int32)
+        self.w_index = np.zeros(n, np.int32)
+        self.r_wave = np.full(n, -1, np.int16)
+        self.r_epoch = np.full(n, -1, np.int32)
+        self.r_index = np.zeros(n, np.int32)
+        self.coming = np.zeros(n, bool)
+        """LDS granules that a direct copy will still write."""
+        self.unreturned = np.zeros(n, bool)
+
+    def start(self, st: State, sgprs: int) -> None:
+        """Only what the launch sets is defined: the first SGPRs, v0, EXEC."""
+        marks = Marks()
+        regs = self.engine.regs
+        undef = ((1 << regs.vgprs) - 1) << 256 | ((1 << regs.agprs) - 1) << 512
+        undef &= ~(1 << 256)
+        undef |= ((1 << 102) - 1) & ~((1 << sgprs) - 1)
+        undef |= SCC_BIT | (3 << 106) | (1 << 124)
+        d = self.engine.kernel.directives
+        defined = int(d.get("user_sgpr_kernarg_preload_length", 0))
+        if defined:
+            first = int(d.get("user_sgpr_count", 0)) - defined
+            undef |= ((1 << defined) - 1) << max(0, first)
+        marks.undef = marks.watch = undef
+        st.check = marks
+
+    def prepare(self, block: Any) -> None:
+        lines = self.engine.program.lines
+        block.guard = []
+        for i in range(block.first, block.last + 1):
+            line = lines[i]
+            if line.inst is None:
+                info = None
+            else:
+                info = self.infos.get(i)
+                if info is None:
+                    info = self.infos[i] = Info(line, i)
+            step = block.steps[i - block.first] if i - block.first < len(block.steps) else None
+            block.guard.append((step, info.touch if info is not None else 0, info))
+
+    def run(self, st: State, block: Any) -> None:
+        marks: Marks = st.check
+        key = (block.first, marks.tail)
+        outcome = self.hazards.get(key)
+        if outcome is None:
+            outcome = self.hazards[key] = self._walk(block, marks.tail)
+        for index, message in outcome[0]:
+            self.engine._find("hazard", index, message, st, None)
+        marks.tail = outcome[1]
+        for step, touch, info in block.guard:
+            if marks.watch & touch:
+                self._attend(st, marks, info)
+            if step is not None:
+                step(st)
+                if info is not None and info.register:
+                    self.flight(st, info.index)
+
+    # ---- (HAZARD)
+
+    def _need(self, producer: int, consumer: int) -> tuple[int, str]:
+        found = self.needs.get((producer, consumer))
+        if found is None:
+            p, c = self.infos[producer], self.infos[consumer]
+            found = hazard_rules.explain(p.foot, c.foot, self.engine.target, p.classes, c.classes)
+            self.needs[producer, consumer] = found
+        return found
+
+    def _walk(
+        self, block: Any, tail: tuple[tuple[int, int], ...]
+    ) -> tuple[list[tuple[int, str]], tuple[tuple[int, int], ...]]:
+        """Findings of a block after a history, and the history behind it: producers and the wait states since."""
+        lines = self.engine.program.lines
+        recent = [(index, -distance) for index, distance in tail]
+        found = []
+        at = 0
+        for _, _, info in block.guard:
+            if info is None:
+                at += 1
+                continue
+            if info.inst.special == "nop":
+                at += int(info.line.operands[0]) + 1
+                continue
+            for producer, when in recent:
+                between = at - when - 1
+                if between >= hazard_rules.LONGEST:
+                    continue
+                need, why = self._need(producer, info.index)
+                if between < need:
+                    other = lines[producer]
+                    found.append(
+                        (
+                            info.index,
+                            f"{need} wait states are needed after `{other.text}` (line {other.number}), "
+                            f"there are {between}: {why}",
+                        )
+                    )
+            if info.classes & hazard_rules.PRODUCERS:
+                recent.append((info.index, at))
+            at += 1
+        reach = {True: hazard_rules.LONGEST, False: 6}
+        out: dict[int, int] = {}
+        for producer, when in recent:
+            distance = at - when - 1 + 1
+            long = "mfma" in self.infos[producer].classes
+            if distance <= reach[long]:
+                out[producer] = min(distance, out.get(producer, distance))
+        return found, tuple(sorted(out.items()))
+
+    # ---- attention: (WAIT) and (UNDEF)
+
+    def _attend(self, st: State, marks: Marks, info: Info) -> None:
+        if marks.pending & info.touch:
+            self._waiting(st, marks, info)
+        if marks.undef & info.touch:
+            self._track(st, marks, info)
+
+    def _waiting(self, st: State, marks: Marks, info: Info) -> None:
+        hits = marks.pending & info.touch
+        if info.loads and info.inst.mem is not None and len(info.counters) == 1 and info.inst.unit is not Unit.SMEM:
+            queue, other = (st.vm, st.lgkm) if info.counters[0] == "vmcnt" else (st.lgkm, st.vm)
+            own = foreign = 0
+            for f in queue:
+                if f.ordered:
+                    own |= f.regs
+                else:
+                    foreign |= f.regs
+            for f in other:
+                foreign |= f.regs
+            hits &= ~(info.writes & ~info.reads & own & ~foreign)
+        if not hits:
+            return
+        first = _bits(hits)[0]
+        for name, queue in (("vmcnt", st.vm), ("lgkmcnt", st.lgkm)):
+            for f in queue:
+                if f.regs & hits:
+                    if f.regs >> first & 1:
+                        line = self.engine.program.lines[f.index]
+                        verb = "reads" if info.reads >> first & 1 else "overwrites"
+                        self.engine._find(
+                            "missing-wait",
+                            info.index,
+                            f"{verb} {name_of(first)} before `{line.text}` (line "
+                            f"{line.number}) has written it: no wait for {name} covers it",
+                            st,
+                            None,
+                        )
+                    self._arrive(st, f)
+                    f.regs &= ~hits
+        self._recount(st)
+
+    def _recount(self, st: State) -> None:
+        pending = 0
+        for f in st.vm:
+            pending |= f.regs
+        for f in st.lgkm:
+            pending |= f.regs
+        marks = st.check
+        marks.pending = pending
+        marks.watch = pending | marks.undef
+
+    def _undefined(self, st: State, marks: Marks, code: int) -> np.ndarray:
+        lanes = marks.lanes.get(code)
+        if lanes is None:
+            lanes = np.ones((st.waves, LANES if code >= 256 else 1), bool)
+        return lanes
+
+    def _define(self, st: State, marks: Marks, code: int, undefined: Any, origin: int, under_mask: bool) -> None:
+        """Write a register: `undefined` lanes (False: none) of the active ones; the inactive keep what they were."""
+        bit = 1 << code
+        width = LANES if code >= 256 else 1
+        new = undefined
+        if under_mask and st.mask is not None and width == LANES:
+            old = self._undefined(st, marks, code) if marks.undef & bit else False
+            new = np.where(st.mask, undefined, old)
+        if new is False or not np.any(new):
+            marks.undef &= ~bit
+            marks.lanes.pop(code, None)
+            marks.origin.pop(code, None)
+        else:
+            marks.undef |= bit
+            marks.lanes[code] = np.array(np.broadcast_to(new, (st.waves, width)), bool)
+            if undefined is not False and np.any(undefined):
+                marks.origin[code] = origin
+        marks.watch = marks.undef | marks.pending
+
+    def _track(self, st: State, marks: Marks, info: Info) -> None:
+        """(UNDEF) Findings at sinks; then which lanes of the results are undefined."""
+        inst = info.inst
+        bad = marks.undef & info.sinks
+        if bad:
+            self._sinks(st, marks, info, bad)
+        sources = marks.undef & info.reads
+        if inst.unit is Unit.MFMA:
+            self._matrix(st, marks, info)
+            return
+        undefined: Any = False
+        origin = info.index
+        low: Any = False
+        if sources:
+            undefined, low, origin = self._combine(st, marks, info, sources)
+        under = inst.unit in (Unit.VALU, Unit.TRANS, Unit.ACCMOVE, Unit.VMEM, Unit.SCRATCH, Unit.DS)
+        if inst.special == "writelane":
+            self._write_lane(st, marks, info)
+            return
+        if inst.special == "readlane" or inst.special == "readfirstlane":
+            under = False
+        for o in inst.operands:
+            if not o.writes:
+                continue
+            codes = IMPLICIT_CODES[o.name] if o.implicit else info.foot.operands.get(o.name, ())
+            for i, code in enumerate(codes):
+                value = low if i == 0 and "carries_up" in inst.hazard else undefined
+                if (
+                    code < 256
+                    and inst.unit in (Unit.VALU, Unit.TRANS)
+                    and inst.special not in ("readlane", "readfirstlane")
+                ):
+                    value = False  # compares and carries: lanes that do not matter are masked later
+                if inst.mem is not None or inst.unit in (Unit.DS, Unit.SMEM):
+                    value = False  # loads define; what they load is judged on arrival
+                self._define(st, marks, code, value, origin, under)
+
+    def _combine(self, st: State, marks: Marks, info: Info, sources: int) -> tuple[Any, Any, int]:
+        """Undefined lanes of a result, of its low half, and the instruction that first read the undefined register."""
+        inst, foot = info.inst, info.foot
+        undefined: Any = False
+        low: Any = False
+        origin = info.index
+        per_operand: dict[str, Any] = {}
+        for o in inst.operands:
+            if not o.reads or (o.writes and info.partial):
+                continue
+            codes = IMPLICIT_CODES[o.name] if o.implicit else foot.operands.get(o.name, ())
+            lanes: Any = False
+            for i, code in enumerate(codes):
+                if sources >> code & 1:
+                    these = self._undefined(st, marks, code)
+                    lanes = these if lanes is False else lanes | these
+                    if i == 0 or len(codes) == 1:
+                        low = these if low is False else low | these
+                    origin = marks.origin.get(code, info.index)
+            per_operand[o.name] = lanes
+        if inst.encoding == "DPP":
+            source, valid, _, _ = _dpp(info.line)
+            first = next((o.name for o in inst.explicit if o.reads and not o.writes), "")
+            if per_operand.get(first) is not False and per_operand[first].shape[1] == LANES:
+                per_operand[first] = per_operand[first][:, source] & valid
+        if inst.operands and inst.operands[-1].name == "m" and inst.operands[-1].dtype == "mask":
+            mask = info.foot.operands.get("m")
+            if mask is not None and (per_operand.get("a") is not False or per_operand.get("b") is not False):
+                chosen = to_lanes(st.S[(mask[0]) >> 1])
+                return np.where(chosen, per_operand.get("b", False), per_operand.get("a", False)), low, origin
+        if inst.special == "readlane":
+            lanes = per_operand.get("a", False)
+            if lanes is False:
+                return False, False, origin
+            where = info.line.operands[2]
+            if isinstance(where, int):
+                return lanes[:, where & 63 : (where & 63) + 1], False, origin
+            return False, False, origin
+        if inst.special == "readfirstlane":
+            lanes = per_operand.get("a", False)
+            if lanes is False or lanes.shape[1] == 1:
+                return lanes, False, origin
+            return lanes[np.arange(st.waves), first_active(st)][:, None], False, origin
+        if inst.encoding == "SOP2" and inst.destinations[0].regs == 2 and any(v is False for v in per_operand.values()):
+            # lane masks: a bit that stays undefined under `and`, `or` with EXEC belongs to a lane that does not matter
+            return False, False, origin
+        for lanes in per_operand.values():
+            if lanes is not False:
+                undefined = lanes if undefined is False else undefined | lanes
+        if st.mask is not None and undefined is not False and undefined.shape[1] == LANES:
+            undefined = undefined & st.mask
+        return undefined, low, origin
+
+    def _sinks(self, st: State, marks: Marks, info: Info, bad: int) -> None:
+        for code in _bits(bad):
+            lanes = self._undefined(st, marks, code)
+            vector = code >= 256
+            seen = lanes if not vector or st.mask is None else lanes & st.mask
+            if (
+                vector
+                and info.inst.unit is Unit.VMEM
+                and "data" in info.foot.operands
+                and code in info.foot.operands["data"]
+            ):
+                continue  # judged with the lanes that reach memory (vm_store)
+            if not seen.any():
+                continue
+            if not vector and st.mask is not None and info.inst.unit in (Unit.VMEM, Unit.DS) and not st.mask.any():
+                continue
+            self._report_undefined(st, marks, info.index, code, seen)
+            self._define(st, marks, code, False, info.index, False)
+
+    def _report_undefined(self, st: State, marks: Marks, index: int, code: int, lanes: np.ndarray) -> None:
+        origin = marks.origin.get(code, index)
+        lines = self.engine.program.lines
+        full = np.zeros((st.waves, LANES), bool)
+        full[:, : lanes.shape[1]] = lanes
+        what = f"reads {name_of(code)}" if origin == index else "reads a value"
+        if origin != index and lines[origin].inst is not None and lines[origin].inst.unit is Unit.DS:
+            what = "reads LDS"
+        use = (
+            ""
+            if origin == index
+            else f"; it decides `{lines[index].text}` (line {lines[index].number}) through {name_of(code)}"
+        )
+        self.engine._find("uninitialised-read", origin, f"{what} that was never written{use}", st, full)
+
+    def _write_lane(self, st: State, marks: Marks, info: Info) -> None:
+        codes = info.foot.operands["d"]
+        where = info.line.operands[2]
+        if marks.undef >> codes[0] & 1:
+            lanes = self._undefined(st, marks, codes[0]).copy()
+            if isinstance(where, int):
+                lanes[:, where & 63] = False
+            else:
+                lanes[:] = False
+            self._define(st, marks, codes[0], lanes, info.index, False)
+
+    def _matrix(self, st: State, marks: Marks, info: Info) -> None:
+        """An undefined element of A spoils its row of D, of B its column, of C itself."""
+        from wavedsl.codegen.amdgcn.mfma import with_formats
+
+        row = info.inst.extra
+        if row.formats:
+            row = with_formats(row, int(info.line.modifiers.get("cbsz", 0)), int(info.line.modifiers.get("blgp", 0)))
+        ops = info.foot.operands
+        wide = row.d_dtype.bits == 64
+        elements = row.d_regs // 2 if wide else row.d_regs
+        where = coordinates(tuple(sorted(row.d.items())), elements)
+        zero = np.zeros((elements, LANES), np.int64)
+        spoiled = np.zeros((elements, st.waves, LANES), bool)
+        origin = info.index
+        for name, side, layout, dtype in (("a", "M", row.a, row.a_dtype), ("b", "N", row.b, row.b_dtype)):
+            codes = ops.get(name, ())
+            for i, code in enumerate(codes):
+                if not marks.undef >> code & 1:
+                    continue
+                origin = marks.origin.get(code, info.index)
+                lanes = self._undefined(st, marks, code)
+                per = max(1, 32 // dtype.bits)
+                total = max(1, len(codes) * 32 // dtype.bits)
+                at = coordinates(tuple(sorted(layout.items())), total)
+                e = min(i * per if dtype.bits <= 32 else i // 2, total - 1)
+                size = row.m if side == "M" else row.n
+                key = (
+                    at.get(side, np.zeros((total, LANES), np.int64))[e]
+                    + size * at.get("B", np.zeros((total, LANES), np.int64))[e]
+                )
+                hit = np.zeros((st.waves, size * row.blocks), bool)
+                for lane in range(LANES):
+                    hit[:, key[lane]] |= lanes[:, lane]
+                target = where[side] + size * where.get("B", zero)
+                spoiled |= np.moveaxis(hit[:, target], 1, 0)
+        for i, code in enumerate(ops.get("c", ())):
+            if marks.undef >> code & 1:
+                origin = marks.origin.get(code, info.index)
+                spoiled[i // 2 if wide else i] |= self._undefined(st, marks, code)
+        for i, code in enumerate(ops["d"]):
+            these = spoiled[i // 2 if wide else i]
+            self._define(st, marks, code, these if these.any() else False, origin, False)
+
+    # ---- operations in flight
+
+    def _late(self) -> bool:
+        return self.arrival == "latest" or (self.arrival == "random" and self.rng.random() < 0.5)
+
+    def _launch(self, st: State, index: int, regs: int) -> Flight:
+        info = self.infos[index]
+        flat = len(info.counters) == 2
+        flight = Flight(index, regs, info.inst.unit is not Unit.SMEM and not flat and info.inst.special != "nothing")
+        for name in info.counters:
+            queue = st.vm if name == "vmcnt" else st.lgkm
+            queue.append(flight)
+            if len(queue) > LIMITS[name]:
+                self._drain(st, queue, LIMITS[name])
+        marks = st.check
+        marks.pending |= regs
+        marks.watch = marks.pending | marks.undef
+        return flight
+
+    def _drain(self, st: State, queue: list[Flight], left: int) -> None:
+        """(WAIT) At most `left` operations remain: those certainly done leave the queue, oldest first."""
+        if len(queue) <= left and left:
+            return
+        younger = sum(f.ordered for f in queue)
+        keep = []
+        for f in queue:
+            if f.ordered:
+                younger -= 1
+                done = younger >= left
+            else:
+                done = left == 0
+            if done:
+                self._done(st, f)
+            else:
+                keep.append(f)
+        queue[:] = keep
+
+    def _done(self, st: State, f: Flight) -> None:
+        self._arrive(st, f)
+        if f.position is not None and (f.role == "dma" or (self.has_dma and f.role == "read")):
+            g = self._granules(f.position, f.size)
+            g = g if f.active is None else g[f.active]
+            if f.role == "dma":
+                self.coming[g] = False
+            else:
+                self.unreturned[g] = False
+
+    def _arrive(self, st: State, f: Flight) -> None:
+        if f.late is not None:
+            deliver, j, where, active = f.late
+            f.late = None
+            deliver(st, j, where, active)
+
+    def waitcnt(self, line: Line, index: int) -> Step:
+        m = line.modifiers
+        vm, lgkm = m.get("vmcnt"), m.get("lgkmcnt")
+
+        def step(st: State) -> None:
+            if vm is not None and st.vm:
+                self._drain(st, st.vm, vm)
+            if lgkm is not None and st.lgkm:
+                self._drain(st, st.lgkm, lgkm)
+            self._recount(st)
+
+        return step
+
+    def settle(self, st: State) -> None:
+        """Let late data arrive now: before a group splits or merges."""
+        for f in (*st.vm, *st.lgkm):
+            self._arrive(st, f)
+
+    def mergeable(self, a: State, b: State) -> bool:
+        for x, y in ((a.vm, b.vm), (a.lgkm, b.lgkm)):
+            if [(f.index, f.ordered, f.position is None) for f in x] != [
+                (f.index, f.ordered, f.position is None) for f in y
+            ]:
+                return False
+        self.settle(a)
+        self.settle(b)
+        return True
+
+    def flight(self, st: State, index: int) -> None:
+        """An operation whose values are there already, but may not be touched before its wait."""
+        info = self.infos[index]
+        self._launch(st, index, info.writes & ~SCC_BIT)
+
+    def permutation(self, n: int) -> np.ndarray:
+        return self.rng.permutation(n)
+
+    def fault(self, st: State, index: int, kind: str, message: str, lanes: np.ndarray | None) -> None:
+        self.engine._find(kind, index, message, st, lanes)
+
+    def aligned(self, st: State, index: int, address: np.ndarray, size: int, active: Any) -> None:
+        wrong = (address & (size - 1)) != 0
+        if active is not None:
+            wrong = wrong & active
+        if wrong.any():
+            at = int(np.broadcast_to(address, wrong.shape)[wrong][0])
+            self.engine._find("misaligned", index, f"address {at:#x} is not a multiple of {size}", st,
+                              np.broadcast_to(wrong, (st.waves, LANES)))  # fmt: skip
+
+    def smem(self, st: State, index: int, address: np.ndarray) -> None:
+        wrong = (address & 3) != 0
+        if wrong.any():
+            lanes = np.zeros((st.waves, LANES), bool)
+            lanes[:, 0] = wrong
+            self.engine._find(
+                "misaligned", index, f"address {int(address[wrong][0]):#x} is not a multiple of 4", st, lanes
+            )
+
+    def _poison(self, st: State, row: int, n: int, active: Any) -> None:
+        for i in range(n):
+            if active is None:
+                st.U[row + i] = POISON
+            else:
+                np.copyto(st.U[row + i], U32(POISON), where=active)
+
+    def _postpone(self, st: State, f: Flight, row: int, n: int, active: Any) -> None:
+        """Take back what a load has just put into registers until it arrives. The data are those at issue: operations
+        of one wave on one address happen in order, so a later write of the wave must not show.
+        """
+        f.late = (_put_back, row, st.U[row : row + n].copy(), active)
+        self._poison(st, row, n, active)
+
+    def _overtaken(self, st: State, queue: list[Flight], regs: int) -> None:
+        """Ordered loads arrive in order: those under way that write some of `regs` do so before the next one."""
+        for older in queue:
+            if older.late is not None and older.regs & regs:
+                self._arrive(st, older)
+
+    def vm_load(
+        self, st: State, index: int, at: np.ndarray, active: Any, deliver: Callable[..., None], row: int, n: int
+    ) -> None:
+        self._overtaken(st, st.vm, self.infos[index].writes)
+        f = self._launch(st, index, self.infos[index].writes)
+        whole = not (self.infos[index].inst.mem.convert)  # type: ignore[union-attr]
+        deliver(st, 0, at, active)
+        if whole and self._late():
+            self._postpone(st, f, row, n, active)
+
+    def vm_store(self, st: State, index: int, active: Any, row: int, n: int) -> None:
+        info = self.infos[index]
+        marks: Marks = st.check
+        codes = info.foot.operands.get("data", ())
+        for code in codes[:n]:
+            if marks.undef >> code & 1:
+                lanes = self._undefined(st, marks, code)
+                lanes = lanes if active is None else lanes & active
+                lanes = lanes if st.mask is None else lanes & st.mask
+                if lanes.any() and info.inst.unit is Unit.VMEM:
+                    self._report_undefined(st, marks, index, code, lanes)
+                    self._define(st, marks, code, False, index, False)
+        self._launch(st, index, info.writes)
+
+    # ---- LDS: (RACE), (UNDEF), direct copies
+
+    def _granules(self, position: np.ndarray, size: int) -> np.ndarray:
+        """Shadow cells of an access, [wave, lane, cell]."""
+        g = self.granule
+        if g > 1 and (size % g or np.bitwise_or.reduce(position, axis=None) % g):
+            self._refine()
+            g = self.granule
+        first = position // g
+        return first[..., None] + np.arange(max(1, size // g))
+
+    def _refine(self) -> None:
+        """Track single bytes from here on: an access was not aligned to the cells."""
+        n = self.granule
+        for name in ("w_wave", "w_epoch", "w_index", "r_wave", "r_epoch", "r_index", "coming", "unreturned"):
+            setattr(self, name, np.repeat(getattr(self, name), n))
+        self.granule = 1
+
+    def _cells(
+        self, st: State, position: np.ndarray, size: int, active: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cells [n, k] of the active lanes, with the wave and epoch of each lane."""
+        g = self._granules(position, size)
+        wave = np.broadcast_to(st.wave[:, None], position.shape)
+        epoch = np.broadcast_to(st.epoch[:, None], position.shape)
+        if active is None:
+            k = g.shape[-1]
+            return g.reshape(-1, k), wave.reshape(-1, 1).astype(np.int16), epoch.reshape(-1, 1).astype(np.int32)
+        return g[active], wave[active][:, None].astype(np.int16), epoch[active][:, None].astype(np.int32)
+
+    def _lane_mask(self, st: State, active: Any, chosen: np.ndarray) -> np.ndarray:
+        mask = np.zeros((st.waves, LANES), bool)
+        if active is None:
+            mask.reshape(-1)[:] = chosen
+        else:
+            mask[active] = chosen
+        return mask
+
+    def _race(
+        self, st: State, index: int, active: Any, conflict: np.ndarray, cells: np.ndarray, other: np.ndarray, what: str
+    ) -> None:
+        lanes: np.ndarray = np.any(conflict, axis=1)
+        at = np.argwhere(conflict)[0]
+        line = self.engine.program.lines[int(other[cells[at[0], at[1]]])]
+        offset = int(cells[at[0], at[1]]) * self.granule % max(1, self.engine.env.stride)
+        self.engine._find(
+            "race",
+            index,
+            f"{what} LDS byte {offset}, which another wave {_TOUCHES[what]} by `{line.text}` "
+            f"(line {line.number}) with no barrier between",
+            st,
+            self._lane_mask(st, active, lanes),
+        )
+
+    def _read(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> np.ndarray | None:
+        """Check and record a read; returns lanes that read bytes never written, or None."""
+        cells, wave, epoch = self._cells(st, position, size, active)
+        if not cells.size:
+            return None
+        writer = self.w_wave[cells]
+        if self.races:
+            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
+            if conflict.any():
+                self._race(st, index, active, conflict, cells, self.w_index, "reads")
+        if self.has_dma:
+            early = self.coming[cells]
+            if early.any():
+                lanes = self._lane_mask(st, active, early.any(axis=1))
+                at = np.argwhere(early)[0]
+                line = self.engine.program.lines[int(self.w_index[cells[at[0], at[1]]])]
+                self.engine._find(
+                    "missing-wait",
+                    index,
+                    f"reads LDS before `{line.text}` (line {line.number}) has written it: no wait for vmcnt covers it",
+                    st,
+                    lanes,
+                )
+        if self.races:
+            same = self.r_epoch[cells] == epoch
+            before = self.r_wave[cells]
+            self.r_wave[cells] = np.where(same & (before != wave) & (before != -1), np.int16(-2), wave)
+            self.r_epoch[cells] = epoch
+            self.r_index[cells] = index
+            after = self.r_wave[cells]
+            mixed = (after != wave) & (after != -2)
+            if mixed.any():
+                self.r_wave[cells[mixed]] = -2
+        never = (writer == -1).any(axis=1)
+        return self._lane_mask(st, active, never) if never.any() else None
+
+    def _write(
+        self,
+        st: State,
+        index: int,
+        position: np.ndarray,
+        size: int,
+        active: Any,
+        words: np.ndarray | None,
+        exclusive: bool,
+    ) -> None:
+        """Check and record a write. `words`: what is written, to tell harmless equal writes from races."""
+        cells, wave, epoch = self._cells(st, position, size, active)
+        if not cells.size:
+            return
+        if self.races:
+            reader = self.r_wave[cells]
+            conflict = (self.r_epoch[cells] == epoch) & (reader != wave) & (reader != -1)
+            if conflict.any():
+                self._race(st, index, active, conflict, cells, self.r_index, "overwrites")
+            writer = self.w_wave[cells]
+            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
+            if conflict.any() and exclusive and not self._same(st, position, size, active, words, conflict):
+                self._race(st, index, active, conflict, cells, self.w_index, "writes")
+        self.w_wave[cells] = wave
+        self.w_epoch[cells] = epoch
+        self.w_index[cells] = index
+        if self.races and exclusive:
+            other = self.w_wave[cells] != wave
+            if other.any() and not self._equal(st, position, size, active, words, other):
+                self._race(st, index, active, other, cells, self.w_index, "writes")
+
+    def _same(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
+        """Whether the bytes already there are the ones written now."""
+        if words is None:
+            return False
+        from wavedsl.runtime.emulator.amdgcn_memory import lds_load
+
+        now = lds_load(self.engine.env, position, size, active)
+        limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
+        equal = ((now ^ words) & limit == 0).all(axis=0)
+        equal = equal.reshape(-1) if active is None else equal[active]
+        return bool(equal[conflict.any(axis=1)].all())
+
+    def _equal(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
+        """Whether lanes of different waves that write the same address at once write the same words."""
+        if words is None:
+            return False
+        at = position.reshape(-1) if active is None else position[active]
+        w = words.reshape(words.shape[0], -1) if active is None else words[:, active]
+        limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
+        _, inverse = np.unique(at, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        first = np.zeros(inverse.max() + 1, np.intp)
+        first[inverse[::-1]] = np.arange(inverse.size)[::-1]
+        return bool(((w ^ w[:, first[inverse]]) & limit == 0).all())
+
+    def lds_load(
+        self, st: State, index: int, position: np.ndarray, size: int, active: Any, dead: Any, last: bool,
+        deliver: Callable[..., None], j: int, row: int, n: int,
+    ) -> None:  # fmt: skip
+        """One address of an LDS read: check it, then deliver now or late. The last one of an instruction is its
+        flight.
+        """
+        never = self._read(st, index, position, size, active)
+        marks: Marks = st.check
+        info = self.infos[index]
+        whole = not info.inst.mem.convert  # type: ignore[union-attr]
+        if dead is not None and dead.any():
+            for i in range(n):
+                np.copyto(st.U[row + i], U32(0), where=dead)
+        codes = list(info.foot.operands["d"])[j * n : j * n + n]
+        if never is not None and whole:
+            for code in codes:
+                self._define(st, marks, code, never, index, True)
+        regs = _mask(codes)
+        f = None
+        self._overtaken(st, st.lgkm, regs)
+        if last:
+            f = self._launch(st, index, info.writes)
+        else:
+            # the first half shares the flight of the second: it arrives at once
+            marks.pending |= regs
+        deliver(st, j, position, active)
+        if f is not None and whole and j == 0 and self._late():
+            self._postpone(st, f, row, n, active)
+        if f is not None:
+            f.role, f.position, f.active, f.size = "read", position, active, size
+        if self.has_dma:
+            g = self._granules(position, size)
+            self.unreturned[g if active is None else g[active]] = True
+
+    def lds_store(
+        self,
+        st: State,
+        index: int,
+        position: np.ndarray,
+        size: int,
+        active: Any,
+        words: np.ndarray,
+        last: bool,
+        row: int,
+        n: int,
+    ) -> None:
+        self._write(st, index, position, size, active, words, True)
+        marks: Marks = st.check
+        info = self.infos[index]
+        for name in ("data", "data1"):
+            for code in info.foot.operands.get(name, ()):
+                if marks.undef >> code & 1:
+                    lanes = self._undefined(st, marks, code)
+                    lanes = lanes if active is None else lanes & active
+                    if lanes.any():
+                        self.w_wave[self._granules(position, size)[lanes]] = -1
+        if last:
+            f = self._launch(st, index, 0)
+            f.role, f.position, f.active, f.size = "write", position, active, size
+
+    def lds_atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
+        """Atomics order themselves among waves; against plain accesses they are writes."""
+        cells, wave, epoch = self._cells(st, position, size, active)
+        if not cells.size:
+            return
+        if self.races:
+            lines = self.engine.program.lines
+            for owner, when, who in (
+                (self.w_wave, self.w_epoch, self.w_index),
+                (self.r_wave, self.r_epoch, self.r_index),
+            ):
+                conflict = (owner[cells] != wave) & (owner[cells] != -1) & (when[cells] == epoch)
+                if conflict.any():
+                    at = np.argwhere(conflict)
+                    plain = [p for p in at[:64].tolist() if not _is_atomic(lines[int(who[cells[p[0], p[1]]])].inst)]
+                    if plain:
+                        only = np.zeros_like(conflict)
+                        only[plain[0][0], plain[0][1]] = True
+                        self._race(
+                            st, index, active, only, cells, who, "overwrites" if owner is self.r_wave else "writes"
+                        )
+        self.w_wave[cells] = wave
+        self.w_epoch[cells] = epoch
+        self.w_index[cells] = index
+
+    def lds_touch(self, st: State, index: int, position: np.ndarray, size: int, active: Any, write: bool) -> None:
+        """A flat access that turned out to lie in LDS."""
+        if write:
+            self._write(st, index, position, size, active, None, False)
+        else:
+            self._read(st, index, position, size, active)
+
+    def dma(
+        self,
+        st: State,
+        index: int,
+        position: np.ndarray,
+        size: int,
+        active: Any,
+        both: Any,
+        deliver: Callable[..., None],
+    ) -> None:
+        """A copy straight to LDS: its bytes may not be read before vmcnt covers it."""
+        self._write(st, index, position, size, active, None, True)
+        g = self._granules(position, size)
+        cells = g if active is None else g[active]
+        if self.unreturned[cells].any():
+            lanes = self._lane_mask(st, active, self.unreturned[cells].reshape(-1, g.shape[-1]).any(axis=1))
+            self.engine._find("race", index, "overwrites LDS that an earlier read of this wave has not returned yet: "
+                              "no wait for lgkmcnt covers it", st, lanes)  # fmt: skip
+        self.coming[cells] = True
+        f = self._launch(st, index, 0)
+        f.role, f.position, f.active, f.size = "dma", position, active, size
+        if self._late():
+            chosen = position if active is None else position[active]
+            for i in range(0, size, 4):
+                self.engine.env.lds32[(chosen + i) >> 2] = POISON
+            f.late = (deliver, 0, both, active)
+        else:
+            deliver(st, 0, both, active)
+
+    def barrier(self, st: State) -> None:
+        """(RACE) What is under way when a wave passes a barrier also happens after it."""
+        if not self.races:
+            return
+        for f in (*st.vm, *st.lgkm):
+            if f.position is None:
+                continue
+            cells, wave, epoch = self._cells(st, f.position, f.size, f.active)
+            if not cells.size:
+                continue
+            if f.role == "read":
+                self.r_wave[cells] = wave
+                self.r_epoch[cells] = epoch + 1
+                self.r_index[cells] = f.index
+            else:
+                self.w_wave[cells] = wave
+                self.w_epoch[cells] = epoch + 1
+                self.w_index[cells] = f.index
+
+
+def _put_back(st: State, row: int, words: np.ndarray, active: Any) -> None:
+    for i, word in enumerate(words):
+        np.copyto(st.U[row + i], word, where=True if active is None else active)
+
+
+_TOUCHES = {"reads": "wrote", "overwrites": "read", "writes": "also wrote"}
+
+
+def _is_atomic(inst: Inst | None) -> bool:
+    return inst is not None and inst.mem is not None and inst.mem.op == "atomic"
+
+
+def name_of(code: int) -> str:
+    """A register code as the text spells it."""
+    if code >= 512:
+        return f"a{code - 512}"
+    return f"v{code - 256}" if code >= 256 else str(Reg("s", code))

@@ -1,0 +1,229 @@
+"""The PTX emulator: runs PTX text on NumPy arrays and reports what a GPU would hide.
+
+In: text, launch shape, arguments. Out: the arrays changed in place and an `EmulationReport`. CTAs run in batches of
+some 256 warps, in lock-step while their control flow agrees; what an instruction does comes from its row in
+`codegen.ptx.isa`. With checks on, the order of CTAs, of diverging warps and of atomics, and the arrival of
+asynchronous copies, follow a seed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.ptx import isa
+from wavedsl.ir.errors import CompileError, LaunchError
+from wavedsl.runtime.emulator import ptx_flow, ptx_parse
+from wavedsl.runtime.emulator.memory import GlobalMemory
+from wavedsl.runtime.emulator.ptx_machine import Launch, Machine, place_statics
+from wavedsl.runtime.emulator.ptx_mbarrier import Deadlock
+from wavedsl.runtime.emulator.ptx_parse import Function, Module, Param
+from wavedsl.runtime.emulator.ptx_run import Runner, Stop, prepare
+from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+
+BATCH_WARPS = 256
+"""Warps that run together: NumPy's cost is per call up to about here."""
+SPIN_WARPS = 4096
+"""The same where CTAs may wait for each other through memory: they must all be resident."""
+_SMS = 108
+
+
+def run_ptx(
+    asm: str,
+    *,
+    target: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    kernel: str | None = None,
+    shared_bytes: int = 0,
+    checks: bool | str = True,
+    seed: int | None = None,
+) -> EmulationReport:
+    """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`.
+
+    `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
+    `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
+    """
+    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
+    collector = Collector()
+    report = EmulationReport(seed=seed)
+    try:
+        module = ptx_parse.parse(asm)
+        function = _entry(module, kernel)
+        function = ptx_parse.inline(module, function)
+        flow = ptx_flow.build(function) if function.insts else None
+        _fits(module, target)
+    except CompileError as e:
+        line = e.location.line if e.location is not None and e.location.file == "<ptx>" else 0
+        text = asm.splitlines()[line - 1].strip() if line else ""
+        report.findings = [
+            Finding("unsupported", e.message + (f" ({e.hint})" if e.hint else ""), text, None, line=line)
+        ]
+        return conclude(report, checks)
+    grid3, block3 = _three(grid, "grid"), _three(block, "block")
+    _check_launch(function, block3)
+    memory = GlobalMemory()
+    params = _pack(function.params, args, memory)
+    total = grid3[0] * grid3[1] * grid3[2]
+    if not total or flow is None:
+        return conclude(report, checks)
+    statics = place_statics(module, function, memory)
+    launch = Launch(module, function, grid3, block3, target, bool(checks), memory, params, shared_bytes, statics)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(total) if checks else np.arange(total)
+    warps = (block3[0] * block3[1] * block3[2] + 31) // 32
+    batch = max(1, min(total, (SPIN_WARPS if _spins(function) else BATCH_WARPS) // warps))
+    batch = -(-total // -(-total // batch))
+    executed: list[Counter[str]] = []
+    with np.errstate(all="ignore"):
+        machine = Machine(launch, batch, collector, rng, order)
+        runner = Runner(prepare(machine, flow))
+        try:
+            for first in range(0, total, batch):
+                runner.run(first)
+        except (Stop, Deadlock):
+            pass
+    report.findings = collector.findings
+    for names, n in zip(runner.p.names, runner.executed):
+        if n:
+            executed.append(names)
+            for name, k in names.items():
+                report.instructions[name] += k * n
+    report.bank_conflicts = machine.bank_conflicts
+    rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
+    report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
+    report.cycles, report.utilisation = _model(report.instructions, rows, total, warps, report.bank_conflicts)
+    return conclude(report, checks)
+
+
+def _entry(module: Module, kernel: str | None) -> Function:
+    entries = [f for f in module.functions.values() if f.entry]
+    if kernel is not None:
+        for f in entries:
+            if f.name == kernel:
+                return f
+        raise CompileError(
+            f"no entry {kernel!r} in the text", hint=f"it has {', '.join(f.name for f in entries) or 'none'}"
+        )
+    if len(entries) != 1:
+        raise CompileError(
+            f"the text has {len(entries)} entries: {', '.join(f.name for f in entries)}", hint="say which with kernel="
+        )
+    return entries[0]
+
+
+def _fits(module: Module, target: str) -> None:
+    """The text's `.target` must run on the chip: no newer, and the same chip where it is architecture-specific."""
+    chip, text = isa.parse_target(target), isa.parse_target(module.target or target)
+    if text.number > chip.number or (text.arch_specific and text.number != chip.number):
+        raise CompileError(f"text for {module.target} does not run on {target}")
+
+
+def _three(shape: Sequence[int] | int, what: str) -> tuple[int, int, int]:
+    values = (shape,) if isinstance(shape, int) else tuple(int(x) for x in shape)
+    if not 1 <= len(values) <= 3 or any(v < 0 for v in values):
+        raise LaunchError(f"{what} {tuple(values)} is not one to three sizes")
+    return (*values, 1, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _check_launch(f: Function, block: tuple[int, int, int]) -> None:
+    threads = block[0] * block[1] * block[2]
+    if not 1 <= threads <= 1024:
+        raise LaunchError(f"{threads} threads per CTA", hint="a CTA has 1 to 1024 threads")
+    if f.reqntid:
+        wanted = (*f.reqntid, 1, 1)[:3]
+        if wanted != block:
+            raise LaunchError(f"kernel {f.name} requires blocks of {wanted}, launched with {block}")
+    if f.maxntid:
+        limit = int(np.prod(f.maxntid))
+        if threads > limit:
+            raise LaunchError(f"kernel {f.name} allows {limit} threads per CTA, launched with {threads}")
+
+
+def _pack(params: list[Param], args: Sequence[Any], memory: GlobalMemory) -> np.ndarray:
+    """The parameter block. Arrays are mapped into memory, everything else goes by value."""
+    if len(params) != len(args):
+        raise LaunchError(f"the kernel has {len(params)} parameters, {len(args)} arguments were given")
+    size = max([p.offset + p.size for p in params], default=0)
+    block = np.zeros(max(size, 1), np.uint8)
+    for p, a in zip(params, args):
+        data = _bytes_of(p, a, memory)
+        if len(data) != p.size:
+            raise LaunchError(f"parameter {p.name} has {p.size} bytes, the argument {len(data)}")
+        block[p.offset : p.offset + p.size] = np.frombuffer(data, np.uint8)
+    return block
+
+
+def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
+    if a is None:
+        return bytes(p.size)
+    if isinstance(a, bytes | bytearray):
+        return bytes(a)
+    if isinstance(a, np.ndarray) and a.ndim == 0 and p.size == a.itemsize and p.size != 8:
+        return a.tobytes()
+    if isinstance(a, np.ndarray):
+        if p.size != 8:
+            raise LaunchError(f"parameter {p.name} has {p.size} bytes and cannot hold the address of an array")
+        return memory.add(a, p.name).to_bytes(8, "little")
+    if isinstance(a, np.generic):
+        return a.tobytes()
+    if isinstance(a, bool | int):
+        return (int(a) & ((1 << 8 * p.size) - 1)).to_bytes(p.size, "little")
+    if isinstance(a, float):
+        return {4: np.float32, 8: np.float64}[p.size](a).tobytes()
+    raise LaunchError(
+        f"argument of type {type(a).__name__} for parameter {p.name}", hint="arrays, NumPy scalars, bytes or None"
+    )
+
+
+def _spins(f: Function) -> bool:
+    """Whether CTAs may wait for each other: a loop may watch memory through an acquiring, volatile or atomic access."""
+    words = ("acquire", "volatile", "relaxed", "cas")
+    return any(i.name.startswith(("ld.", "atom.")) and any(w in i.name.split(".") for w in words) for i in f.insts)
+
+
+_SUBCORE_UNITS = frozenset(
+    {
+        isa.Unit.ALU,
+        isa.Unit.FMA,
+        isa.Unit.IMAD,
+        isa.Unit.F64,
+        isa.Unit.SFU,
+        isa.Unit.CVT,
+        isa.Unit.TENSOR,
+        isa.Unit.UNIFORM,
+        isa.Unit.BRANCH,
+    }
+)
+
+
+def _model(
+    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int
+) -> tuple[int, dict[str, float]]:
+    """Clocks of the busiest SM and each unit's share: issue and unit occupancy, spread over four sub-cores per SM.
+
+    No latency is modelled beyond one instruction's: a lower bound, tight where enough warps are resident.
+    """
+    per_sm = -(-ctas // _SMS) / ctas
+    busy: dict[str, float] = {}
+    issue = 0
+    longest = 0
+    for name, n in executed.items():
+        row = rows.get(name)
+        if row is None:
+            continue
+        issue += n
+        unit = row.unit.value
+        busy[unit] = busy.get(unit, 0.0) + n * row.row.interval / (4 if row.unit in _SUBCORE_UNITS else 1)
+        longest = max(longest, row.latency)
+    busy["lsu"] = busy.get("lsu", 0.0) + conflicts
+    issue_cycles = issue / 4
+    cycles = max([issue_cycles, *busy.values()], default=0.0) * per_sm
+    cycles = max(cycles, issue / max(1, ctas * warps)) + longest if issue else 0
+    total = int(np.ceil(cycles))
+    share = {unit: round(min(1.0, b * per_sm / total), 4) for unit, b in sorted(busy.items())} if total else {}
+    return total, share

@@ -1,0 +1,209 @@
+"""`mma.sync` in the PTX emulator, for every row of `codegen.ptx.mma`.
+
+In: a matrix row and the registers it names. Out: a closure `step(mask)`. The idea: a fragment layout permutes index
+bits, so going from registers to a matrix is a reshape to axes of length 2, a transpose and a copy; the product of all
+warps is one batched `matmul`. Products are exact (inputs of at most 11 significant bits in float32, float64 for f64),
+sums are rounded in the accumulator's dtype; a chip that adds in another order or truncates differs within the bound
+given in the docs. A decoded operand is kept until one of its registers is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.mma import Layout, Mma
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dtypes import DType
+from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_parse import Imm, Inst
+
+Array = Any
+Mask = Any
+
+
+@lru_cache(maxsize=8)
+def _table(dtype: DType) -> Array:
+    """Every bit pattern of an 8- or 16-bit type as float32."""
+    if dtype.bits == 16:
+        return np.arange(65536, dtype=np.uint16).view(dtype.numpy).astype(np.float32)
+    if dtype.bits == 8:
+        return np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32)
+    values = np.arange(16, dtype=np.float32)
+    return np.where((values >= 8) & (dtype == dt.i4), values - 16, values).astype(np.float32)
+
+
+class _Operand:
+    """One fragment: registers → matrix `[warps, rows, cols]`, remembered while its registers keep their values."""
+
+    def __init__(
+        self,
+        m: Machine,
+        regs: list[Array],
+        layout: Layout,
+        dims: str,
+        elements: int,
+        dtype: DType,
+        rows: int,
+        cols: int,
+    ):
+        self.m, self.regs, self.dtype, self.rows, self.cols = m, regs, dtype, rows, cols
+        per = max(1, 32 // dtype.bits) if dtype.bits < 64 else 1
+        self.per = per
+        count = elements // per
+        # A buffer [warps, regs, lanes] viewed as elements is [warps, regs, lanes, in-register]; put that as bits, high
+        # first.
+        ebits, pbits = elements.bit_length() - 1, per.bit_length() - 1
+        rbits = ebits - pbits
+        place = {}
+        for i in range(ebits):
+            # element bit i: the low pbits are in the register (last axes), the rest number the register (first axes)
+            place[i] = (rbits + 5 + pbits - 1 - i) if i < pbits else (rbits - 1 - (i - pbits))
+        self.order = [0]
+        for dim in dims:
+            for bit in reversed(layout[dim].split()):
+                i = int(bit[1:])
+                self.order.append(1 + (place[i] if bit[0] == "e" else rbits + 4 - i))
+        self.axes = rbits + 5 + pbits
+        self.wide = dtype.bits == 64
+        self.buffer = np.empty((m.NW, count, 32), np.float64 if self.wide else np.uint32)
+
+    def matrix(self) -> Array:
+        m = self.m
+        for i, r in enumerate(self.regs):
+            self.buffer[:, i] = r.reshape(m.NW, 32)
+        b = self.buffer
+        dtype = self.dtype
+        if dtype.bits == 16:
+            b = b.view(np.uint16)
+        elif dtype.bits == 8:
+            b = b.view(np.uint8)
+        elif dtype.bits == 4:
+            bytes_ = b.view(np.uint8)
+            b = np.stack([bytes_ & np.uint8(15), bytes_ >> np.uint8(4)], axis=-1)
+        elif dtype == dt.tf32:
+            b = (b & np.uint32(0xFFFFE000)).view(np.float32)
+        bits = b.reshape((m.NW,) + (2,) * self.axes).transpose(self.order)
+        flat = np.ascontiguousarray(bits).reshape(m.NW, self.rows, self.cols)
+        if dtype.bits <= 16:
+            return _table(dtype).take(flat)
+        return flat
+
+
+def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None]:
+    """One `mma.sync` over all warps of the batch."""
+    what: Mma = row.row.data.what
+    d_regs = [m.reg(p.reg) for p in inst.args[0].parts]
+    a_regs = [m.reg(p.reg) for p in inst.args[1].parts]
+    b_regs = [m.reg(p.reg) for p in inst.args[2].parts]
+    c_parts = inst.args[3].parts if hasattr(inst.args[3], "parts") else (inst.args[3],)
+    wide = what.d_dtype == dt.f64
+    view = {dt.f64: np.float64, dt.f32: np.float32, dt.i32: np.int32, dt.f16: np.uint32}[what.d_dtype]
+    if wide:
+        a_regs, b_regs = [r.view(np.float64) for r in a_regs], [r.view(np.float64) for r in b_regs]
+    a = _shared_operand(m, inst.args[1], a_regs, what.a, "MK", what.a_elements, what.a_dtype, what.m, what.k)
+    b = _shared_operand(m, inst.args[2], b_regs, what.b, "NK", what.b_elements, what.b_dtype, what.n, what.k)
+    NW = m.NW
+    shape = (NW, 2, 2, 2, 2, 2)
+    half = what.d_dtype == dt.f16
+
+    def typed(x: Array) -> Array:
+        return x.view(view).reshape(shape)
+
+    out = [typed(r) for r in d_regs]
+    sources = []
+    for p in c_parts:
+        if isinstance(p, Imm):
+            from wavedsl.runtime.emulator.ptx_memory import immediate
+
+            bits = np.array([immediate(p, what.result_reg)], f"u{8 if wide else 4}")
+            sources.append(bits.view(view).reshape((1,) * 6))
+        else:
+            sources.append(typed(m.reg(p.reg)))
+    # D: [warps, M bits, N bits] → element e first, then lane bits l4 … l0.
+    dbits = (what.m * what.n).bit_length() - 1
+    order = what.d["M"].split()[::-1] + what.d["N"].split()[::-1]
+    elements = what.d_elements
+    ebits = elements.bit_length() - 1
+    wanted = [f"e{i}" for i in reversed(range(ebits))] + [f"l{i}" for i in (4, 3, 2, 1, 0)]
+    axes = [0] + [1 + order.index(w) for w in wanted]
+    satfinite = "satfinite" in row.mods
+    # All of C is read before any of D is written; that shows where D[i] is the register of a later C[e].
+    d_index = [p.reg.index for p in inst.args[0].parts]
+    c_index = [None if isinstance(p, Imm) else p.reg.index for p in c_parts]
+    overlaps = any(c is not None and c in d_index[:e] for e, c in enumerate(c_index))
+    own_sources = sources
+
+    def product() -> list[Array]:
+        """One array [warps, 2, 2, 2, 2, 2] per element."""
+        p = np.matmul(a(), b().transpose(0, 2, 1))
+        p = p.reshape((NW,) + (2,) * dbits).transpose(axes).reshape((NW, elements, 2, 2, 2, 2, 2))
+        return [p[:, e] for e in range(elements)]
+
+    def put(target: Array, value: Array, mask: Any) -> None:
+        if mask is None:
+            target[...] = value
+        else:
+            np.copyto(target, value, where=mask)
+
+    def step(mask: Mask) -> None:
+        where = None if mask is None else mask.reshape(shape)
+        p = product()
+        sources = [s.copy() for s in own_sources] if overlaps else own_sources
+        if half:
+            for r in range(elements // 2):
+                c = np.broadcast_to(sources[r], shape)
+                pair = np.ascontiguousarray(c).view(np.float16).reshape((*shape, 2)).astype(np.float32)
+                value = np.stack([p[2 * r], p[2 * r + 1]], axis=-1) + pair
+                put(out[r], np.ascontiguousarray(value.astype(np.float16)).view(np.uint32).reshape(shape), where)
+            return
+        if view is np.int32:
+            for e in range(elements):
+                if satfinite:
+                    total = p[e].astype(np.int64) + sources[e]
+                    put(out[e], np.clip(total, -(2**31), 2**31 - 1).astype(np.int32), where)
+                else:
+                    put(out[e], p[e].astype(np.int32) + sources[e], where)
+            return
+        for e in range(elements):
+            if where is None:
+                np.add(p[e], sources[e], out=out[e])
+            else:
+                np.add(p[e], sources[e], out=out[e], where=where)
+
+    return step
+
+
+def _shared_operand(
+    m: Machine,
+    vector: Any,
+    regs: list[Array],
+    layout: Layout,
+    dims: str,
+    elements: int,
+    dtype: DType,
+    rows: int,
+    cols: int,
+) -> Callable[[], Array]:
+    """A getter for a fragment's matrix; instructions that name the same registers share it and its last value.
+
+    `Machine.fragment_users` lets whoever writes a register drop the values that depend on it.
+    """
+    key = (tuple(p.reg.index for p in vector.parts), dims, elements, dtype.name, rows, cols)
+    operand = m.fragments.get(key)
+    if operand is None:
+        operand = m.fragments[key] = _Operand(m, regs, layout, dims, elements, dtype, rows, cols)
+        for index in key[0]:
+            m.fragment_users.setdefault(index, []).append(key)
+    values = m.fragment_values
+
+    def get() -> Array:
+        value = values.get(key)
+        if value is None:
+            value = values[key] = operand.matrix()
+        return value
+
+    return get

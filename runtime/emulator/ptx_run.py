@@ -1,0 +1,807 @@
+"""Scheduling of warps in the PTX emulator: divergence, reconvergence, barriers, and what was counted.
+
+In: a machine and its decoded blocks. Out: the batch run to its end. The idea: a *group* is a set of threads at one
+place, at first all threads of all CTAs of the batch. A branch on which threads differ parts a group; the parts meet at
+a `Join`, the branch's immediate post-dominator. A warp is not held back by other warps: when nothing else can run, the
+warps of a join whose own lanes have all come go on alone. So lock-step is an optimisation, never a constraint between
+warps. Invariant: every live thread is in exactly one of: a runnable group, a join, a barrier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.ptx import isa
+from wavedsl.ir.errors import CompileError
+from wavedsl.runtime.emulator import ptx_flow
+from wavedsl.runtime.emulator.ptx_decode import decode, guarded
+from wavedsl.runtime.emulator.ptx_flow import Flow
+from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
+from wavedsl.runtime.emulator.ptx_memory import AsyncCopies
+from wavedsl.runtime.emulator.ptx_operands import Destination, source
+from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, Reg, RegUse, as_arg
+
+Array = Any
+Mask = Any
+
+QUANTUM = 512
+"""Blocks a group runs before others get a turn, so that a spinning warp cannot starve the one it waits for."""
+MAX_BLOCKS = 2_000_000
+"""Blocks one batch may execute before it counts as a livelock."""
+
+
+class Stop(Exception):
+    """Ends the launch: what comes after cannot be trusted (an unsupported instruction, a trap)."""
+
+
+@dataclass(eq=False)
+class Join:
+    """Threads that part at a branch and meet at instruction `at`. `expected` and `arrived` are masks."""
+
+    at: int
+    expected: Array
+    arrived: Array
+    parent: Join | None
+
+
+@dataclass(eq=False)
+class Group:
+    """Threads (a mask; None: all) that are about to execute a block."""
+
+    block: int
+    mask: Mask
+    join: Join | None
+
+
+@dataclass(eq=False)
+class Waiting:
+    """Threads blocked at a barrier, and where they go on."""
+
+    barrier: int
+    block: int
+    mask: Array
+    join: Join | None
+    inst: Inst
+    reduce: Any = None
+
+
+@dataclass(eq=False)
+class Barrier:
+    """State of one barrier number in every CTA of the batch."""
+
+    lanes: Array
+    need: Array
+    into: Array
+    values: Array
+
+
+@dataclass
+class Program:
+    """A function decoded for one machine: steps per block, and how each block ends."""
+
+    machine: Machine
+    flow: Flow
+    rows: list[isa.Inst | None]
+    steps: list[list[Any]]
+    copies: AsyncCopies
+    barriers: MBarriers
+    names: list[Counter[str]] = field(default_factory=list)
+
+
+def effects_of(insts: list[Inst], rows: list[isa.Inst | None]) -> list[tuple[list[Reg], list[Reg]]]:
+    """Registers written and read by each instruction."""
+    out: list[tuple[list[Reg], list[Reg]]] = []
+    for inst, row in zip(insts, rows):
+        if row is None:
+            # Not understood, so the run stops there: nothing is known of what it reads.
+            out.append((list(ptx_flow.defs_and_uses(inst, len(inst.args))[0]), []))
+            continue
+        writes = sum(op.write and not op.paired for op in row.operands)
+        out.append(ptx_flow.defs_and_uses(inst, writes))
+    return out
+
+
+def prepare(m: Machine, flow: Flow) -> Program:
+    """Look up, check and decode every instruction. What is not supported becomes a step that says so when it is
+    reached.
+    """
+    insts = m.function.insts
+    version = m.module.version
+    target = m.module.target or m.launch.target
+    rows: list[isa.Inst | None] = []
+    trouble: dict[int, CompileError] = {}
+    for i, inst in enumerate(insts):
+        try:
+            row = isa.lookup(inst.name, target, version)
+            if m.checks:
+                isa.check_operands(
+                    row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None
+                )
+            rows.append(row)
+        except CompileError as e:
+            trouble[i] = e
+            rows.append(None)
+    m.granule = _granule(insts, rows)
+    copies = AsyncCopies(m)
+    barriers = MBarriers(m, copies)
+    program = Program(m, flow, rows, [], copies, barriers)
+    decoded: list[Any] = [None] * len(insts)
+    for b in flow.blocks:
+        for i in range(b.start, b.end):
+            if i == b.end - 1 and ptx_flow.is_terminator(insts[i].name) and i not in trouble:
+                continue
+            row_i = rows[i]
+            try:
+                if row_i is None:
+                    raise trouble[i]
+                if row_i.row.opcode == "call":
+                    decoded[i] = _external_call(m, insts[i])
+                else:
+                    decoded[i] = decode(m, copies, barriers, insts[i], row_i, i)
+            except CompileError as e:
+                decoded[i] = _unsupported(m, insts[i], e)
+    effects = effects_of(insts, rows)
+    _drop_stale_fragments(m, decoded, effects)
+    if m.checks:
+        _watch_unwritten(m, flow, decoded, effects, rows)
+    for b in flow.blocks:
+        program.steps.append([decoded[i] for i in range(b.start, b.end) if decoded[i] is not None])
+        program.names.append(Counter(insts[i].name for i in range(b.start, b.end)))
+    tests = [any(r is not None and "test" in r.effects for r in rows[b.start : b.end]) for b in flow.blocks]
+    if any(tests):
+        # Blocks that do something other than watch an mbarrier are progress.
+        for steps, watches in zip(program.steps, tests):
+            if steps and not watches:
+                steps.insert(0, barriers.progress)
+    return program
+
+
+def _unsupported(m: Machine, inst: Inst, error: CompileError) -> Any:
+    text = error.message + (f" ({error.hint})" if error.hint else "")
+
+    def step(mask: Mask) -> None:
+        m.report("unsupported", inst, text, None if mask is None else int(m.lanes(mask)[0]))
+        raise Stop
+
+    return step
+
+
+def _external_call(m: Machine, inst: Inst) -> Any:
+    """The runtime functions that may stay as calls: a failed assertion ends the launch, printing is nothing."""
+    name = inst.args[0].name
+
+    def step(mask: Mask) -> None:
+        if name != "__assertfail":
+            return
+        m.report("assertion", inst, "a device assertion failed", 0 if mask is None else int(m.lanes(mask)[0]))
+        raise Stop
+
+    if name not in ("__assertfail", "vprintf"):
+        raise CompileError(f"call of {name} is not supported")
+    if inst.guard is not None:
+        return guarded(m, inst, step)
+    return step
+
+
+def _granule(insts: list[Inst], rows: list[isa.Inst | None]) -> int:
+    """The smallest access to shared memory (or through a generic address) in the program, in bytes."""
+    small = 16
+    for inst, row in zip(insts, rows):
+        if row is None or not row.effects & {"load", "store", "async"}:
+            continue
+        space = row.mods.get("space", "")
+        if space and not space.startswith("shared"):
+            continue
+        if "async" in row.effects:
+            sizes = [a.value for a in inst.args if isinstance(a, Imm)]
+            small = min([small, *sizes])
+        elif "type" in row.mods:
+            bits = isa.TYPE_BITS[row.mods["type"]]
+            small = min(small, bits // 8 * {"v2": 2, "v4": 4}.get(row.mods.get("vec", ""), 1))
+    return max(1, small)
+
+
+def _drop_stale_fragments(m: Machine, decoded: list[Any], effects: list[tuple[list[Reg], list[Reg]]]) -> None:
+    """Writers of matrix operands forget the matrices that were made of the old values."""
+    users, values = m.fragment_users, m.fragment_values
+    if not users:
+        return
+    for i, step in enumerate(decoded):
+        keys = [k for r in effects[i][0] for k in users.get(r.index, ())]
+        if not keys or step is None:
+            continue
+        keys = list(dict.fromkeys(keys))
+
+        def fresh(mask: Mask, step: Any = step, keys: list[Any] = keys) -> None:
+            step(mask)
+            for k in keys:
+                values.pop(k, None)
+
+        decoded[i] = fresh
+
+
+_SINKS = frozenset({"load", "store", "atomic", "async", "matrix", "wmma", "barrier", "branch", "exit"})
+
+
+def _watch_unwritten(
+    m: Machine, flow: Flow, decoded: list[Any], effects: list[tuple[list[Reg], list[Reg]]], rows: list[Any]
+) -> None:
+    """Follow values of registers that may be read before they are written, and report where one matters.
+
+    A copy of such a value is harmless (compilers move undefined values about); an address, a stored value, a predicate
+    or a matrix operand made of one is a defect. The finding names the instruction that first read the unwritten
+    register.
+    """
+    suspects = ptx_flow.maybe_unwritten(m.function, flow, effects)
+    if not suspects:
+        return
+    m.suspects = suspects
+    tracked = set(suspects)
+    changed = True
+    while changed:
+        changed = False
+        for defs, uses in effects:
+            if any(r.index in tracked for r in uses):
+                for r in defs:
+                    if r.index not in tracked:
+                        tracked.add(r.index)
+                        changed = True
+    # Per thread: -1 not written, 0 defined, else 1 + the instruction that first read what was not written.
+    m.undefined = {r: np.full(m.T, -1 if r in suspects else 0, np.int32) for r in sorted(tracked)}
+    insts = m.function.insts
+    for i, step in enumerate(decoded):
+        defs, uses = effects[i]
+        reads = [r for r in uses if r.index in tracked]
+        writes = [r for r in defs if r.index in tracked]
+        if step is None or not (reads or writes):
+            continue
+        row = rows[i]
+        sink = row is None or bool(row.effects & _SINKS)
+        guard = insts[i].guard
+        chooser = row is not None and row.row.opcode == "selp"
+        decoded[i] = _watched(m, insts[i], i, step, reads, writes, sink, guard, chooser)
+
+
+def _watched(
+    m: Machine,
+    inst: Inst,
+    pc: int,
+    step: Any,
+    reads: list[Reg],
+    writes: list[Reg],
+    sink: bool,
+    guard: Any,
+    chooser: bool,
+) -> Any:
+    data = [m.undefined[r.index] for r in reads if guard is None or r is not guard[0]]
+    names = [r.name for r in reads if guard is None or r is not guard[0]]
+    guard_state = m.undefined.get(guard[0].index) if guard is not None else None
+    predicate = m.reg(guard[0]) if guard is not None else None
+    outs = [m.undefined[r.index] for r in writes]
+    choice = None
+    if chooser and isinstance(inst.args[3], RegUse):
+        choice = m.reg(inst.args[3].reg), inst.args[3].negated
+        states = []
+        for a in inst.args[1:3]:
+            states.append(m.undefined.get(a.reg.index) if isinstance(a, RegUse) else None)
+
+    def run(mask: Mask) -> None:
+        on = np.ones(m.T, bool) if mask is None else mask
+        if guard_state is not None:
+            _blame(m, inst, pc, guard_state, on, [guard[0].name])
+        if predicate is not None:
+            on = on & (predicate != guard[1])
+        taint = np.zeros(m.T, np.int32)
+        if choice is not None:
+            first = choice[0] != choice[1]
+            zero = np.zeros(m.T, np.int32)
+            x, y = (zero if s is None else s for s in states)
+            taint = np.where(first, x, y)
+        else:
+            for state in data:
+                taint = np.where(taint != 0, taint, state)
+        taint = np.where(taint == -1, np.int32(pc + 1), taint)
+        if sink and data:
+            _blame(m, inst, pc, taint, on, names)
+        for o in outs:
+            o[on] = taint[on] if not sink else 0
+        step(mask)
+
+    return run
+
+
+def _blame(m: Machine, inst: Inst, pc: int, taint: Array, on: Array, names: list[str]) -> None:
+    bad = (taint != 0) & on & m.live
+    if not bad.any():
+        return
+    thread = int(np.argmax(bad))
+    origin = int(taint[thread])
+    first = m.function.insts[origin - 1] if origin > 0 else inst
+    if not m.seen("uninitialised-read", first):
+        via = "" if first is inst else f"; the value reaches line {inst.line}: {inst.text}"
+        which = ", ".join(names) if first is inst else "a register"
+        m.report("uninitialised-read", first, f"reads {which} before anything is written to it{via}", thread)
+
+
+# ------------------------------------------------------------------------------------------------ the scheduler
+
+
+class Runner:
+    """Runs one batch after another of a program."""
+
+    def __init__(self, program: Program):
+        self.p = program
+        self.m = program.machine
+        self.blocks = program.flow.blocks
+        self.executed = [0] * len(self.blocks)
+        self.runnable: list[Group] = []
+        self.joins: list[Join] = []
+        self.waiting: list[Waiting] = []
+        self.barriers: dict[int, Barrier] = {}
+        self.policy = ("first", "last", "random")[int(self.m.rng.integers(3))] if self.m.checks else "first"
+        self.turns: list[Group] = []
+        self.budget = MAX_BLOCKS
+        self.ends = [self._end(b) for b in range(len(self.blocks))]
+
+    # -------------------------------------------------------------------------------------------- batches
+
+    def run(self, first: int) -> None:
+        """Run CTAs `order[first : first + ctas]` to their end."""
+        m = self.m
+        m.start(first)
+        self.p.copies.reset()
+        self.p.barriers.reset()
+        for index, state in m.undefined.items():
+            state[:] = -1 if index in m.suspects else 0
+        self.runnable, self.joins, self.waiting, self.barriers, self.turns = [], [], [], {}, []
+        mask = None if m.live.all() else m.live.copy()
+        if mask is not None and not mask.any():
+            return
+        self.runnable.append(Group(0, mask, None))
+        self.budget = MAX_BLOCKS
+        while True:
+            if self.runnable:
+                self._run_group(self._pick())
+            elif not (self._release_joins() or self._release_barriers()):
+                break
+            if self.budget < 0:
+                self._livelock()
+                return
+        if self.waiting:
+            self._deadlock()
+
+    def _pick(self) -> Group:
+        groups = self.runnable
+        if len(groups) == 1:
+            return groups.pop()
+        while self.turns:
+            g = self.turns.pop(0)
+            if g in groups:
+                groups.remove(g)
+                return g
+        if self.policy == "random":
+            return groups.pop(int(self.m.rng.integers(len(groups))))
+        order = self.blocks
+        key = [order[g.block].order for g in groups]
+        return groups.pop(key.index(min(key) if self.policy == "first" else max(key)))
+
+    def _add(self, g: Group) -> None:
+        for other in self.runnable:
+            if other.block == g.block and other.join is g.join:
+                other.mask = None if other.mask is None or g.mask is None else other.mask | g.mask
+                self._shrink(other)
+                return
+        self._shrink(g)
+        self.runnable.append(g)
+
+    def _shrink(self, g: Group) -> None:
+        if g.mask is not None and g.mask.all():
+            g.mask = None
+
+    # -------------------------------------------------------------------------------------------- one group
+
+    def _run_group(self, g: Group) -> None:
+        m, blocks, steps, ends = self.m, self.blocks, self.p.steps, self.ends
+        executed = self.executed
+        quantum = QUANTUM if self.policy != "random" else int(m.rng.integers(1, 64))
+        while True:
+            join = g.join
+            b = g.block
+            if join is not None and blocks[b].start == join.at:
+                g2 = self._arrive(g, join)
+                if g2 is None:
+                    return
+                g = g2
+                continue
+            quantum -= 1
+            if quantum < 0 and (self.runnable or self.joins or self.waiting):
+                # The others have a turn each before the policy chooses again, so that none starves.
+                self._release_joins()
+                self.turns = list(self.runnable)
+                self._add(g)
+                return
+            self.budget -= 1
+            if self.budget < 0:
+                self.runnable.append(g)
+                return
+            mask = g.mask
+            executed[b] += m.NW if mask is None else int(mask.reshape(m.NW, 32).any(axis=1).sum())
+            m.clock += blocks[b].end - blocks[b].start
+            for step in steps[b]:
+                step(mask)
+            if not ends[b](g):
+                return
+
+    def _arrive(self, g: Group, join: Join) -> Group | None:
+        """A group reaches its join: the merged group when all are there, else None."""
+        mask = g.mask if g.mask is not None else np.ones(self.m.T, bool)
+        join.arrived = join.arrived | mask
+        if (join.expected & self.m.live & ~join.arrived).any():
+            return None
+        self.joins.remove(join)
+        g.mask, g.join = join.arrived & self.m.live, join.parent
+        self._shrink(g)
+        return g
+
+    def _release_joins(self) -> bool:
+        """Let warps whose own lanes have all come go on; True if any does."""
+        m = self.m
+        moved = False
+        for join in list(self.joins):
+            missing = (join.expected & m.live & ~join.arrived).reshape(m.NW, 32).any(axis=1)
+            here = (join.arrived & m.live).reshape(m.NW, 32)
+            ready = here.any(axis=1) & ~missing
+            if ready.any():
+                mask = (here & ready[:, None]).reshape(-1)
+                join.expected = join.expected & ~mask
+                join.arrived = join.arrived & ~mask
+                self._add(Group(self.p.flow.block_at[join.at], mask, join.parent))
+                moved = True
+            if not (join.expected & m.live).any():
+                self.joins.remove(join)
+        return moved
+
+    # -------------------------------------------------------------------------------------------- ends of blocks
+
+    def _end(self, b: int) -> Any:
+        """How a block ends: a function of the group, True if the group goes on (its `block` set)."""
+        block = self.blocks[b]
+        inst = self.m.function.insts[block.end - 1]
+        row = self.p.rows[block.end - 1]
+        at = self.p.flow.block_at
+        follow = at.get(block.end, -1)
+        if row is None or not ptx_flow.is_terminator(inst.name):
+            return lambda g: self._go(g, follow)
+        opcode = row.row.opcode
+        if opcode == "bra":
+            goal = at.get(self.m.function.labels[inst.args[0].name], -1)
+            if inst.guard is None:
+                return lambda g: self._go(g, goal)
+            return self._conditional(block, inst, goal, follow)
+        if opcode == "brx":
+            goals = [at.get(self.m.function.labels[t], -1) for t in ptx_flow.target_of(self.m.function, inst)]
+            return self._indexed(block, inst, goals, follow)
+        if opcode in ("ret", "exit"):
+            return self._exit(inst, follow)
+        if opcode in ("trap", "brkpt"):
+            return self._trap(inst, follow)
+        return self._barrier(inst, row, follow)
+
+    def _go(self, g: Group, block: int) -> bool:
+        if block < 0:
+            self._die(g.mask)
+            return False
+        g.block = block
+        return True
+
+    def _taken(self, inst: Inst, mask: Mask) -> Array:
+        reg, negated = inst.guard  # type: ignore[misc]
+        p = self.m.reg(reg)
+        state = self.m.undefined.get(reg.index)
+        if state is not None:
+            pc = self.m.function.insts.index(inst)
+            _blame(self.m, inst, pc, state, np.ones(self.m.T, bool) if mask is None else mask, [reg.name])
+        on = ~p if negated else p
+        return on.copy() if mask is None and not negated else on if mask is None else on & mask
+
+    def _conditional(self, block: Any, inst: Inst, goal: int, follow: int) -> Any:
+        m = self.m
+        reg, negated = inst.guard  # type: ignore[misc]
+        p = m.reg(reg)
+        watched = reg.index in m.undefined
+
+        def end(g: Group) -> bool:
+            mask = g.mask
+            if mask is None and not watched:
+                if p.all():
+                    return self._go(g, follow if negated else goal)
+                if not p.any():
+                    return self._go(g, goal if negated else follow)
+            taken = self._taken(inst, mask)
+            if not taken.any():
+                return self._go(g, follow)
+            rest = (~taken) if mask is None else (mask & ~taken)
+            if not rest.any():
+                return self._go(g, goal)
+            self._part(g, block.reconverge, [(goal, taken), (follow, rest)])
+            return False
+
+        return end
+
+    def _part(self, g: Group, reconverge: int, ways: list[tuple[int, Array]]) -> None:
+        """Split a group; the parts meet at instruction `reconverge`."""
+        join = g.join
+        if reconverge >= 0 and (join is None or join.at != reconverge):
+            mask = g.mask if g.mask is not None else np.ones(self.m.T, bool)
+            join = Join(reconverge, mask, np.zeros(self.m.T, bool), g.join)
+            self.joins.append(join)
+        for block, mask in ways:
+            if block < 0:
+                self._die(mask)
+            else:
+                self._add(Group(block, mask, join))
+
+    def _indexed(self, block: Any, inst: Inst, goals: list[int], follow: int) -> Any:
+        m = self.m
+        value = source(m, inst.args[0], "u32")
+
+        def end(g: Group) -> bool:
+            mask = g.mask if g.mask is not None else np.ones(m.T, bool)
+            on = self._taken(inst, g.mask) if inst.guard is not None else mask
+            index = np.broadcast_to(value() if callable(value) else value, (m.T,))
+            beyond = on & (index >= len(goals))
+            if beyond.any():
+                m.report(
+                    "out-of-bounds",
+                    inst,
+                    f"branch index {int(index[np.argmax(beyond)])} of {len(goals)} targets",
+                    int(np.argmax(beyond)),
+                )
+                raise Stop
+            ways = [(goal, on & (index == i)) for i, goal in enumerate(goals)]
+            ways = [(goal, w) for goal, w in ways if w.any()]
+            rest = mask & ~on
+            if rest.any():
+                ways.append((follow, rest))
+            if len(ways) == 1:
+                return self._go(g, ways[0][0])
+            self._part(g, block.reconverge, ways)
+            return False
+
+        return end
+
+    def _exit(self, inst: Inst, follow: int) -> Any:
+        def end(g: Group) -> bool:
+            if inst.guard is None:
+                self._die(g.mask)
+                return False
+            gone = self._taken(inst, g.mask)
+            if not gone.any():
+                return self._go(g, follow)
+            rest = ~gone if g.mask is None else g.mask & ~gone
+            self._die(gone)
+            if not rest.any():
+                return False
+            g.mask = rest
+            return self._go(g, follow)
+
+        return end
+
+    def _die(self, mask: Mask) -> None:
+        """Threads end. Joins and barriers that waited only for them go on."""
+        m = self.m
+        m.live = np.zeros(m.T, bool) if mask is None else m.live & ~mask
+        for join in list(self.joins):
+            if not (join.expected & m.live & ~join.arrived).any():
+                self.joins.remove(join)
+                here = join.arrived & m.live
+                if here.any():
+                    self._add(Group(self.p.flow.block_at[join.at], here, join.parent))
+        if self.waiting:
+            self._release_barriers()
+
+    def _trap(self, inst: Inst, follow: int) -> Any:
+        m = self.m
+
+        def end(g: Group) -> bool:
+            hit = g.mask if inst.guard is None else self._taken(inst, g.mask)
+            if hit is not None and not hit.any():
+                return self._go(g, follow)
+            m.report("assertion", inst, "the kernel trapped", 0 if hit is None else int(np.argmax(hit)))
+            raise Stop
+
+        return end
+
+    # -------------------------------------------------------------------------------------------- barriers
+
+    def _barrier(self, inst: Inst, row: isa.Inst, follow: int) -> Any:
+        m = self.m
+        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        number = source(m, args["id"], "u32") if "id" in args else np.zeros(1, np.uint32)
+        count = source(m, args["count"], "u32") if "count" in args else None
+        waits = "sync" in row.effects
+        aligned = "convergent" in row.effects or "aligned" in row.mods
+        reduce = None
+        if "reduce" in row.effects:
+            op = row.mods.get("op", "popc")
+            reduce = op, Destination(m, args["d"], "pred" if op != "popc" else "u32"), source(m, args["c"], "pred")
+        plain = count is None and waits and reduce is None and isinstance(args.get("id"), Imm)
+
+        def end(g: Group) -> bool:
+            mask = g.mask
+            if inst.guard is not None:
+                on = self._taken(inst, mask)
+                rest = ~on if mask is None else mask & ~on
+                if not on.any():
+                    return self._go(g, follow)
+                if rest.any():
+                    self._add(Group(follow, rest, g.join))
+                    mask = on
+            if mask is None and plain and not self.waiting and not self.barriers:
+                # Everybody is here: nothing to keep.
+                if m.checks:
+                    m.shadow.barrier_all()
+                return self._go(g, follow)
+            mask = np.ones(m.T, bool) if mask is None else mask
+            ids = np.broadcast_to(number() if callable(number) else number, (m.T,))
+            counts = (
+                np.zeros(m.T, np.uint32)
+                if count is None
+                else np.broadcast_to(count() if callable(count) else count, (m.T,))
+            )
+            for n in np.unique(ids[mask]).tolist():
+                self._meet(inst, int(n), counts, mask & (ids == n), waits, aligned, follow, g.join, reduce)
+            if not waits:
+                g.mask = mask
+                self._shrink(g)
+                self._release_barriers()
+                return self._go(g, follow)
+            self._release_barriers()
+            return False
+
+        return end
+
+    def _meet(
+        self,
+        inst: Inst,
+        n: int,
+        counts: Array,
+        mask: Array,
+        waits: bool,
+        aligned: bool,
+        follow: int,
+        join: Join | None,
+        reduce: Any,
+    ) -> None:
+        m = self.m
+        if n > 15:
+            m.report("unsupported", inst, f"barrier {n}: a CTA has barriers 0 to 15", int(np.argmax(mask)))
+            raise Stop
+        lanes = mask.reshape(m.NW, 32)
+        here = lanes.any(axis=1)
+        if aligned:
+            absent = here & (m.live.reshape(m.NW, 32) & ~lanes).any(axis=1)
+            if absent.any() and not m.seen("barrier-divergence", inst):
+                warp = int(np.argmax(absent))
+                lane = int(np.argmax(m.live.reshape(m.NW, 32)[warp] & ~lanes[warp]))
+                m.report(
+                    "barrier-divergence",
+                    inst,
+                    f"barrier {n} is executed by part of a warp (lane {lane} is elsewhere)",
+                    warp * 32 + int(np.argmax(lanes[warp])),
+                )
+        bar = self.barriers.get(n)
+        if bar is None:
+            bar = self.barriers[n] = Barrier(
+                np.zeros(m.T, bool),
+                np.zeros(m.ctas, np.int64),
+                np.zeros((m.ctas, m.warps), np.int32),
+                np.zeros(m.T, bool),
+            )
+        bar.lanes |= mask
+        need = counts[mask]
+        ctas = m.cta_of[mask]
+        bar.need[ctas] = need
+        if need.any() and (need % 32).any() and not m.seen("barrier-divergence", inst):
+            m.report(
+                "barrier-divergence",
+                inst,
+                f"barrier {n}: thread count {int(need[0])} is not a multiple of 32",
+                int(np.argmax(mask)),
+            )
+        if reduce is not None:
+            value = np.broadcast_to(reduce[2]() if callable(reduce[2]) else reduce[2], (m.T,))
+            bar.values[mask] = value[mask]
+        if m.checks:
+            m.shadow.arrive(bar.into, np.flatnonzero(here))
+        if waits:
+            self.waiting.append(Waiting(n, follow, mask, join, inst, reduce))
+
+    def _release_barriers(self) -> bool:
+        """Complete the barriers that have everybody; True if any thread goes on."""
+        m = self.m
+        moved = False
+        live = m.live.reshape(m.ctas, m.warps, 32)
+        for n in sorted(self.barriers):
+            bar = self.barriers[n]
+            lanes = bar.lanes.reshape(m.ctas, m.warps, 32)
+            come = lanes.any(axis=2) & ~(live & ~lanes).any(axis=2)
+            everyone = (come | ~live.any(axis=2)).all(axis=1) & lanes.any(axis=(1, 2))
+            enough = (come.sum(axis=1) * 32 >= bar.need) & (bar.need > 0)
+            done = np.where(bar.need > 0, enough, everyone) & lanes.any(axis=(1, 2))
+            if not done.any():
+                continue
+            threads = np.repeat(done, m.warps * 32)
+            rest = []
+            for w in self.waiting:
+                if w.barrier != n or not (w.mask & threads).any():
+                    rest.append(w)
+                    continue
+                go = w.mask & threads
+                if m.checks:
+                    m.shadow.acquire(bar.into, np.flatnonzero(go.reshape(m.NW, 32).any(axis=1)))
+                if w.reduce is not None:
+                    self._reduce(w, bar, go)
+                if w.block < 0:
+                    self._die(go)
+                else:
+                    self._add(Group(w.block, go & m.live, w.join))
+                moved = True
+                stay = w.mask & ~threads
+                if stay.any():
+                    rest.append(Waiting(n, w.block, stay, w.join, w.inst, w.reduce))
+            self.waiting = rest
+            bar.lanes &= ~threads
+            bar.into[done] = 0
+            bar.need[done] = 0
+            if not bar.lanes.any():
+                del self.barriers[n]
+        return moved
+
+    def _reduce(self, w: Waiting, bar: Barrier, go: Array) -> None:
+        m = self.m
+        op, destination, _ = w.reduce
+        per_cta = bar.values.reshape(m.ctas, -1)
+        took_part = bar.lanes.reshape(m.ctas, -1)
+        if op == "popc":
+            value = (per_cta & took_part).sum(axis=1).astype(np.uint32)
+        elif op == "and":
+            value = (per_cta | ~took_part).all(axis=1)
+        else:
+            value = (per_cta & took_part).any(axis=1)
+        destination.put(np.repeat(value, m.warps * 32), go)
+
+    def _deadlock(self) -> None:
+        """Name who waits where for whom."""
+        m = self.m
+        for w in self.waiting:
+            thread = int(np.argmax(w.mask))
+            cta = int(m.cta_of[thread])
+            bar = self.barriers[w.barrier]
+            lanes = bar.lanes.reshape(m.ctas, m.warps, 32)[cta]
+            come = [i for i in range(m.warps) if lanes[i].any()]
+            live = m.live.reshape(m.ctas, m.warps, 32)[cta]
+            missing = [i for i in range(m.warps) if live[i].any() and i not in come]
+            need = int(bar.need[cta])
+            wants = f"{need // 32} warps" if need else "every warp"
+            lacks = f"; missing: warps {missing}, which wait elsewhere" if missing else "; the others have ended"
+            m.report(
+                "deadlock", w.inst, f"barrier {w.barrier} waits for {wants}, only warps {come} have come{lacks}", thread
+            )
+
+    def _livelock(self) -> None:
+        g = self.runnable[0]
+        inst = self.m.function.insts[self.blocks[g.block].start]
+        thread = 0 if g.mask is None else int(np.argmax(g.mask))
+        waiting = "".join(f"; other warps wait at line {w.inst.line}" for w in self.waiting[:1])
+        self.m.report(
+            "deadlock",
+            inst,
+            f"no end after {MAX_BLOCKS} basic blocks: a loop waits for what never comes{waiting}",
+            thread,
+        )
+        raise Stop

@@ -1,0 +1,114 @@
+"""What an emulated run found and counted: `Finding`, `EmulationReport`, and the collector both emulators write to.
+
+In: events of a run. Out: the report of api.md. A finding is listed once per kind, instruction and location, with the
+first workgroup, wave and lane that showed it and how often it happened, so a defect in a loop is one line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wavedsl.ir.errors import EmulationError
+from wavedsl.ir.loc import Loc
+
+KINDS = (
+    "out-of-bounds", "uninitialised-read", "missing-wait", "hazard", "race", "register-race", "proxy-fence",
+    "barrier-divergence", "deadlock", "misaligned", "assertion", "unsupported",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One defect. `instruction` is the text's line, `location` the user's line if the text carries `.loc`, else
+    None.
+    """
+
+    kind: str
+    message: str
+    instruction: str = ""
+    location: Loc | None = None
+    workgroup: tuple[int, int, int] | None = None
+    wave: int | None = None
+    lane: int | None = None
+    line: int = 0
+    """Line of the text, from 1; 0 where no single instruction is to blame."""
+
+    def __str__(self) -> str:
+        where = []
+        if self.workgroup is not None:
+            where.append(f"workgroup {self.workgroup}")
+        if self.wave is not None:
+            where.append(f"wave {self.wave}")
+        if self.lane is not None:
+            where.append(f"lane {self.lane}")
+        out = f"{self.kind}: {self.message}"
+        if self.instruction:
+            out += f"\n    line {self.line}: {self.instruction}" if self.line else f"\n    {self.instruction}"
+        if where:
+            out += f"\n    {', '.join(where)}"
+        if self.location is not None:
+            out += f"\n    {self.location}"
+        return out
+
+
+@dataclass
+class EmulationReport:
+    """The result of one emulated launch.
+
+    `findings`: defects, in order of discovery. `instructions`: executed instructions by mnemonic, one per hardware
+    wave that issues it. `cycles`: modelled clocks of the slowest compute unit. `utilisation`: unit → busy share of
+    those cycles.
+    `bank_conflicts`: extra shared-memory cycles beyond conflict-free. `seed`: the order in which things were
+    adversarial.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    instructions: Counter[str] = field(default_factory=Counter)
+    cycles: int = 0
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    bank_conflicts: int = 0
+    seed: int = 0
+    coverage: frozenset[str] = frozenset()
+    """Table rows that were executed, for the witness test."""
+
+    def __bool__(self) -> bool:
+        return not self.findings
+
+
+class Collector:
+    """Gathers findings during a run: one per (kind, line), the first occurrence kept. `limit` bounds the list."""
+
+    def __init__(self, limit: int = 100):
+        self.findings: list[Finding] = []
+        self.limit = limit
+        self._seen: dict[tuple[str, int, str], int] = {}
+
+    def add(self, finding: Finding) -> None:
+        key = (finding.kind, finding.line, finding.message if not finding.line else "")
+        count = self._seen.get(key, 0)
+        self._seen[key] = count + 1
+        if not count and len(self.findings) < self.limit:
+            self.findings.append(finding)
+
+    def has(self, kind: str, line: int) -> bool:
+        """Whether this defect is already listed, so that its message need not be built again."""
+        return bool(line) and (kind, line, "") in self._seen
+
+
+def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
+    """The report, or EmulationError with all findings when `checks` is True and there are any.
+
+    `unsupported` raises whatever `checks` says, except "report": text that was not executed has no answer.
+    """
+    fatal = report.findings if checks is True else [f for f in report.findings if f.kind == "unsupported"]
+    if fatal and checks != "report":
+        first = fatal[0]
+        more = f"\n  and {len(fatal) - 1} more" if len(fatal) > 1 else ""
+        text = "\n  ".join(str(f).replace("\n", "\n  ") for f in fatal[:5])
+        hint = f"checks were adversarial with seed {report.seed}" if checks is True else ""
+        raise EmulationError(
+            f"the emulator found {len(fatal)} defect(s):\n  {text}{more}", first.location, hint, report
+        )
+    return report

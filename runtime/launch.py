@@ -1,0 +1,506 @@
+"""Launching: a compiled kernel and its arguments in, changed arrays out.
+
+`prepare` turns arguments into what a launch needs: one `ArrayRef` or `bytes` per parameter (hidden ones included) and
+the grid. `launch` runs that on a GPU or on the emulator; `emulate` runs the text in place; `bind` keeps everything for
+launching again. They know a compiled kernel by the attributes of `Launchable` only.
+
+Invariant: a launch that raises has left the arrays as they were, or its error names those that are undefined.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.loc import Loc
+from wavedsl.runtime import arrays, devices
+from wavedsl.runtime.arrays import ArrayRef
+from wavedsl.runtime.devices import Device, Driver
+from wavedsl.runtime.emulator.report import EmulationReport
+
+
+class Launchable(Protocol):
+    """What launching needs of a compiled kernel.
+
+    `params` are the kernel's parameters in order, the user's before the hidden ones. `shapes` gives the dimensions of
+    each array argument as declared (integers, symbols or expressions). `expects` gives, per array argument, the extents
+    and strides in elements that the text relies on (None where it asks at run time) and the bytes that the pointer must
+    be aligned to; `divisors` what run-time extents and byte strides must be multiples of; `tiles` how many elements per
+    dimension, of an array with run-time strides, are addressed from one place.
+    """
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def asm(self) -> str: ...
+    @property
+    def grid(self) -> tuple[Any, ...]: ...
+    @property
+    def block(self) -> tuple[int, ...]: ...
+    @property
+    def shared_bytes(self) -> int: ...
+    @property
+    def params(self) -> Sequence[Param]: ...
+    @property
+    def shapes(self) -> Mapping[str, tuple[Any, ...]]: ...
+    @property
+    def expects(self) -> Mapping[str, tuple[tuple[int | None, ...], tuple[int | None, ...], int]]: ...
+    @property
+    def divisors(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]: ...
+    @property
+    def tiles(self) -> Mapping[str, tuple[int, ...]]: ...
+    @property
+    def location(self) -> Loc | None: ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """Everything that one launch needs. `values` has one entry per parameter: an array's reference or raw bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    values: tuple[ArrayRef | bytes, ...]
+    place: tuple[str, int]
+
+
+# ------------------------------------------------------------------------------------------------------------- prepare
+
+
+def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
+    """Check `values`, the user's arguments in the order of the parameters, and work out the hidden ones and the grid.
+
+    Raises LaunchError that names the argument: wrong dtype, rank, extents, strides, alignment, device, or overlap.
+    """
+    named: dict[str, ArrayRef] = {}
+    packed: dict[str, bytes] = {}
+    where = compiled.location
+    declared = [param for param in compiled.params if not param.source]
+    if len(values) != len(declared):
+        raise LaunchError(
+            f"{compiled.name} takes {len(declared)} arguments ({', '.join(p.name for p in declared)}), "
+            f"not {len(values)}",
+            where,
+        )
+    for param, value in zip(declared, values):
+        if param.kind == "scalar":
+            packed[param.name] = arrays.pack_scalar(value, param.name, param.dtype, param.size, where)
+        else:
+            ref = arrays.describe(value, param.name)
+            arrays.check(ref, param.name, param.dtype, len(compiled.shapes[param.name]), where)
+            check_expected(param, ref, compiled.expects.get(param.name), where)
+            check_divisors(param, ref, compiled.divisors.get(param.name), where)
+            check_reach(param, ref, compiled.tiles.get(param.name), where)
+            named[param.name] = ref
+    place = arrays.common_place(list(named.items()))
+    written = [(p.name, named[p.name], p.access != "read") for p in declared if p.kind != "scalar"]
+    arrays.check_overlap(written, where)
+    extents = bound_extents(compiled, named)
+    out: list[ArrayRef | bytes] = []
+    for param in compiled.params:
+        if param.source:
+            number = _hidden(compiled, param, named, extents)
+            if number >> 8 * param.size - 1:
+                raise LaunchError(
+                    f"{param.source} is {number}, which does not fit {8 * param.size} bits",
+                    where,
+                    "pass smaller arrays, or ones that lie closer together: numpy.ascontiguousarray(…)",
+                )
+            out.append(number.to_bytes(param.size, "little", signed=True))
+        else:
+            out.append(packed[param.name] if param.kind == "scalar" else named[param.name])
+    return Call(_three(compiled.grid, extents), _three(compiled.block, {}), tuple(out), place)
+
+
+def check_expected(
+    param: Param,
+    ref: ArrayRef,
+    expected: tuple[tuple[int | None, ...], tuple[int | None, ...], int] | None,
+    where: Loc | None,
+) -> None:
+    """That `ref` has the extents, strides and alignment that the text was compiled for."""
+    if expected is None:
+        return
+    extents, strides, alignment = expected
+    got = arrays.extents(ref, param.dtype)
+    if any(e is not None and g != e for g, e in zip(got, extents)):
+        raise LaunchError(
+            f"argument `{param.name}` has shape {got}, but the kernel was compiled for {_pattern(extents)}",
+            where,
+            "call the kernel object itself, which compiles for new shapes, or make the dimension dynamic",
+        )
+    if 0 in got:
+        return
+    got_strides = arrays.element_strides(ref, param.dtype)
+    if any(e is not None and g != e for g, e in zip(got_strides, strides)):
+        raise LaunchError(
+            f"argument `{param.name}` has strides of {got_strides} elements, "
+            f"but the kernel was compiled for {_pattern(strides)}",
+            where,
+            "pass an array with those strides, or call the kernel object itself, which compiles for new ones",
+        )
+    if ref.place != "cpu" and ref.pointer % alignment:
+        raise LaunchError(
+            f"argument `{param.name}` lies at {ref.pointer:#x}, but the kernel was compiled for pointers "
+            f"aligned to {alignment} bytes",
+            where,
+            "pass an array that starts at an aligned address, or call the kernel object itself",
+        )
+
+
+def check_reach(param: Param, ref: ArrayRef, tile: tuple[int, ...] | None, where: Loc | None) -> None:
+    """That 32-bit offsets reach every element of a tile whose strides are known at run time only."""
+    if tile is None:
+        return
+    reach = sum((min(n, t) - 1) * s for n, t, s in zip(arrays.extents(ref, param.dtype), tile, ref.strides) if n)
+    if reach >= 1 << 32:
+        raise LaunchError(
+            f"argument `{param.name}`: the elements of one tile of {' x '.join(map(str, tile))} lie up to {reach} "
+            f"bytes apart (strides of {ref.strides} bytes), but at most {1 << 32} can be addressed from one place",
+            where,
+            "pass an array with smaller strides: numpy.ascontiguousarray(…), or use smaller tiles",
+        )
+
+
+def check_divisors(
+    param: Param, ref: ArrayRef, divisors: tuple[tuple[int, ...], tuple[int, ...]] | None, where: Loc | None
+) -> None:
+    """That run-time extents and strides are multiples of what the text's vectors rely on."""
+    if divisors is None:
+        return
+    for what, got, by in zip(("extents", "byte strides"), (arrays.extents(ref, param.dtype), ref.strides), divisors):
+        if any(n % d for n, d in zip(got, by)):
+            raise LaunchError(
+                f"argument `{param.name}` has {what} {tuple(got)}, but the kernel was compiled for multiples of {by}",
+                where,
+                "call the kernel object itself, which compiles for such sizes, or compile it with arrays of odd sizes",
+            )
+
+
+def _pattern(sizes: Sequence[int | None]) -> str:
+    """Sizes as text, `?` where any is right."""
+    return "(" + ", ".join("?" if n is None else str(n) for n in sizes) + ("," if len(sizes) == 1 else "") + ")"
+
+
+def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[Any, int]:
+    """The value of each declared dimension. LaunchError where two arguments disagree."""
+    found: dict[Any, tuple[int, str]] = {}
+    for param in compiled.params:
+        if param.source or param.kind == "scalar":
+            continue
+        for dim, extent in zip(compiled.shapes[param.name], arrays.extents(named[param.name], param.dtype)):
+            if isinstance(dim, int):
+                continue
+            before = found.setdefault(dim, (extent, param.name))
+            if before[0] != extent:
+                raise LaunchError(
+                    f"dimension {dim} is {extent} in argument `{param.name}`, but {before[0]} in `{before[1]}`",
+                    compiled.location,
+                    "arguments of one call must agree on every dimension",
+                )
+    return {dim: extent for dim, (extent, _) in found.items()}
+
+
+def _hidden(compiled: Launchable, param: Param, named: Mapping[str, ArrayRef], extents: Mapping[Any, int]) -> int:
+    """The value of a hidden parameter, from what its `source` says: `extent K`, or `stride a[0]` in elements."""
+    what, _, which = param.source.partition(" ")
+    if what == "extent":
+        for dim, extent in extents.items():
+            if str(dim) == which:
+                return extent
+    if what == "stride" and which.endswith("]"):
+        name, _, axis = which[:-1].partition("[")
+        dtype = next(p.dtype for p in compiled.params if p.name == name)
+        return arrays.element_strides(named[name], dtype)[int(axis)]
+    raise LaunchError(f"{compiled.name}: no value for its hidden parameter {param.name} ({param.source})")
+
+
+def _three(sizes: Any, extents: Mapping[Any, int]) -> tuple[int, int, int]:
+    """A launch size as three integers; expressions of dimensions take their values from `extents`."""
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    out = [size if isinstance(size, int) else int(size.subs(extents)) for size in sizes]
+    out += [1] * (3 - len(out))
+    return out[0], out[1], out[2]
+
+
+# ------------------------------------------------------------------------------------------------------ kernel objects
+
+
+_COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakKeyDictionary()
+"""Kernel object → what it was compiled to, by target and by what of the arguments the text may rely on."""
+
+
+def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
+    """What calling a kernel object does: compile for these arguments and their device if need be, and launch."""
+    compiled, device = _compiled(kernel, arguments)
+    launch(compiled, list(arguments.values()), device)
+
+
+def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    """What `kernel.bind` does: see `bind`."""
+    compiled, device = _compiled(kernel, arguments)
+    return bind(compiled, list(arguments.values()), device)
+
+
+def _compiled(kernel: Any, arguments: Mapping[str, Any]) -> tuple[Launchable, Device]:
+    refs: list[tuple[str, ArrayRef]] = []
+    key: list[Any] = []
+    for name, value in arguments.items():
+        if not arrays.is_array(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            key.append(type(value))
+            continue
+        ref = arrays.describe(value, name)
+        refs.append((name, ref))
+        # Host arrays are copied to aligned memory before they are used: only what lies on a device specialises.
+        alignment = 16 if ref.place == "cpu" else arrays.divisibility(ref.pointer)
+        shape, strides = _relied_on(kernel, name, ref)
+        key.append((ref.storage, shape, strides, alignment))
+    device = devices.for_place(*arrays.common_place(refs))
+    table = _COMPILED.setdefault(kernel, {})
+    full_key = (device.target, *key)
+    compiled = table.get(full_key)
+    if compiled is None:
+        compiled = table[full_key] = kernel.compile_cached(arguments, device.target)
+    return compiled, device
+
+
+def _relied_on(kernel: Any, name: str, ref: ArrayRef) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Extents and byte strides as far as compiled text depends on them: of run-time ones only what divides them.
+
+    Strides outside a run-time dimension follow from it, so they are run-time arguments as well.
+    """
+    dynamic = kernel.dynamic
+    if not dynamic:
+        return ref.shape, ref.strides
+    dims = kernel.memory_dims(name)
+    shape: list[Any] = list(ref.shape)
+    strides: list[Any] = list(ref.strides)
+    outside = False
+    for i in reversed(range(len(dims))):
+        if outside:
+            strides[i] = ("a multiple of", math.gcd(strides[i], 16))
+        if dims[i] in dynamic:
+            contiguous = ref.strides[i] == ref.storage.itemsize
+            shape[i] = ("a multiple of", math.gcd(shape[i], 16) if contiguous else 1)
+            outside = True
+    return tuple(shape), tuple(strides)
+
+
+# -------------------------------------------------------------------------------------------------------------- launch
+
+
+def launch(
+    compiled: Launchable, values: Sequence[Any], device: Device | None = None, *, checks: Any = True
+) -> EmulationReport | None:
+    """Run the kernel on its arguments; outputs are arguments. The emulator's report, None from a GPU.
+
+    `device` is where NumPy arrays go; arrays on a GPU run there. Raises LaunchError, and EmulationError for findings.
+    """
+    call = prepare(compiled, values)
+    if 0 in call.grid:
+        return EmulationReport()
+    device = _choose(call, device)
+    if device.kind == "emulator":
+        return _emulate(compiled, call, checks, in_place=False)
+    _on_gpu(compiled, call, device)
+    return None
+
+
+def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = None) -> Callable[[], None]:
+    """A function that launches again with the same arguments: nothing is checked or decided anew on a GPU."""
+    call = prepare(compiled, values)
+    device = _choose(call, device)
+    if 0 in call.grid:
+        return lambda: None
+    if device.kind == "emulator" or call.place[0] == "cpu":
+        return lambda: _run(compiled, call, device)
+    driver = devices.open_driver(device.kind, device.index)
+    function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
+    block = ParameterBlock(compiled.params, call.values, {})
+    stream = _stream(call)
+    return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
+
+
+def _run(compiled: Launchable, call: Call, device: Device) -> None:
+    if device.kind == "emulator":
+        _emulate(compiled, call, True, in_place=False)
+    else:
+        _on_gpu(compiled, call, device)
+
+
+def _choose(call: Call, device: Device | None) -> Device:
+    """Where the call runs: with its arrays if they lie on a GPU, else on `device` or the default one."""
+    place, index = call.place
+    if place == "cpu":
+        return device if device is not None else devices.default()
+    if device is not None and (device.kind, device.index) != (place, index):
+        raise LaunchError(
+            f"the arguments lie on {place}:{index}, but the launch is for {device}",
+            hint=f"pass host arrays, or leave the device to the arguments ({place}:{index})",
+        )
+    return devices.for_place(place, index)
+
+
+def _stream(call: Call) -> int:
+    """The current stream of the package that the arrays come from; the default stream if none has one."""
+    for value in call.values:
+        if isinstance(value, ArrayRef) and value.stream is not None:
+            return value.stream
+    return 0
+
+
+class ParameterBlock:
+    """The parameters' bytes at their offsets, and an array of pointers to them, as drivers take both.
+
+    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position.
+    """
+
+    def __init__(self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int]):
+        size = max((param.offset + param.size for param in params), default=0)
+        self.buffer = (ctypes.c_char * max(size, 1))()
+        base = ctypes.addressof(self.buffer)
+        self.pointers = (ctypes.c_void_p * max(len(params), 1))()
+        for i, (param, value) in enumerate(zip(params, values)):
+            if isinstance(value, ArrayRef):
+                struct.pack_into("<Q", self.buffer, param.offset, addresses.get(i, value.pointer))
+            else:
+                struct.pack_into(f"{len(value)}s", self.buffer, param.offset, value)
+            self.pointers[i] = base + param.offset
+        self.address = ctypes.addressof(self.pointers)
+
+
+def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
+    """Launch on a GPU. Host arrays are copied there and, when the kernel has finished well, back."""
+    driver = devices.open_driver(device.kind, device.index)
+    function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
+    if call.place[0] != "cpu":
+        block = ParameterBlock(compiled.params, call.values, {})
+        driver.launch(function, call.grid, call.block, block.address, _stream(call))
+        return
+    copies: dict[int, int] = {}
+    done: list[str] = []
+    written = _written(compiled, call)
+    try:
+        for i, value in enumerate(call.values):
+            if isinstance(value, ArrayRef):
+                data = _covering_bytes(value)
+                copies[i] = driver.allocate(data.nbytes)
+                driver.upload(copies[i], data)
+        block = ParameterBlock(compiled.params, call.values, copies)
+        driver.launch(function, call.grid, call.block, block.address, 0)
+        driver.synchronize(0)
+        for i, name, ref in written:
+            _copy_back(driver, copies[i], ref)
+            done.append(name)
+    except LaunchError as error:
+        state = f"`{'`, `'.join(done)}` hold results, the other arguments" if done else "the arguments"
+        raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
+    finally:
+        _free(driver, copies)
+
+
+def _free(driver: Driver, copies: Mapping[int, int]) -> None:
+    """Free device copies. After a failed launch the driver may refuse everything: the launch's error says why."""
+    for address in copies.values():
+        try:
+            driver.free(address)
+        except LaunchError:
+            return
+
+
+def _copy_back(driver: Driver, address: int, ref: ArrayRef) -> None:
+    """Download an array's bytes and store its elements, and nothing between them."""
+    low, high = ref.extent_bytes()
+    data = np.empty(high - low, np.uint8)
+    driver.download(data, address)
+    ref.numpy()[...] = _view(ref, data)
+
+
+def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]]:
+    """Position, name and reference of each array that the kernel writes."""
+    return [
+        (i, param.name, value)
+        for i, (param, value) in enumerate(zip(compiled.params, call.values))
+        if isinstance(value, ArrayRef) and param.access != "read"
+    ]
+
+
+def _covering_bytes(ref: ArrayRef) -> np.ndarray:
+    """The bytes from an array's first to its last, as a flat view; those between its elements included."""
+    low, high = ref.extent_bytes()
+    return ArrayRef(low, (high - low,), (1,), np.dtype(np.uint8), "cpu", 0, True, None, (ref.keep,)).numpy()
+
+
+def _view(ref: ArrayRef, data: np.ndarray) -> np.ndarray:
+    """The array's elements in `data`, a copy of its covering bytes."""
+    return np.ndarray(ref.shape, ref.storage, data, ref.pointer - ref.extent_bytes()[0], ref.strides)
+
+
+# ------------------------------------------------------------------------------------------------------------ emulator
+
+
+def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) -> EmulationReport:
+    """Run the kernel's text on the emulator, host arrays changed in place, findings or not."""
+    call = prepare(compiled, values)
+    if 0 in call.grid:
+        return EmulationReport()
+    if call.place[0] != "cpu":
+        raise LaunchError(
+            f"the emulator runs on host memory, but the arguments lie on {call.place[0]}:{call.place[1]}",
+            compiled.location,
+            "copy them to the host",
+        )
+    return _emulate(compiled, call, checks, in_place=True)
+
+
+def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:
+    """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
+
+    A copy keeps the strides. Compiled text may rely on 16-byte alignment of host arrays, as a GPU's allocator gives
+    it, so an array that lies otherwise is copied in any case.
+    """
+    from wavedsl.runtime import emulator
+
+    args: list[Any] = []
+    for value in call.values:
+        if not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
+            args.append(value.numpy() if isinstance(value, ArrayRef) else value)
+        else:
+            args.append(_view(value, _aligned_copy(_covering_bytes(value))))
+    finished = False
+    try:
+        report = emulator.run(
+            compiled.asm,
+            target=compiled.target,
+            grid=call.grid,
+            block=call.block,
+            args=args,
+            kernel=compiled.name,
+            # Static shared memory is declared in the text; an extern array is sized at launch.
+            shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,
+            checks=checks,
+        )
+        finished = not report.findings
+    finally:
+        if finished or in_place:
+            for i, _, ref in _written(compiled, call):
+                if args[i] is not ref.keep:
+                    ref.numpy()[...] = args[i]
+    return report
+
+
+def _aligned_copy(data: np.ndarray) -> np.ndarray:
+    """A copy of bytes that starts at a multiple of 16."""
+    room = np.empty(data.size + 15, np.uint8)
+    start = -room.ctypes.data % 16
+    room[start : start + data.size] = data
+    return room[start : start + data.size]

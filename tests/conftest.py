@@ -1,0 +1,43 @@
+"""Fixtures for all tests: outside oracles, and surroundings that do not depend on the user's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import oracles
+import pytest
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Callable[[str], str]:
+    """`oracle("llvm-mc")` is the program's path; without it the test is skipped, or fails if oracles are required."""
+    return oracles.require
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test run's own and the emulator as device, whatever the user has set."""
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "wavedsl-cache"))
+    monkeypatch.delenv("WAVEDSL_DEVICE", raising=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite reviewed texts with what is made now")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The option stands for WAVEDSL_UPDATE_GOLDEN=1, which tests with reviewed texts look at."""
+    if config.getoption("--update-golden"):
+        os.environ["WAVEDSL_UPDATE_GOLDEN"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where no driver offers a device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked:
+        from wavedsl.runtime.devices import gpus
+
+        if not gpus():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason="no GPU"))

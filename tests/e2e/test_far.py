@@ -1,0 +1,122 @@
+"""Arrays whose elements lie more than 2^31 and 2^32 bytes apart, on memory that is committed only where it is touched.
+
+Whatever computes an address in 32 bits goes wrong here: rows far apart, columns far apart, tiles of a loop far apart.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+import products
+import pytest
+from products import F16, TARGETS, TILE, K, M, N, gemm
+
+import wavedsl as wd
+
+GIB = 1 << 30
+
+
+def far(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A zeroed array with these strides in bytes; memory is reserved, not committed."""
+    size = sum((n - 1) * s for n, s in zip(shape, strides)) + np.dtype(dtype).itemsize
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    memory = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, flags=flags)
+    return np.ndarray(shape, dtype, memory, 0, strides)
+
+
+def like(x: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
+    """x, far apart."""
+    out = far(x.shape, strides, x.dtype)
+    out[...] = x
+    return out
+
+
+SPREADS = {
+    "rows-past-2-31": (GIB // 16, 2),
+    "rows-past-2-32": (GIB // 8 + 48, 2),
+    "columns-past-2-32": (2, GIB // 8 + 32),
+    "both": (GIB // 8, GIB // 512),
+}
+"""Strides in bytes of a matrix of 40 x 40 f16."""
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+def copy(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+    wd.write(wd.read(a), b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("spread", SPREADS)
+def test_copy(target: str, spread: str) -> None:
+    x = np.random.default_rng(1).standard_normal((40, 40)).astype(np.float16)
+    a, b = like(x, SPREADS[spread]), np.zeros_like(x)
+    copy.compile(a, b, target=target).emulate(a, b)
+    np.testing.assert_array_equal(b, x)
+    back = far(x.shape, SPREADS[spread], x.dtype)
+    copy.compile(b, back, target=target).emulate(b, back)
+    np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("space", [wd.SHARED, wd.GLOBAL], ids=str)
+@pytest.mark.parametrize("spread", ["rows-past-2-31", "rows-past-2-32", "columns-past-2-32", "both"])
+def test_product(target: str, spread: str, space: Any) -> None:
+    """Far in M, in N and in K, with sizes that do not divide the tiles."""
+    a, b, c = products.operands(F16, 40, 37, 40)
+    want, _ = products.exact(a, b, F16)
+    strides = SPREADS[spread]
+    a, b = like(a, strides), like(b, strides)
+    c = like(c, (2 * strides[0], 2 * strides[1]))
+    subs = dict(zip(TILE, (32, 32, 16, 16, 16)))
+    gemm(F16, spaces=(space, space)).compile(a, b, c, target=target, subs=subs).emulate(a, b, c)
+    products.expect_equal(c, want, F16)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dynamic_extents(target: str) -> None:
+    """Extents are arguments, the strides between rows are too, and products of the two pass 2^32."""
+    a, b, c = products.operands(F16, 40, 37, 40)
+    want, _ = products.exact(a, b, F16)
+    a, b, c = like(a, (GIB // 8, 2)), like(b, (GIB // 8 + 32, 2)), like(c, (GIB // 8, 4))
+    subs = dict(zip(TILE, (32, 32, 16, 16, 16)))
+    compiled = gemm(F16).compile(a, b, c, target=target, subs=subs, dynamic=(M, N, K))
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, want, F16)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tile_too_far_apart_is_refused(target: str) -> None:
+    """Offsets inside a tile have 32 bits: rows of 4 GiB in one tile are an error, not a wrong address."""
+    a = far((3, 40), (4 * GIB + 64, 2), np.float16)
+    b = np.zeros((3, 40), np.float16)
+    message = r"argument a: the elements of one tile lie 8589934\d+ bytes apart"
+    with pytest.raises(wd.CompileError, match=message) as caught:
+        copy.compile(a, b, target=target)
+    assert "numpy.ascontiguousarray" in str(caught.value) and caught.value.location is not None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tile_too_far_apart_at_run_time_is_refused(target: str) -> None:
+    """The same where strides are arguments: the launch says so."""
+    b = np.zeros((16, 40), np.float16)
+    compiled = copy.compile(far((16, 40), (GIB // 8, 2), np.float16), b, target=target, dynamic=(M, N))
+    a = far((16, 40), (GIB // 2, 2), np.float16)
+    with pytest.raises(wd.LaunchError, match=r"argument `a`: the elements of one tile of 16 x 16 lie up to 8\d+ bytes"):
+        compiled.emulate(a, b)
+    a = far((3, 40), (4 * GIB + 64, 2), np.float16)
+    with pytest.raises(wd.LaunchError, match=r"argument `a`: the elements of one tile"):
+        compiled.emulate(a, np.zeros((3, 40), np.float16))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_stride_that_its_parameter_cannot_hold_is_refused(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 1), wd.WorkgroupConstraint(N, 16, 0)])
+    def rows(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a), b)
+
+    a, b = far((2, 40), (4 * GIB + 64, 2), np.float16), np.zeros((2, 40), np.float16)
+    compiled = rows.compile(a, b, target=target, dynamic=(M, N))
+    with pytest.raises(wd.LaunchError, match=r"stride a\[0\] is 2147483680, which does not fit 32 bits"):
+        compiled.emulate(a, b)

@@ -1,0 +1,58 @@
+"""The text of the small examples on every target is the one that was reviewed.
+
+`pytest tests/e2e/test_golden.py --update-golden` rewrites the files; read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from products import TARGETS, K, M, N
+
+import wavedsl as wd
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "examples"
+
+
+def example(name: str) -> ModuleType:
+    """The module examples/<name>.py under a name of its own: `copy` is the standard library's."""
+    full = f"wavedsl_example_{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, ROOT / "examples" / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[full] = importlib.util.module_from_spec(spec)
+        sys.path.append(str(ROOT / "examples"))  # where they find what they share; last, behind the standard library
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.pop()
+    return sys.modules[full]
+
+
+def small_kernels() -> dict[str, tuple[Any, dict[Any, int]]]:
+    gemm = example("gemm")
+    tiles = {name: gemm.TILES[name][0] for name in ("mma", "small")}
+    return {
+        "copy": (example("copy").copy_kernel(wd.f16), {M: 16, N: 16}),
+        "mma": (gemm.gemm_kernel(wd.f16, tiles["mma"]), {M: 16, N: 16, K: 16}),
+        "gemm": (gemm.gemm_kernel(wd.f16, tiles["small"]), {M: 64, N: 64, K: 128}),
+    }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["copy", "mma", "gemm"])
+def test_text_is_the_reviewed_one(name: str, target: str) -> None:
+    kernel, sizes = small_kernels()[name]
+    text = kernel.compile(target=target, subs=sizes).asm.replace(f"{ROOT}{os.sep}", "")
+    path = GOLDEN / f"{name}_{target}.{'s' if target.startswith('gfx') else 'ptx'}"
+    if os.environ.get("WAVEDSL_UPDATE_GOLDEN") == "1":
+        path.write_text(text)
+    assert path.exists(), f"{path} is missing: run with --update-golden"
+    assert text == path.read_text(), f"{path} differs: look at it, and run with --update-golden"

@@ -1,0 +1,263 @@
+"""Matrix instructions: fragment layouts against AMD's calculator, products against NumPy, passes against LLVM's
+model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from amdgcn_harness import name, run
+from wavedsl.codegen.amdgcn import isa, mfma
+from wavedsl.ir import dtypes as dt
+
+TABLES = json.loads((Path(__file__).parents[2] / "data" / "mfma_columns.json").read_text())["mfma"]
+NAMED = [(t, n) for t, rows in TABLES.items() for n in rows]
+PLACES = {"A": "MKB", "B": "KNB", "D": "MNB"}
+
+
+@pytest.mark.parametrize("target,mnemonic", NAMED)
+def test_layouts_equal_the_calculators(target, mnemonic):
+    """Every bit of every lane and element leads to the row, column and block that AMD's tables give (linear tables)."""
+    table = TABLES[target][mnemonic]
+    row = isa.lookup(mnemonic, target).extra
+    assert [row.m, row.n, row.k, row.blocks] == table["shape"]
+    assert [row.a_regs, row.b_regs, row.d_regs] == table["vgprs"]
+    assert row.spelling(target) == mnemonic
+    for operand, layout in (("A", row.a), ("B", row.b), ("D", row.d)):
+        ours: dict[str, list[int]] = {}
+        for place, dim in enumerate(PLACES[operand]):
+            for i, bit in enumerate(layout.get(dim, "").split()):
+                ours.setdefault(bit, [0, 0, 0])[place] += 1 << i
+        assert ours == table[operand], operand
+
+
+def test_tables_cover_all_dense_instructions():
+    """The calculator's tables and ours name the same instructions, f8f6f4 (which it lacks) aside."""
+    for target in isa.TARGETS:
+        ours = {r.spelling(target) for r in mfma.dense(target) if not r.formats}
+        assert ours == set(TABLES[target])
+    assert sum(3 * len(rows) for rows in TABLES.values()) == 285
+
+
+@pytest.mark.parametrize("target", isa.TARGETS)
+def test_layouts_are_bijections(target):
+    """Each operand's lanes and elements cover its matrix exactly once."""
+    for row in mfma.dense(target):
+        width = 2 if row.d_dtype.bits == 64 else 1
+        for layout, sizes, elements in (
+            (row.a, {"M": row.m, "K": row.k, "B": row.blocks}, row.m * row.k * row.blocks // 64),
+            (row.b, {"N": row.n, "K": row.k, "B": row.blocks}, row.n * row.k * row.blocks // 64),
+            (row.d, {"M": row.m, "N": row.n, "B": row.blocks}, row.d_regs // width),
+        ):
+            at = mfma.coordinates(tuple(sorted(layout.items())), elements)
+            flat = np.zeros((elements, 64), np.int64)
+            for dim, size in sizes.items():
+                flat = flat * size + at.get(dim, 0)
+            assert sorted(flat.reshape(-1).tolist()) == list(range(elements * 64)), (row.mnemonic, layout)
+
+
+# ---- products
+
+CODES = {dt.f16: np.float16, dt.bf16: ml_dtypes.bfloat16, dt.f32: np.float32, dt.f64: np.float64, dt.i8: np.int8}
+
+
+def fragment(dense, layout, dtype, order):
+    """Registers uint32 [regs, 64] that hold `dense` (indices in `order`) in the given layout."""
+    bits = dtype.bits
+    elements = dense.size // 64
+    at = mfma.coordinates(tuple(sorted(layout.items())), elements)
+    index = tuple(at.get(d, np.zeros((elements, 64), np.int64)) for d in order)
+    values = dense[index]
+    if bits == 64:
+        return np.ascontiguousarray(values).view(np.uint32).reshape(elements, 64, 2).transpose(0, 2, 1).reshape(-1, 64)
+    if bits == 32:
+        return np.ascontiguousarray(values).view(np.uint32)
+    codes = values.view({16: np.uint16, 8: np.uint8}[bits] if bits >= 8 else np.uint8).astype(np.uint64)
+    out = np.zeros((elements * bits // 32, 64), np.uint64)
+    for e in range(elements):
+        word, shift = divmod(e * bits, 32)
+        out[word] |= codes[e] << np.uint64(shift) & np.uint64(0xFFFFFFFF)
+        if shift + bits > 32:
+            out[word + 1] |= codes[e] >> np.uint64(32 - shift)
+    return out.astype(np.uint32)
+
+
+def unfragment(words, row):
+    wide = row.d_dtype.bits == 64
+    if wide:
+        n = words.shape[0] // 2
+        values = np.ascontiguousarray(words.reshape(n, 2, 64).transpose(0, 2, 1)).view(np.float64)[..., 0]
+    else:
+        values = words.view(np.int32 if row.d_dtype is dt.i32 else np.float32)
+    at = mfma.coordinates(tuple(sorted(row.d.items())), values.shape[0])
+    out = np.zeros((row.blocks, row.m, row.n), values.dtype)
+    zero = np.zeros(values.shape, np.int64)
+    out[at.get("B", zero), at["M"], at["N"]] = values
+    return out
+
+
+def execute(row, target, words_a, words_b, words_c, modifiers="", extra=""):
+    """Run one matrix instruction on one wave: registers in, registers out."""
+    loads, at = [], 2
+    bases = []
+    pointers = []
+    for i, w in enumerate((words_a, words_b, words_c)):
+        at += at % 2
+        bases.append(at)
+        for r in range(len(w)):
+            loads.append(f"global_load_dword v{at + r}, v1, s[{8 + 2 * i}:{9 + 2 * i}] offset:{256 * r % 4096}")
+            if 256 * (r + 1) % 4096 == 0:
+                loads.append(f"s_add_u32 s{8 + 2 * i}, s{8 + 2 * i}, 0x1000\ns_addc_u32 s{9 + 2 * i}, s{9 + 2 * i}, 0")
+        at += len(w)
+        pointers.append(np.ascontiguousarray(w))
+    a, b, c = bases
+    n = len(words_c)
+    d = name(c, n)
+    out = np.zeros((n, 64), np.uint32)
+    stores = []
+    for r in range(n):
+        stores.append(f"global_store_dword v1, v{c + r}, s[14:15] offset:{256 * r % 4096}")
+        if 256 * (r + 1) % 4096 == 0:
+            stores.append("s_add_u32 s14, s14, 0x1000\ns_addc_u32 s15, s15, 0")
+    body = "\n".join(
+        [
+            "s_load_dwordx8 s[8:15], s[0:1], 0x0",
+            "v_and_b32 v0, 0x3ff, v0",
+            "v_lshlrev_b32 v1, 2, v0",
+            "s_waitcnt lgkmcnt(0)",
+            *loads,
+            "s_waitcnt vmcnt(0)",
+            "s_nop 1",
+            f"{row.spelling(target)} {d}, {name(a, len(words_a))}, {name(b, len(words_b))}, {d}{extra} {modifiers}",
+            "s_nop 15",
+            "s_nop 15",
+            *stores,
+        ]
+    )
+    report = run(body, [*pointers, out], target=target, checks=True)
+    assert report.instructions[row.spelling(target)] == 1
+    return out
+
+
+@pytest.mark.parametrize("target,mnemonic", NAMED)
+def test_products(target, mnemonic):
+    """D = A B + C, exactly: small integers in every format."""
+    row = isa.lookup(mnemonic, target).extra
+    rng = np.random.default_rng(len(mnemonic) + row.k)
+    a = rng.integers(-3, 4, (row.blocks, row.m, row.k))
+    b = rng.integers(-3, 4, (row.blocks, row.k, row.n))
+    c = rng.integers(-9, 10, (row.blocks, row.m, row.n))
+    kind = {dt.i8: np.int8, dt.tf32: np.float32}
+    a_type, b_type = (kind.get(t, t.numpy) for t in (row.a_dtype, row.b_dtype))
+    d_type = {dt.f64: np.float64, dt.i32: np.int32}.get(row.d_dtype, np.float32)
+    words = (
+        fragment(a.astype(a_type), row.a, row.a_dtype, "BMK"), fragment(b.astype(b_type), row.b, row.b_dtype, "BKN"),
+        fragment(c.astype(d_type), row.d, row.d_dtype, "BMN"),
+    )  # fmt: skip
+    got = unfragment(execute(row, target, *words), row)
+    assert (got == a @ b + c).all()
+
+
+@pytest.mark.parametrize("cbsz,blgp", [(i, j) for i in range(5) for j in range(5)])
+@pytest.mark.parametrize("m", [16, 32])
+def test_f8f6f4_products(m, cbsz, blgp):
+    """All 25 pairs of formats, without and with scales."""
+    base = isa.lookup("v_mfma_f32_16x16x128_f8f6f4" if m == 16 else "v_mfma_f32_32x32x64_f8f6f4", "gfx950").extra
+    row = mfma.with_formats(base, cbsz, blgp)
+    rng = np.random.default_rng(m + 5 * cbsz + blgp)
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, -0.5, -1, -2, -3, -4])
+    a, b = rng.choice(values, (m, row.k)), rng.choice(values, (row.k, m))
+    c = rng.integers(-9, 10, (m, m)).astype(np.float32)
+    words = (
+        fragment(a.astype(row.a_dtype.numpy), row.a, row.a_dtype, "MK"),
+        fragment(b.astype(row.b_dtype.numpy), row.b, row.b_dtype, "KN"),
+        fragment(c, row.d, dt.f32, "MN"),
+    )
+    assert len(words[0]) == row.a_regs and len(words[1]) == row.b_regs
+    got = unfragment(execute(row, "gfx950", *words, modifiers=f"cbsz:{cbsz} blgp:{blgp}"), row)[0]
+    assert (got == a @ b + c).all()
+
+
+@pytest.mark.parametrize("sel", [0, 1, 2, 3])
+def test_scales(sel):
+    """The scale of row i and k-block l // 16 sits in lane l, in the byte that op_sel and op_sel_hi name."""
+    row = mfma.with_formats(isa.lookup("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950").extra, 4, 4)
+    rng = np.random.default_rng(sel)
+    a, b = rng.choice([0.5, 1, -1.5, 2], (16, 128)), rng.choice([0.5, 1, -1.5, 2], (128, 16))
+    scales = rng.integers(120, 135, (2, 64))
+    block = np.repeat(np.exp2(scales.reshape(2, 4, 16) - 127.0), 32, axis=1)
+    want = (a * block[0].T) @ (b * block[1])
+    words = (fragment(a.astype(row.a_dtype.numpy), row.a, row.a_dtype, "MK"),
+             fragment(b.astype(row.b_dtype.numpy), row.b, row.b_dtype, "KN"))  # fmt: skip
+    extra = (scales.astype(np.uint32) << np.uint32(8 * sel)) | np.uint32(0)
+    both = np.concatenate((words[1], extra))
+    at = 2 + len(words[0])
+    lo, hi = sel & 1, sel >> 1
+    # the scale registers are loaded behind B
+    row_b = len(words[1])
+    out = execute_scaled(row, words[0], both, row_b, at, f"op_sel:[{lo},{lo},0] op_sel_hi:[{hi},{hi},0] cbsz:4 blgp:4")
+    assert np.allclose(unfragment(out, row)[0], want, rtol=1e-6)
+
+
+def execute_scaled(row, a, b_and_scales, nb, at, modifiers):
+    na = len(a)
+    rows = [*a, *b_and_scales]
+    out = np.zeros((4, 64), np.uint32)
+    first = 2
+    second = first + na
+    body = "\n".join(
+        [
+            "s_load_dwordx4 s[8:11], s[0:1], 0x0",
+            "v_and_b32 v0, 0x3ff, v0",
+            "v_lshlrev_b32 v1, 2, v0",
+            "s_waitcnt lgkmcnt(0)",
+            *[f"global_load_dword v{first + i}, v1, s[8:9] offset:{256 * i}" for i in range(len(rows))],
+            "s_waitcnt vmcnt(0)",
+            "s_nop 1",
+            f"{row.mnemonic} v[40:43], {name(first, na)}, {name(second, nb)}, 0, v{second + nb}, "
+            f"v{second + nb + 1} {modifiers}",
+            "s_nop 15",
+            *[f"global_store_dword v1, v{40 + i}, s[10:11] offset:{256 * i}" for i in range(4)],
+        ]
+    )
+    run(body, [np.stack(rows), out], target="gfx950", checks=True)
+    return out
+
+
+@pytest.mark.parametrize("target", isa.TARGETS)
+def test_passes_equal_llvms(oracle, target):
+    """LLVM's scheduling model gives the same passes; it has one figure for f8f6f4 whatever the formats."""
+    rows = [r for r in mfma.dense(target) if not r.formats]
+    lines = [
+        f"{r.spelling(target)} {name(0, r.d_regs)}, {name(64, r.a_regs)}, {name(80, r.b_regs)}, {name(0, r.d_regs)}"
+        for r in rows
+    ]
+    said = subprocess.run([oracle("llvm-mca"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={target}", "-instruction-tables"],
+                          input="\n".join(lines) + "\n", capture_output=True, text=True, check=True).stdout  # fmt: skip
+    found = re.findall(r"^\s*\d+\s+\d+\s+([\d.]+)\s.*v_mfma", said, re.M)
+    assert [float(x) for x in found] == [r.passes[target] for r in rows]
+
+
+def test_inline_constant_c_and_agprs():
+    body = """
+s_load_dwordx2 s[8:9], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v2, 1.0
+v_mov_b32 v3, 2.0
+s_nop 1
+v_mfma_f32_16x16x4_f32 a[0:3], v2, v3, 1.0
+s_nop 15
+v_accvgpr_read_b32 v4, a3
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v4, s[8:9]
+"""
+    out = np.zeros(64, np.float32)
+    run(body, [out], checks=True)
+    assert (out == 9).all()

@@ -1,0 +1,156 @@
+# ruff: noqa: E501 (PTX text and tables of cases read better in one line)
+"""Rows as data: names to rows, rows to names, operands, and what is said when something does not fit."""
+
+import pytest
+from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.isa import Arg, Unit, check_operands, lookup, spell
+from wavedsl.ir.errors import CompileError
+
+
+def reg(type_):
+    return Arg("reg", type_, text=f"%{type_}")
+
+
+ADDRESS, IMM = Arg("addr"), Arg("imm", text="4")
+
+
+def test_lookup_gives_modifiers_and_typed_operands():
+    inst = lookup("ld.global.nc.L1::no_allocate.L2::256B.v4.b32", "sm_80")
+    assert inst.mods == {
+        "space": "global",
+        "nc": True,
+        "l1": "L1::no_allocate",
+        "prefetch": "L2::256B",
+        "vec": "v4",
+        "type": "b32",
+    }
+    assert inst.unit is Unit.LSU and "load" in inst.effects
+    wide = lookup("mad.wide.s32", "sm_80")
+    assert [(o.name, o.type, o.write) for o in wide.operands] == [
+        ("d", "s64", True),
+        ("a", "s32", False),
+        ("b", "s32", False),
+        ("c", "s64", False),
+    ]
+
+
+@pytest.mark.parametrize("name, message", [
+    ("frob.b32", "no row for PTX instruction 'frob.b32'"),
+    ("add.f16x3", "no row for PTX instruction"),
+    ("ld.global.v4.b64", "256 bits"),
+    ("ld.relaxed.global.b32", "needs a scope"),
+    ("cvt.f16.f32", "needs a rounding"),
+    ("cvt.rn.f32.f16", "exact"),
+    ("setp.lo.f32", "compares unsigned"),
+    ("atom.global.add.b32", "works on"),
+    ("wgmma.fence.sync.aligned", "no row"),
+])  # fmt: skip
+def test_names_that_are_not_legal(name, message):
+    with pytest.raises(CompileError, match=message):
+        lookup(name, "sm_90a")
+
+
+@pytest.mark.parametrize("name, target, need", [
+    ("elect.sync", "sm_80", "sm_90"), ("setmaxnreg.inc.sync.aligned.u32", "sm_90", "sm_90a"), ("add.rn.bf16x2", "sm_80", "sm_90"),
+    ("min.xorsign.abs.f32", "sm_80", "sm_86"), ("ld.shared::cluster.b32", "sm_89", "sm_90"),
+])  # fmt: skip
+def test_chips_that_lack_a_form(name, target, need):
+    with pytest.raises(CompileError, match=f"needs {need}"):
+        lookup(name, target)
+    assert lookup(name, "sm_90a")
+
+
+def test_versions():
+    assert lookup("elect.sync", "sm_90", (8, 0))
+    with pytest.raises(CompileError, match=r"needs .version 8.0, the text says 7.8"):
+        lookup("elect.sync", "sm_90", (7, 8))
+
+
+def test_unknown_target():
+    with pytest.raises(CompileError, match="unknown target 'gfx942'"):
+        lookup("ret", "gfx942")
+
+
+def test_spell_is_the_inverse_of_lookup():
+    for name in ("fma.rn.ftz.sat.f32", "ld.global.v4.b32", "cvt.rn.bf16x2.f32", "setp.lt.and.s32", "cp.async.cg.shared.global.L2::128B", "shfl.sync.bfly.b32",
+                 "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "bar.sync", "bra.uni"):  # fmt: skip
+        inst = lookup(name, "sm_80")
+        assert spell(inst.row, **inst.mods) == name
+
+
+def test_spell_finds_the_row_of_an_opcode():
+    assert spell("add", type="s32") == "add.s32"
+    assert spell("add", rnd="rn", ftz=True, type=None) == "add.rn.ftz.f32"
+    assert spell("ld", space="shared", vec="v2", type="f32") == "ld.shared.v2.f32"
+
+
+@pytest.mark.parametrize("args, message", [
+    (("nosuch", {}), "not in the tables"),
+    (("add", {"type": "s32", "colour": "red"}), "no modifier colour"),
+    (("ld", {"space": "moon", "type": "b32"}), "cannot be 'moon'"),
+    (("ld", {"space": "global"}), "needs type"),
+    (("ld", {"space": "global", "vec": "v4", "type": "b64"}), "256 bits"),
+])  # fmt: skip
+def test_names_that_cannot_be_spelled(args, message):
+    with pytest.raises(CompileError) as caught:
+        spell(args[0], **args[1])
+    assert message in str(caught.value)
+
+
+def test_operands_that_fit():
+    check_operands(lookup("add.s32", "sm_80"), [reg("b32"), reg("u32"), IMM])
+    check_operands(lookup("setp.lt.s32", "sm_80"), [reg("pred"), reg("b32"), IMM], reg("pred"))
+    check_operands(lookup("ld.global.v2.f32", "sm_80"), [Arg("vec", parts=(reg("f32"), Arg("none"))), ADDRESS])
+    check_operands(lookup("ld.global.u8", "sm_80"), [reg("b32"), ADDRESS])
+    check_operands(lookup("cp.async.cg.shared.global", "sm_80"), [ADDRESS, ADDRESS, Arg("imm", text="16"), reg("b32")])
+    check_operands(lookup("bar.red.popc.u32", "sm_80"), [reg("b32"), IMM, reg("pred")])
+    check_operands(lookup("mov.b64", "sm_80"), [reg("b64"), Arg("vec", parts=(reg("b32"), reg("f32")))])
+
+
+@pytest.mark.parametrize("name, args, pair, message", [
+    ("add.s32", [reg("b32"), reg("b32")], None, "takes 3 operands, got 2"),
+    ("add.s32", [reg("b32"), reg("b64"), IMM], None, r"operand a wants .s32, register %b64 is .b64"),
+    ("add.s32", [reg("b32"), reg("f32"), IMM], None, r"wants .s32"),
+    ("add.f32", [reg("f32"), reg("u32"), reg("f32")], None, r"wants .f32"),
+    ("add.s32", [IMM, reg("b32"), IMM], None, "is written, so it must be a register"),
+    ("add.s32", [reg("b32"), Arg("none"), IMM], None, "cannot be '_'"),
+    ("add.s32", [reg("b32"), reg("b32"), IMM], reg("pred"), "one destination"),
+    ("setp.lt.s32", [reg("pred"), reg("b32"), IMM], reg("b32"), "wants .pred"),
+    ("ld.global.b32", [reg("b32"), reg("b64")], None, "address in brackets"),
+    ("ld.global.v4.b32", [reg("b32"), ADDRESS], None, "vector of 4"),
+    ("ld.global.v4.b32", [Arg("vec", parts=(reg("b32"),) * 2), ADDRESS], None, "2 members, 4 are needed"),
+    ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", [Arg("vec", parts=(reg("f32"),) * 4), Arg("vec", parts=(reg("b32"),) * 4),
+     Arg("vec", parts=(reg("b32"),) * 4), Arg("vec", parts=(reg("f32"),) * 4)], None, "operand b has 4 members, 2 are needed"),
+    ("mov.b64", [reg("b64"), Arg("vec", parts=(reg("b32"),) * 3)], None, "64 bits, the vector has 96"),
+    ("bra", [IMM], None, "is a label"),
+    ("lop3.b32", [reg("b32"), reg("b32"), reg("b32"), reg("b32"), reg("b32")], None, "is an immediate"),
+])  # fmt: skip
+def test_operands_that_do_not_fit(name, args, pair, message):
+    with pytest.raises(CompileError, match=message):
+        check_operands(lookup(name, "sm_80"), args, pair)
+
+
+def test_every_row_is_documented_and_priced():
+    for row in isa.all_rows():
+        assert row.doc and row.latency > 0 and row.interval > 0, row
+        assert row.doc[0].islower() or row.doc.startswith("D ="), row
+
+
+def test_targets_differ_by_rows():
+    names = {t: {r.pattern for r in isa.all_rows(t)} for t in ("sm_80", "sm_90", "sm_90a")}
+    assert names["sm_80"] < names["sm_90"] < names["sm_90a"]
+
+
+def test_a_pattern_cannot_be_registered_twice():
+    row = next(isa.all_rows())
+    with pytest.raises(ValueError, match="registered twice"):
+        isa.add_row(row.pattern, "d:b32 <- a:b32", Unit.ALU, doc="again")
+
+
+def test_no_name_is_accepted_by_two_rows():
+    """Spell each row with its first words: lookup must come back to the very row."""
+    for row in isa.all_rows():
+        mods = {s.name: s.words[0] for s in row.slots if s.name and not s.optional}
+        if row.legal and row.legal(mods):
+            continue
+        assert lookup(spell(row, **mods), "sm_90a").row is row

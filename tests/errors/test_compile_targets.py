@@ -1,0 +1,227 @@
+"""What a chip cannot do: each is an error with the name, the user's line under a caret, and what the chip has."""
+
+from __future__ import annotations
+
+import pytest
+from source import assert_points_at, run
+
+import wavedsl as wd
+
+SIZES = "M: 256, N: 256, K: 256"
+
+
+def gemm(
+    dtype: str = "f16", sums: str = "f32", tile: tuple[int, int, int] = (64, 64, 32), more: str = "", schedule: str = ""
+) -> str:
+    """Source of a product whose constraints end with `more`."""
+    return f"""
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, {tile[0]}, 0),
+            wd.WorkgroupConstraint(N, {tile[1]}, 1),
+            wd.TilingConstraint(K, {tile[2]}),
+            {more}
+        ],
+        {schedule}
+    )
+    def gemm(a: wd.Memory[M, K, wd.SHARED, wd.{dtype}], b: wd.Memory[N, K, wd.SHARED, wd.{dtype}],
+             c: wd.Memory[M, N, wd.{sums}]):
+        zero = wd.Register[M, N, wd.{sums}](0)
+
+        @wd.iterate(K, init_args=[zero])
+        def loop(acc: wd.Register[M, N, wd.{sums}]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+    """
+
+
+def refused(kind: type[wd.WaveError], source: str, target: str, sizes: str = SIZES) -> wd.WaveError:
+    """The error that compiling for the target raises."""
+    cell = run(source + f"\n    def build():\n        return gemm.compile(target={target!r}, subs={{{sizes}}})\n")
+    with pytest.raises(wd.WaveError) as caught:
+        cell["build"]()
+    assert type(caught.value) is kind
+    return caught.value
+
+
+def expect(error: wd.WaveError, message: str, underlined: str, hint: str) -> None:
+    assert message in error.message, error.message
+    assert hint in error.hint, error.hint
+    assert_points_at(error, underlined)
+
+
+MMA = "wd.mma(wd.read(a), wd.read(b), acc)"
+
+
+@pytest.mark.parametrize("target", ["gfx1100", "sm_70", "gfx942:xnack+", "", "cuda"])
+def test_unknown_target(target: str) -> None:
+    error = refused(wd.ConstraintError, gemm(), target)
+    call = f"gemm.compile(target={target!r}, subs={{{SIZES}}})"
+    expect(error, f"unknown target {target!r}", call, "gfx90a, gfx942, gfx950, sm_80, sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "instead"),
+    [
+        ("gfx942", "f8e4m3", "f8e4m3fnuz"), ("gfx942", "f8e5m2", "f8e5m2fnuz"),
+        ("gfx950", "f8e4m3fnuz", "f8e4m3"), ("gfx950", "f8e5m2fnuz", "f8e5m2"),
+        ("gfx90a", "f8e4m3", "f16"), ("sm_80", "f8e4m3", "f16"), ("sm_80", "f8e5m2fnuz", "f16"),
+        ("gfx90a", "tf32", "f32"), ("gfx950", "tf32", "f32"), ("gfx942", "f4e2m1", "f16"), ("sm_80", "f6e3m2", "f16"),
+    ],
+)  # fmt: skip
+def test_dtype_that_the_chip_lacks(target: str, dtype: str, instead: str) -> None:
+    error = refused(wd.ConstraintError, gemm(dtype), target)
+    annotation = f"wd.Memory[M, K, wd.SHARED, wd.{dtype}]"
+    expect(error, f"argument a: {target} has no {dtype}", f"~{annotation}", f"use {instead}")
+
+
+def test_cast_to_a_dtype_that_the_chip_lacks() -> None:
+    source = """
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def gemm(a: wd.Memory[M, wd.f32], b: wd.Memory[M, wd.f32]):
+        wd.write(wd.cast(wd.cast(wd.read(a), wd.f8e4m3), wd.f32), b)
+    """
+    error = refused(wd.ConstraintError, source, "gfx942", "M: 64")
+    expect(error, "gfx942 has no f8e4m3", "wd.cast(wd.read(a), wd.f8e4m3)", "use f8e4m3fnuz")
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "has"),
+    [
+        ("gfx942", "F32_16x8x16_F16", "it has F32_32x32x8_F16, F32_16x16x16_F16"),
+        ("gfx942", "F32_16x16x16_BF16", "it has F32_32x32x8_F16, F32_16x16x16_F16"),
+        ("gfx90a", "F32_16x16x32_F16", "it has F32_32x32x8_F16, F32_16x16x16_F16"),
+        ("sm_80", "F32_16x16x16_F16", "F32_16x8x16_F16"),
+        ("sm_80", "F32_64x64x16_F16", "F32_16x8x16_F16"),
+    ],
+)
+def test_matrix_instruction_that_the_chip_lacks(target: str, name: str, has: str) -> None:
+    error = refused(wd.ConstraintError, gemm(more=f"wd.HardwareConstraint(mma_type=wd.MMAType.{name})"), target)
+    expect(error, f"mma_type={name}: {target} has no such instruction for f16 x f16 -> f32", MMA, has)
+
+
+def test_accumulator_that_no_instruction_has() -> None:
+    error = refused(wd.ConstraintError, gemm("f16", "f16"), "gfx942")
+    message = "gfx942 has no matrix instruction for f16 x f16 -> f16"
+    expect(error, message, MMA, "it has F32_32x32x8_F16, F32_16x16x16_F16")
+
+
+@pytest.mark.parametrize(("target", "asked", "lanes"), [("gfx942", 32, 64), ("sm_80", 64, 32), ("sm_80", 128, 32)])
+def test_lanes_of_a_wave(target: str, asked: int, lanes: int) -> None:
+    constraint = f"wd.HardwareConstraint(threads_per_wave={asked})"
+    error = refused(wd.ConstraintError, gemm(more=constraint), target)
+    message = f"threads_per_wave={asked}: a wave of {target} has {lanes} lanes"
+    expect(error, message, constraint, f"write threads_per_wave={lanes}")
+
+
+# ------------------------------------------------------------------------------------------------ what does not fit
+
+
+def test_workgroup_of_too_many_waves() -> None:
+    more = "wd.WaveConstraint(M, 8), wd.WaveConstraint(N, 16)"
+    error = refused(wd.ConstraintError, gemm(more=more), "gfx942")
+    message = "32 waves (8 along M × 4 along N), but a workgroup has at most 16"
+    expect(error, message, "wd.WaveConstraint(N, 16)", "larger wave tiles")
+
+
+def test_wave_tile_that_does_not_divide() -> None:
+    error = refused(wd.ConstraintError, gemm(more="wd.WaveConstraint(M, 24)"), "sm_80")
+    message = "a wave tile of 24 does not divide the workgroup's 64 elements of M"
+    expect(error, message, "wd.WaveConstraint(M, 24)", "1, 2, 4, 8, 16, 32, 64")
+
+
+@pytest.mark.parametrize(
+    ("shares", "message", "hint"),
+    [
+        ("(3, 1, 1)", "waves_per_block gives 3 waves along axis 0, which do not divide the tile of 64 elements of M",
+         "legal counts are 1, 2, 4"),
+        ("(16, 2, 1)", "waves_per_block=(16, 2, 1) asks for 32 waves, but a workgroup has at most 16", "at most 16"),
+    ],
+)  # fmt: skip
+def test_waves_per_block(shares: str, message: str, hint: str) -> None:
+    constraint = f"wd.HardwareConstraint(waves_per_block={shares})"
+    expect(refused(wd.ConstraintError, gemm(more=constraint), "gfx950"), message, constraint, hint)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "target", "message", "hint"),
+    [
+        ("{M: 48}", "gfx942", "vector_shapes gives 48 elements of M, which do not divide the 32 of a wave",
+         "1, 2, 4, 8, 16, 32"),
+        ("{M: 8, N: 8}", "gfx942", "vector_shapes={M: 8, N: 8} fits no matrix instruction of gfx942 for f16 x f16",
+         "multiples of 32 x 32 x 8 or 16 x 16 x 16"),
+        ("{N: 4}", "sm_80", "vector_shapes={N: 4} fits no matrix instruction of sm_80 for f16 x f16", "16 x 8 x 16"),
+        ("{K: 3}", "gfx90a", "vector_shapes gives 3 elements of K, which do not divide the 32 of a wave", "1, 2, 4"),
+    ],
+)  # fmt: skip
+def test_vector_shapes(shapes: str, target: str, message: str, hint: str) -> None:
+    constraint = f"wd.HardwareConstraint(vector_shapes={shapes})"
+    more = f"wd.WaveConstraint(M, 32), wd.WaveConstraint(N, 32), {constraint}"
+    expect(refused(wd.ConstraintError, gemm(more=more), target), message, constraint, hint)
+
+
+SHARED_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "sm_80": 166912}
+
+
+@pytest.mark.parametrize(("target", "bytes"), SHARED_BYTES.items())
+def test_tile_larger_than_shared_memory(target: str, bytes: int) -> None:
+    error = refused(wd.ConstraintError, gemm(tile=(256, 256, 512)), target, "M: 256, N: 256, K: 512")
+    message = "argument a: a shared tile of M=256 x K=512 elements of 2 bytes"
+    expect(error, message, "wd.read(a)", "smaller tiles or fewer pipeline stages")
+    assert str(bytes) in error.message
+
+
+def test_more_stages_than_shared_memory() -> None:
+    source = gemm(tile=(128, 128, 64), schedule="schedule=wd.Schedule(stages=8)")
+    error = refused(wd.ConstraintError, source, "gfx942", "M: 256, N: 256, K: 1024")
+    expect(error, "8 times, exceeds the", "~wd.read(", "fewer pipeline stages")
+
+
+def test_choice_that_this_version_cannot_fix() -> None:
+    error = refused(wd.ConstraintError, gemm(schedule="schedule=wd.Schedule(cluster=2)"), "sm_80")
+    assert "Schedule(cluster=" in error.message and "not available on sm_80" in error.message
+    assert "stages" in error.hint and error.location is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("gfx942", "vector registers are live together, 256 are available on gfx942"),
+        ("sm_80", "registers per thread from trip to trip, sm_80 has 255 with 32 threads in a workgroup"),
+    ],
+)
+def test_registers_that_do_not_fit(target: str, message: str) -> None:
+    more = "wd.WaveConstraint(M, 256), wd.WaveConstraint(N, 256)"
+    error = refused(wd.RegisterPressureError, gemm(tile=(256, 256, 16), more=more), target)
+    assert message in error.message and error.message.startswith("gemm: ")
+    assert "smaller wave tile" in error.hint
+    assert error.location is not None and error.location.text().strip() in str(error)
+    assert "^^^" in str(error)
+
+
+def test_dimension_held_whole_that_does_not_fit() -> None:
+    source = """
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        wd.write(wd.read(a), b)
+    """
+    error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 16384")
+    assert "vector registers are live together" in error.message and error.location is not None
+
+
+def test_dynamic_dimension_without_a_tile() -> None:
+    cell = run("""
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        wd.write(wd.read(a), b)
+    """)
+    with pytest.raises(wd.ConstraintError) as caught:
+        cell["gemm"].compile(target="gfx942", subs={wd.sym.M: 16}, dynamic=(wd.sym.K,))
+    message = "K is a run-time argument and has neither a workgroup nor a loop tile"
+    expect(caught.value, message, "~wd.Memory[M, K, wd.f32]", "wd.TilingConstraint(K, <tile>)")
+
+
+def test_dimension_without_a_value() -> None:
+    error = refused(wd.ConstraintError, gemm(), "gfx942", "M: 256, N: 256")
+    expect(error, "K has no value", "~wd.Memory[M, K, wd.SHARED, wd.f16]", "subs={K: …}")

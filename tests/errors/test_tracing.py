@@ -1,0 +1,410 @@
+"""Mistakes in a kernel's source: each is a TraceError that shows the line, marks the place and says what is right."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+from source import assert_points_at, run
+
+import wavedsl as wd
+
+HEAD = """
+@wd.wave(
+    [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+     wd.WorkgroupConstraint(H, 1, 2)],
+    subs={BM: 16, BN: 16, BK: 16},
+)
+def kernel(
+    a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.f32]
+):
+"""
+
+# (name, body of the kernel, start of the message, what is underlined, part of the hint)
+CASES = [
+    ("unknown-symbol", "x = wd.sum(wd.read(a), dim=wd.sym.KK)",
+     "sum: unknown symbol KK", "wd.sum(wd.read(a), dim=wd.sym.KK)", "did you mean"),
+    ("unknown-name", "x = wd.raed(a)",
+     "module 'wavedsl' has no attribute 'raed'", "wd.raed", "did you mean read?"),
+    ("misspelt-variable", "total = wd.read(a)\n    wd.write(totl, c)",
+     "name 'totl' is not defined", "totl", "did you mean total?"),
+    ("missing-reduction-dim", "x = wd.sum(wd.read(a), dim=N)",
+     "sum: the value has no dimension N; it has [M, K]", "wd.sum(wd.read(a), dim=N)", "name one of its dimensions"),
+    ("reduction-without-dim", "x = wd.max(wd.read(a))",
+     "max: which dimension?", "wd.max(wd.read(a))", "name one of M, K"),
+    ("dtype-mismatch", "x = wd.read(a) + wd.read(c)",
+     "add: operands have dtypes f16 and f32", "wd.read(a) + wd.read(c)", "wd.cast(x, wd.f32)"),
+    ("scalar-dtype-mismatch", "x = wd.read(a) * s",
+     "mul: operands have dtypes f16 and f32", "wd.read(a) * s", "wd.cast"),
+    ("python-if", "x = wd.read(c)\n    if x > 0:\n        x = -x",
+     "a traced value has no truth value while tracing", "x > 0", "wd.where(condition, x, y)"),
+    ("python-and", "x = wd.read(c)\n    y = x > 0 and x < 1",
+     "a traced value has no truth value while tracing", "~x > 0", "wd.where"),
+    ("bool", "x = bool(wd.read(c))", "a traced value has no truth value", "bool(wd.read(c))", "wd.where"),
+    ("iteration", "for row in wd.read(c):\n        pass",
+     "a traced value cannot be iterated over", "~wd.read(c)", "@wd.iterate"),
+    ("len", "n = len(wd.read(c))", "a traced value has no len()", "len(wd.read(c))", "the symbol M"),
+    ("float", "x = float(wd.read(c))", "a traced value is not a Python number", "float(wd.read(c))", "wd.cast"),
+    ("math-function", "x = math.exp(wd.read(c))", "a traced value is not a Python number", "math.exp(wd.read(c))",
+     "wd.exp(x)"),
+    ("numpy-function", "x = np.exp(wd.read(c))", "operand 'Value' does not support ufuncs", "np.exp(wd.read(c))",
+     "wd.exp(x)"),
+    ("subscript", "x = wd.read(c)[0]", "a traced value cannot be indexed", "wd.read(c)[0]", "wd.IndexMapping"),
+    ("attribute", "x = wd.read(c).sum(dim=M)", "a traced value has no attribute sum", "wd.read(c).sum",
+     "wd.sum(x, …) is a function"),
+    ("matmul", "x = wd.read(a) @ wd.read(b)", "a traced value has no @", "wd.read(a) @ wd.read(b)", "wd.mma(x, y)"),
+    ("unread-array", "x = a * 2", "a is an array argument ([M, K] f16), not a value", "a * 2", "wd.read(a)"),
+    ("unread-mma", "x = wd.mma(a, b)", "mma: a is an array argument, not a value", "wd.mma(a, b)", "wd.read(a)"),
+    ("forgotten-call", "x = wd.exp(wd.read)", "exp: the function read itself, not a value", "wd.exp(wd.read)",
+     "call it: read(…)"),
+    ("uncalled-register", "x = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32])",
+     "mma: the type Register[M, N, f32], not a value", "wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32])",
+     "call it with a number"),
+    ("write-order", "wd.write(c, wd.read(c))", "write: the value comes first, then the array",
+     "wd.write(c, wd.read(c))", "wd.write(value, c)"),
+    ("write-dims", "wd.write(wd.sum(wd.read(c), dim=N), c)",
+     "write: the value has dimensions [M], but c takes [M, N]: the value lacks N",
+     "wd.write(wd.sum(wd.read(c), dim=N), c)", "wd.broadcast(x, M, N)"),
+    ("write-extra-dims", "wd.write(wd.cast(wd.read(a), wd.f32), c)",
+     "write: the value has dimensions [M, K], but c takes [M, N]: the value lacks N and has K besides",
+     "wd.write(wd.cast(wd.read(a), wd.f32), c)", "reduce over K first"),
+    ("write-dtype", "wd.write(wd.cast(wd.read(c), wd.f16), c)", "write: the value is f16, but c holds f32",
+     "wd.write(wd.cast(wd.read(c), wd.f16), c)", "wd.cast(x, wd.f32)"),
+    ("read-a-value", "x = wd.read(wd.read(a))", "read: expected an array argument, got a value ([M, K] f16)",
+     "wd.read(wd.read(a))", "array arguments are a, b, c"),
+    ("mma-contracts-nothing", "x = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, K, wd.f32](0.0))",
+     "mma: contracts nothing: [M, K] and [N, K] share K, which the accumulator keeps",
+     "wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, K, wd.f32](0.0))", "the dimension to sum over"),
+    ("mma-wrong-accumulator", "x = wd.mma(wd.read(a), wd.read(b), wd.Register[M, wd.f32](0.0))",
+     "mma: the accumulator [M] lacks N", "wd.mma(wd.read(a), wd.read(b), wd.Register[M, wd.f32](0.0))",
+     "wd.Register[M, N, wd.f32](0)"),
+    ("mma-accumulator-dtype", "x = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.i32](0))",
+     "mma: the accumulator is i32, but f16 operands accumulate in f32, f16",
+     "wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.i32](0))", "wd.Register[M, N, wd.f32](0)"),
+    ("mma-operand-dtypes", "x = wd.mma(wd.read(a), wd.cast(wd.read(b), wd.f32))",
+     "mma: operands have dtypes f16 and f32", "wd.mma(wd.read(a), wd.cast(wd.read(b), wd.f32))", "cast one of them"),
+    ("integer-division", "x = wd.cast(wd.read(c), wd.i32) / 2", "div: needs floating point, not i32",
+     "wd.cast(wd.read(c), wd.i32) / 2", "wd.cast(x, wd.f32)"),
+    ("float-with-int", "x = wd.index(M) * 0.5", "mul: the number 0.5 with i32 values", "wd.index(M) * 0.5", "wd.cast"),
+    ("integer-too-large", "x = wd.index(M) + 2**31", "add: 2147483648 does not fit i32", "wd.index(M) + 2**31",
+     "-2147483648 to 2147483647"),
+    ("narrow-arithmetic", "x = wd.cast(wd.read(c), wd.f8e4m3) * 2",
+     "mul: f8e4m3 is for storage and matrix instructions only", "wd.cast(wd.read(c), wd.f8e4m3) * 2",
+     "wd.cast(x, wd.f32)"),
+    ("bitcast-width", "x = wd.bitcast(wd.read(c), wd.i16)", "bitcast: f32 has 32 bits, i16 has 16",
+     "wd.bitcast(wd.read(c), wd.i16)", "f32"),
+    ("cast-to-nothing", "x = wd.cast(wd.read(c), 'f16')", "cast: 'f16' is not a dtype", "wd.cast(wd.read(c), 'f16')",
+     "wd.cast(x, wd.f32)"),
+    ("where-condition", "x = wd.where(wd.read(c), 1.0, wd.read(c))", "where: the condition is f32, not i1",
+     "wd.where(wd.read(c), 1.0, wd.read(c))", "x > 0"),
+    ("broadcast-drops", "x = wd.broadcast(wd.read(c), M)", "broadcast: [M, N] to [M] would drop N",
+     "wd.broadcast(wd.read(c), M)", "every dimension"),
+    ("permute", "x = wd.permute(wd.read(c), N, K)", "permute: [N, K] is no reordering of [M, N]",
+     "wd.permute(wd.read(c), N, K)", "list M, N"),
+    ("index-dim-in-register", "x = wd.Register[H, M, wd.f32](0.0)", "Register[…]: H is an index dimension",
+     "wd.Register[H, M, wd.f32](0.0)", "leave H out"),
+    ("register-value", "x = wd.Register[M, wd.f32]('0')", "Register[…]: the initial value is '0'",
+     "wd.Register[M, wd.f32]('0')", "give a number"),
+    ("topk-number", "x = wd.topk(wd.read(c), 4, dim=N)", "topk: k is 4", "wd.topk(wd.read(c), 4, dim=N)", "TOP"),
+    ("returned-value", "return wd.read(c)", "kernel kernel returns a value ([M, N] f32)",
+     "def kernel(", "wd.write(value, c)"),
+    ("missing-argument", "wd.write(wd.read(c))", "write() missing 1 required positional argument: 'mem'",
+     "wd.write(wd.read(c))", ""),
+    ("elementwise-arity", "x = wd.maximum(wd.read(c))", "maximum: missing a required argument: 'y'",
+     "wd.maximum(wd.read(c))", "wd.maximum(x, y)"),
+    ("no-traced-operand", "x = wd.exp(2.0)", "exp: no operand is a traced value", "wd.exp(2.0)", "Python's math"),
+    ("array-constant", "x = wd.read(c) + np.ones(4)", "add: a NumPy array, not a value", "wd.read(c) + np.ones(4)",
+     "pass arrays as arguments"),
+    ("mapping-foreign-dim", "x = wd.read(a, mapping=wd.IndexMapping((M, N), {N: M}))",
+     "read: the IndexMapping has an index for N, but a has [M, K]",
+     "wd.read(a, mapping=wd.IndexMapping((M, N), {N: M}))", "dimensions of the array"),
+    ("mapping-missing-dim", "x = wd.read(a, mapping=wd.IndexMapping((M,), {}))",
+     "read: the index for K of a is K, but the value has no dimension K",
+     "wd.read(a, mapping=wd.IndexMapping((M,), {}))", "list K"),
+    ("elements-per-thread", "x = wd.read(a, elements_per_thread=0)", "read: elements_per_thread=0",
+     "wd.read(a, elements_per_thread=0)", "8"),
+    ("reduce-not-elementwise", "x = wd.reduce(wd.read(c), lambda p, q: wd.sum(p, dim=M), 0.0, dim=N)",
+     "sum cannot be used in the function of reduce", "wd.sum(p, dim=M)", "elementwise"),
+    ("reduce-dtype", "x = wd.reduce(wd.read(c), lambda p, q: p < q, 0.0, dim=N)",
+     "reduce: the combining function returns [] i1, not a single f32",
+     "wd.reduce(wd.read(c), lambda p, q: p < q, 0.0, dim=N)", "elementwise"),
+    ("dim-is-a-string", "x = wd.sum(wd.read(a), dim='K')", "sum: the dimension is 'K'", "wd.sum(wd.read(a), dim='K')",
+     "a dimension is a symbol"),
+    ("max-of-two", "x = wd.max(wd.read(a), wd.read(a))", "max: the dimension is a value ([M, K] f16)",
+     "wd.max(wd.read(a), wd.read(a))", "a dimension is a symbol"),
+    ("range-of-a-symbol", "for i in range(K):\n        pass", "'Symbol' object cannot be interpreted as an integer",
+     "range(K)", ""),
+    ("branch-on-a-symbol", "if K > 3:\n        pass", "cannot determine truth value", "~K > 3", ""),
+    ("iterate-without-dim", "@wd.iterate\n    def loop():\n        pass", "iterate needs the dimension to loop over",
+     "~wd.iterate", "@wd.iterate(K, init_args=[acc])"),
+    ("iterate-over-a-number", "wd.iterate(K)(5)", "iterate decorates a function, not the number 5", "wd.iterate(K)",
+     "@wd.iterate"),
+    ("kernel-in-kernel", "kernel(a, b, c, s)", "kernel kernel is used inside of a kernel", "kernel(a, b, c, s)",
+     "plain function"),
+    ("none", "x = wd.exp(wd.write(wd.read(c), c))", "exp: None, not a value", "wd.exp(wd.write(wd.read(c), c))",
+     "give no value"),
+    ("assert-number", "wd.device_assert(True, 'x')", "device_assert: the condition is the number True",
+     "wd.device_assert(True, 'x')", "use assert"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "message", "underlined", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_mistake(body: str, message: str, underlined: str, hint: str) -> None:
+    kernel = run(HEAD + "    " + body + "\n")["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    assert raised.value.message.startswith(message), raised.value.message
+    assert hint in raised.value.hint
+    assert_points_at(raised.value, underlined)
+
+
+LOOPS = [
+    ("missing-return", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            wd.mma(wd.read(a), wd.read(b), acc)
+     """, wd.TraceError, "iterate: the function of the loop over K returns nothing, but carries 1 value",
+     "def loop(acc):", "return"),
+    ("too-many-returned", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return acc, acc
+     """, wd.TraceError, "iterate: the function of the loop over K returns 2 values, but carries 1", "def loop(acc):",
+     "one value per entry"),
+    ("wrong-type-returned", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return wd.sum(acc, dim=N)
+     """, wd.TraceError, "iterate: the loop over K carries acc as [M, N] f32, but returns [M] f32 for it",
+     "wd.sum(acc, dim=N)", "wd.broadcast(x, M, N)"),
+    ("wrong-dtype-returned", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return wd.cast(acc, wd.f16)
+     """, wd.TraceError, "iterate: the loop over K carries acc as [M, N] f32, but returns [M, N] f16 for it",
+     "wd.cast(acc, wd.f16)", "wd.cast(x, wd.f32)"),
+    ("number-returned", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return 0.0
+     """, wd.TraceError, "iterate: the new value of acc: the number 0.0, not a value", "def loop(acc):", "Register"),
+    ("parameters", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc, more):
+            return acc
+     """, wd.TraceError, "iterate: the loop over K carries 1 value, but its function takes 2 parameters",
+     "def loop(acc, more):", "one parameter per entry"),
+    ("annotation", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, wd.f32]):
+            return acc
+     """, wd.TraceError, "iterate: acc is annotated Register[M, f32], but its initial value is [M, N] f32",
+     "acc: wd.Register[M, wd.f32]", "agree"),
+    ("escaped-value", """
+        kept = []
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            kept.append(wd.mma(wd.read(a), wd.read(b)))
+            return acc + kept[0]
+        wd.write(kept[0], c)
+     """, wd.TraceError, "a value of the loop over K is used outside of it", "wd.write(kept[0], c)", "return it from"),
+    ("whole-value-in-loop", """
+        x = wd.read(a)
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return wd.mma(x, wd.read(b), acc)
+     """, wd.TraceError, "a value made outside the loop over K spans all of K", "wd.mma(x, wd.read(b), acc)",
+     "make the value inside"),
+    ("no-tiling", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(N, init_args=[acc])
+        def loop(acc):
+            return acc
+     """, wd.ConstraintError, "iterate: N has no TilingConstraint", "wd.iterate(N, init_args=[acc])",
+     "wd.TilingConstraint(N, <elements per trip>)"),
+    ("nested-same-dim", """
+        @wd.iterate(K)
+        def outer():
+            @wd.iterate(K)
+            def inner():
+                pass
+     """, wd.TraceError, "iterate: already inside a loop over K", "wd.iterate(K)", "another dimension"),
+    ("number-carried", """
+        @wd.iterate(K, init_args=[0.0])
+        def loop(acc):
+            return acc
+     """, wd.TraceError, "iterate: the number 0.0, not a value", "wd.iterate(K, init_args=[0.0])", "wd.Register"),
+    ("init-not-a-list", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=acc)
+        def loop(acc):
+            return acc
+     """, wd.TraceError, "iterate: init_args is not a list", "wd.iterate(K, init_args=acc)", "[acc]"),
+    ("called-loop", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return acc
+        wd.write(loop(), c)
+     """, wd.TraceError, "a traced value is not a function", "loop()", "its name is its result"),
+    ("tuple-as-value", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc, acc])
+        def loop(p, q):
+            return q, p
+        wd.write(loop, c)
+     """, wd.TraceError, "write: a tuple of 2, not a value", "wd.write(loop, c)", "unpack it"),
+    ("unknown-name-in-loop", """
+        acc = wd.Register[M, N, wd.f32](0.0)
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(bb), acc)
+     """, wd.TraceError, "name 'bb' is not defined", "bb", "define bb"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message", "underlined", "hint"), [c[1:] for c in LOOPS], ids=[c[0] for c in LOOPS]
+)
+def test_loop_mistake(body: str, kind: type[wd.WaveError], message: str, underlined: str, hint: str) -> None:
+    kernel = run(HEAD + textwrap.indent(textwrap.dedent(body), "    "))["kernel"]
+    with pytest.raises(kind) as raised:
+        kernel.trace()
+    assert raised.value.message.startswith(message), raised.value.message
+    assert hint in raised.value.hint
+    assert_points_at(raised.value, underlined)
+
+
+def test_a_helper_shows_where_it_was_called_from() -> None:
+    kernel = run(
+        """
+        def scaled(x):
+            return x * wd.read(a_global)
+
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+        def kernel(a: wd.Memory[M, wd.f32]):
+            wd.write(scaled(wd.read(a)), a)
+        """
+    )["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    assert raised.value.message == "name 'a_global' is not defined"
+    text = str(raised.value)
+    assert "in scaled\n    return x * wd.read(a_global)\n" in text
+    assert "called from" in text and "    wd.write(scaled(wd.read(a)), a)\n" in text
+    assert text.index("in scaled") < text.index("called from")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="columns need Python 3.11")
+def test_the_whole_text_of_an_error() -> None:
+    kernel = run(
+        """
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+        def kernel(a: wd.Memory[M, wd.f32]):
+            wd.write(wd.read(a) + wd.cast(wd.read(a), wd.f16), a)
+        """,
+        file="<cell of an example>",
+    )["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    assert str(raised.value) == (
+        "add: operands have dtypes f32 and f16\n"
+        "  <cell of an example>:8 in kernel\n"
+        "    wd.write(wd.read(a) + wd.cast(wd.read(a), wd.f16), a)\n"
+        "             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "  help: cast one of them, for example wd.cast(x, wd.f32)"
+    )
+
+
+def test_wide_characters_before_the_mark() -> None:
+    kernel = run(
+        """
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+        def kernel(a: wd.Memory[M, wd.f32]):
+            größe = "漢字"; wd.write(wd.read(a) / "x", a)
+        """
+    )["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    loc = raised.value.location
+    assert loc is not None
+    if sys.version_info >= (3, 11):
+        assert loc.text()[loc.col : loc.end_col] == 'wd.read(a) / "x"'
+
+
+def test_outside_of_a_kernel() -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        wd.index(wd.sym.M)
+    assert raised.value.message == "index was used outside of a kernel"
+    with pytest.raises(wd.TraceError, match="Register was used outside of a kernel"):
+        wd.Register[wd.sym.M, wd.f32](0.0)
+
+
+def test_a_value_of_an_earlier_trace() -> None:
+    space = run(
+        """
+        kept = []
+
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+        def kernel(a: wd.Memory[M, wd.f32]):
+            kept.append(wd.read(a))
+            wd.write(kept[0], a)
+        """
+    )
+    space["kernel"].trace()
+    with pytest.raises(wd.TraceError, match="a value of another kernel"):
+        space["kernel"].trace_afresh({})
+
+
+DECLARATIONS = [
+    ("no-annotation", "def kernel(a):\n    pass\n", "kernel kernel: parameter a has no annotation", "a"),
+    ("not-ours", "def kernel(a: int):\n    pass\n", "annotation of a is <class 'int'>", "a: int"),
+    ("register", "def kernel(a: wd.Register[M, wd.f32]):\n    pass\n",
+     "kernel kernel: parameter a is annotated Register[M, f32]", "a: wd.Register[M, wd.f32]"),
+    ("varargs", "def kernel(*a: wd.Memory[M, wd.f32]):\n    pass\n", "kernel kernel: parameter *a",
+     "a: wd.Memory[M, wd.f32]"),
+    ("no-parameters", "def kernel():\n    pass\n", "kernel kernel has no parameters", "def kernel():"),
+    ("string-unknown", "def kernel(a: 'wd.Memory[MM, wd.f32]'):\n    pass\n", "annotation of a: unknown name MM",
+     "a: 'wd.Memory[MM, wd.f32]'"),
+    ("string-wrong", "def kernel(a: 'wd.Memory[M, M, wd.f32]'):\n    pass\n",
+     "Memory[…]: M stands for two dimensions", "a: 'wd.Memory[M, M, wd.f32]'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "underlined"), [c[1:] for c in DECLARATIONS], ids=[c[0] for c in DECLARATIONS]
+)
+def test_declaration(source: str, message: str, underlined: str) -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        run("@wd.wave([wd.WorkgroupConstraint(M, 16, 0)])\n" + source)
+    assert raised.value.message.startswith(message), raised.value.message
+    loc = raised.value.location
+    assert loc is not None and loc.text()[loc.col : loc.end_col] == underlined
+
+
+BRACKETS = [
+    ("wd.Memory[M, N]", "Memory[…] ends in N, which is no dtype"),
+    ("wd.Memory[wd.f32]", "Memory[…] has no dimension"),
+    ("wd.Memory['M', wd.f32]", "Memory[…]: 'M' is not a dimension"),
+    ("wd.Memory[M, M, wd.f32]", "Memory[…]: M stands for two dimensions"),
+    ("wd.Memory[wd.SHARED, M, wd.f32]", "Memory[…]: SHARED is not a dimension"),
+    ("wd.Scalar[M, wd.f32]", "Scalar[…] takes a dtype only, not M"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), BRACKETS)
+def test_brackets(source: str, message: str) -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        run(f"x = {source}\n")
+    assert raised.value.message.startswith(message)
+    assert_points_at(raised.value, source)

@@ -1,0 +1,50 @@
+"""Every example runs as a script and gets the right answer on every target; they are the first thing a user tries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80")
+
+
+def run(name: str, *arguments: str) -> str:
+    """Standard output of `python examples/<name>`, which must succeed."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, cwd=EXAMPLES.parent
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_copy(target: str):
+    assert "b: largest error against NumPy 0," in run("copy.py", "--target", target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", ["mma", "small", "gemm", "waves16"])
+def test_gemm(kernel: str, target: str):
+    out = run("gemm.py", "--kernel", kernel, "--target", target)
+    assert "c: largest error against NumPy" in out and "no findings" in out
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_that_divide_nothing(target: str):
+    run("copy.py", "--target", target, "--m", "17", "--n", "63", "--dtype", "i8")
+    run("gemm.py", "--target", target, "--m", "65", "--n", "7", "--k", "100", "--dtype", "bf16")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8"])
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_other_types(target: str, dtype: str):
+    run("gemm.py", "--target", target, "--dtype", dtype, "--m", "64", "--n", "64", "--k", "64")
+
+
+def test_help_shows_how_to_call_it():
+    assert "--kernel waves16" in run("gemm.py", "--help")
+    assert "--dtype" in run("copy.py", "--help")

@@ -1,0 +1,177 @@
+	.amdgcn_target "amdgcn-amd-amdhsa--gfx950"
+	.amdhsa_code_object_version 5
+	.text
+	.globl gemm
+	.p2align 8
+	.type gemm,@function
+	.file 1 "examples" "gemm.py"
+gemm:
+	s_load_dwordx2          s[4:5], s[0:1], 0
+	s_load_dwordx2          s[8:9], s[0:1], 8
+	s_load_dwordx2          s[12:13], s[0:1], 16
+	.loc 1 52 4
+	s_lshl_b32              s0, s2, 5                       ; gemm.py:52  def gemm(a: wd.Memory[M, K, wd.SHARED, dtype], b: wd.Memory[N, K, wd.SHARED, dtype], c: wd.Memory[M, N, sums]):
+	s_lshl_b32              s1, s3, 5
+	v_lshrrev_b32           v1, 6, v0
+	s_nop                   0
+	v_readfirstlane_b32     s6, v1
+	s_and_b32               s14, s6, 1
+	s_lshr_b32              s15, s6, 1
+	.loc 1 57 26
+	v_lshrrev_b32           v1, 3, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_and_b32               v2, 7, v0
+	s_lshl_b32              s16, s14, 4
+	s_lshl_b32              s2, s2, 13
+	v_lshlrev_b32           v10, 4, v2
+	s_waitcnt               lgkmcnt(0)
+	s_and_b32               s5, s5, 0xffff
+	s_mov_b32               s6, 0x4000
+	s_mov_b32               s7, 0x27000
+	v_lshl_add_u32          v11, v1, 8, v10
+	buffer_load_dwordx4     v[2:5], v11, s[4:7], s2 offen
+	.loc 1 57 38
+	s_lshl_b32              s17, s15, 4
+	s_lshl_b32              s3, s3, 13
+	s_and_b32               s9, s9, 0xffff
+	s_mov_b32               s10, 0x4000
+	s_mov_b32               s11, 0x27000
+	buffer_load_dwordx4     v[6:9], v11, s[8:11], s3 offen
+	.loc 1 57 26
+	v_lshl_add_u32          v10, v1, 7, v10
+	v_and_b32               v1, 7, v1
+	v_lshlrev_b32           v1, 4, v1
+	v_xor_b32               v30, v10, v1
+	s_waitcnt               vmcnt(1)
+	ds_write_b128           v30, v[2:5]
+	buffer_load_dwordx4     v[2:5], v11, s[4:7], s2 offen offset:128
+	.loc 1 57 38
+	s_waitcnt               vmcnt(1)
+	ds_write_b128           v30, v[6:9] offset:8192
+	.loc 1 55 9
+	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
+	s_barrier
+	.loc 1 57 38
+	buffer_load_dwordx4     v[6:9], v11, s[8:11], s3 offen offset:128 ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	.loc 1 57 26
+	v_and_b32               v31, 63, v0
+	v_and_b32               v32, 15, v31
+	v_lshlrev_b32           v0, 7, v32
+	v_and_b32               v1, 7, v31
+	v_lshlrev_b32           v1, 4, v1
+	v_xor_b32               v0, v0, v1
+	v_and_b32               v1, 48, v31
+	v_xor_b32               v0, v0, v1
+	s_lshl_b32              s2, s14, 11
+	v_add_u32               v1, s2, v0
+	v_xor_b32               v10, 64, v0
+	v_add_u32               v33, s2, v10
+	.loc 1 57 38
+	s_lshl_b32              s2, s15, 11
+	v_add_u32               v34, s2, v0
+	v_add_u32               v35, s2, v10
+	.loc 1 57 26
+	ds_read_b128            v[10:13], v1
+	.loc 1 57 38
+	ds_read_b128            v[14:17], v34 offset:8192
+	.loc 1 57 26
+	ds_read_b128            v[18:21], v33
+	.loc 1 57 38
+	ds_read_b128            v[22:25], v35 offset:8192
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(2)
+	v_mfma_f32_16x16x32_f16 v[26:29], v[14:17], v[10:13], 0
+	.loc 1 57 26
+	s_waitcnt               vmcnt(1)
+	ds_write_b128           v30, v[2:5] offset:4096
+	.loc 1 57 38
+	s_waitcnt               vmcnt(0)
+	ds_write_b128           v30, v[6:9] offset:12288
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(2)
+	v_mfma_f32_16x16x32_f16 v[26:29], v[22:25], v[18:21], v[26:29]
+	.loc 1 55 9
+	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
+	s_barrier
+	.loc 1 57 26
+	ds_read_b128            v[0:3], v1 offset:4096          ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	.loc 1 57 38
+	ds_read_b128            v[4:7], v34 offset:12288
+	.loc 1 57 26
+	ds_read_b128            v[8:11], v33 offset:4096
+	.loc 1 57 38
+	ds_read_b128            v[12:15], v35 offset:12288
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(2)
+	v_mfma_f32_16x16x32_f16 v[26:29], v[4:7], v[0:3], v[26:29]
+	.loc 1 57 26
+	v_mov_b64               v[0:1], 0
+	v_mov_b64               v[2:3], 0
+	ds_write_b128           v30, v[0:3]
+	.loc 1 57 38
+	ds_write_b128           v30, v[0:3] offset:8192
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(2)
+	v_mfma_f32_16x16x32_f16 v[26:29], v[12:15], v[8:11], v[26:29]
+	.loc 1 55 9
+	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
+	s_barrier
+	.loc 1 59 8
+	v_lshrrev_b32           v0, 2, v31                      ; gemm.py:59  wd.write(loop, c)
+	v_and_b32               v0, 12, v0
+	s_add_u32               s0, s0, s16
+	s_lshl_b32              s0, s0, 8
+	s_add_u32               s1, s1, s17
+	s_lshl_b32              s1, s1, 2
+	v_lshlrev_b32           v0, 2, v0
+	s_and_b32               s13, s13, 0xffff
+	s_mov_b32               s14, 0x4000
+	s_mov_b32               s15, 0x27000
+	s_add_u32               s0, s0, s1
+	v_lshl_add_u32          v0, v32, 8, v0
+	buffer_store_dwordx4    v[26:29], v0, s[12:15], s0 offen
+	s_endpgm
+.Lgemm_end:
+	.size gemm, .Lgemm_end-gemm
+	.section .rodata
+	.p2align 6
+	.amdhsa_kernel gemm
+		.amdhsa_group_segment_fixed_size 16384
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_count 2
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 0
+		.amdhsa_system_vgpr_workitem_id 0
+		.amdhsa_next_free_vgpr 36
+		.amdhsa_next_free_sgpr 18
+		.amdhsa_accum_offset 36
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+	.end_amdhsa_kernel
+	.text
+	.amdgpu_metadata
+---
+amdhsa.version: [1, 2]
+amdhsa.target: amdgcn-amd-amdhsa--gfx950
+amdhsa.kernels:
+  - .name: gemm
+    .symbol: gemm.kd
+    .kernarg_segment_size: 24
+    .kernarg_segment_align: 8
+    .group_segment_fixed_size: 16384
+    .private_segment_fixed_size: 0
+    .wavefront_size: 64
+    .sgpr_count: 18
+    .vgpr_count: 36
+    .agpr_count: 0
+    .max_flat_workgroup_size: 256
+    .args:
+      - {.name: a, .offset: 0, .size: 8, .value_kind: global_buffer, .address_space: global}
+      - {.name: b, .offset: 8, .size: 8, .value_kind: global_buffer, .address_space: global}
+      - {.name: c, .offset: 16, .size: 8, .value_kind: global_buffer, .address_space: global}
+...
+	.end_amdgpu_metadata

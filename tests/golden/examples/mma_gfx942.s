@@ -1,0 +1,117 @@
+	.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+	.amdhsa_code_object_version 5
+	.text
+	.globl gemm
+	.p2align 8
+	.type gemm,@function
+	.file 1 "examples" "gemm.py"
+gemm:
+	s_load_dwordx2          s[4:5], s[0:1], 0
+	s_load_dwordx2          s[8:9], s[0:1], 8
+	s_load_dwordx2          s[12:13], s[0:1], 16
+	.loc 1 57 26
+	v_lshrrev_b32           v1, 1, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_and_b32               v2, 1, v0
+	v_cmp_lt_i32            vcc, v0, 32
+	v_lshlrev_b32           v2, 4, v2
+	s_waitcnt               lgkmcnt(0)
+	s_and_b32               s5, s5, 0xffff
+	s_mov_b32               s6, 0x200
+	s_mov_b32               s7, 0x27000
+	v_lshl_add_u32          v1, v1, 5, v2
+	v_cndmask_b32           v10, -0.5, v1, vcc
+	buffer_load_dwordx4     v[2:5], v10, s[4:7], 0 offen
+	.loc 1 57 38
+	s_and_b32               s9, s9, 0xffff
+	s_mov_b32               s10, 0x200
+	s_mov_b32               s11, 0x27000
+	buffer_load_dwordx4     v[6:9], v10, s[8:11], 0 offen
+	.loc 1 57 26
+	v_bfe_u32               v10, v1, 7, 2
+	v_lshlrev_b32           v10, 3, v10
+	v_xor_b32               v10, v1, v10
+	s_and_saveexec_b64      s[0:1], vcc
+	s_waitcnt               vmcnt(1)
+	ds_write_b64            v10, v[2:3]
+	s_mov_b64               exec, -1
+	v_add_u32               v1, 8, v1
+	v_bfe_u32               v2, v1, 7, 2
+	v_lshlrev_b32           v2, 3, v2
+	v_xor_b32               v1, v1, v2
+	s_and_saveexec_b64      s[0:1], vcc
+	ds_write_b64            v1, v[4:5]
+	.loc 1 57 38
+	s_waitcnt               vmcnt(0)
+	ds_write_b64            v10, v[6:7] offset:512
+	ds_write_b64            v1, v[8:9] offset:512
+	s_mov_b64               exec, -1
+	.loc 1 57 26
+	v_and_b32               v1, 15, v0
+	v_lshlrev_b32           v2, 5, v1
+	v_and_b32               v3, 12, v0
+	v_lshlrev_b32           v3, 1, v3
+	v_xor_b32               v2, v2, v3
+	v_lshrrev_b32           v3, 1, v0
+	v_and_b32               v3, 24, v3
+	v_xor_b32               v2, v2, v3
+	ds_read_b64             v[6:7], v2
+	.loc 1 57 38
+	ds_read_b64             v[8:9], v2 offset:512
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[2:5], v[8:9], v[6:7], 0
+	.loc 1 59 8
+	v_lshrrev_b32           v0, 2, v0                       ; gemm.py:59  wd.write(loop, c)
+	v_and_b32               v0, 12, v0
+	v_lshlrev_b32           v0, 2, v0
+	s_and_b32               s13, s13, 0xffff
+	s_mov_b32               s14, 0x400
+	s_mov_b32               s15, 0x27000
+	v_lshl_add_u32          v0, v1, 6, v0
+	buffer_store_dwordx4    v[2:5], v0, s[12:15], 0 offen
+	s_endpgm
+.Lgemm_end:
+	.size gemm, .Lgemm_end-gemm
+	.section .rodata
+	.p2align 6
+	.amdhsa_kernel gemm
+		.amdhsa_group_segment_fixed_size 1024
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_count 2
+		.amdhsa_system_sgpr_workgroup_id_x 0
+		.amdhsa_system_sgpr_workgroup_id_y 0
+		.amdhsa_system_sgpr_workgroup_id_z 0
+		.amdhsa_system_vgpr_workitem_id 0
+		.amdhsa_next_free_vgpr 11
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 12
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+	.end_amdhsa_kernel
+	.text
+	.amdgpu_metadata
+---
+amdhsa.version: [1, 2]
+amdhsa.target: amdgcn-amd-amdhsa--gfx942
+amdhsa.kernels:
+  - .name: gemm
+    .symbol: gemm.kd
+    .kernarg_segment_size: 24
+    .kernarg_segment_align: 8
+    .group_segment_fixed_size: 1024
+    .private_segment_fixed_size: 0
+    .wavefront_size: 64
+    .sgpr_count: 16
+    .vgpr_count: 11
+    .agpr_count: 0
+    .max_flat_workgroup_size: 64
+    .args:
+      - {.name: a, .offset: 0, .size: 8, .value_kind: global_buffer, .address_space: global}
+      - {.name: b, .offset: 8, .size: 8, .value_kind: global_buffer, .address_space: global}
+      - {.name: c, .offset: 16, .size: 8, .value_kind: global_buffer, .address_space: global}
+...
+	.end_amdgpu_metadata

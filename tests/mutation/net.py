@@ -1,0 +1,160 @@
+"""The mutation net: every mutant of every example on every target, and what became of each.
+
+In: the name of a case and a target. Out: mutants, their fates, and the list of survivors that a person has reviewed.
+A mutant is found (a finding, wrong numbers, refused, endless), or proven redundant (`proofs`), or leaves every result
+of its launch right (weaker, counted apart), or is listed in survivors.json with a reason; anything else is open.
+
+    python tests/mutation/net.py            runs everything, writes docs/mutation.md, prints what nothing accounts for
+    python tests/mutation/net.py gfx942     only that target, and writes nothing
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import mutants
+import proofs
+import trial
+from mutants import Mutant
+
+RANDOM = 200
+HOW = ("found", "proven", "same results", "listed", "open")
+SEED = 7
+HERE = Path(__file__).resolve().parent
+SURVIVORS = HERE / "survivors.json"
+TABLE = HERE.parents[1] / "docs" / "mutation.md"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """`how`: one of HOW; `why`: kind of finding, name of the proof, or reason."""
+
+    how: str
+    why: str
+
+
+@functools.lru_cache(maxsize=4)
+def mutants_of(name: str, target: str) -> tuple[Mutant, ...]:
+    """All mutants of an example on a target, in a fixed order."""
+    text = trial.case(name, target).asm
+    return (*mutants.synchronisation(text), *mutants.random_slips(text, RANDOM, SEED))
+
+
+def key(mutant: Mutant) -> str:
+    """What a list entry calls a mutant: no line number, which changes with everything above it."""
+    return f"{mutant.kind}: {mutant.what}"
+
+
+@functools.lru_cache(maxsize=1)
+def listed() -> dict[str, dict[str, str]]:
+    """Reviewed survivors: case on target → mutant → reason."""
+    return json.loads(SURVIVORS.read_text())
+
+
+def fate(name: str, target: str, mutant: Mutant) -> Fate:
+    case = trial.case(name, target)
+    how = trial.verdict(case, mutant.text)
+    if how is not None:
+        return Fate("found", how)
+    proof = proofs.prove(case, mutant)
+    if proof is not None:
+        return Fate("proven", proof)
+    if proofs.same_results(case, mutant):
+        return Fate("same results", proofs.SAME_RESULTS)
+    reason = listed().get(f"{name} on {target}", {}).get(key(mutant))
+    return Fate("open", "nothing accounts for it") if reason is None else Fate("listed", reason)
+
+
+# ---- the table
+
+
+def main(targets: list[str]) -> int:
+    rows: list[tuple[str, str, Counter[tuple[str, str]]]] = []
+    loose = 0
+    for target in targets or trial.TARGETS:
+        for name in trial.CASES:
+            fates: Counter[tuple[str, str]] = Counter()
+            for mutant in mutants_of(name, target):
+                f = fate(name, target, mutant)
+                fates[f.how, f.why if f.how in ("found", "proven") else ""] += 1
+                if f.how == "open":
+                    loose += 1
+                    print(f"{name} on {target}: {mutant}", flush=True)
+                elif (
+                    "-v" in sys.argv
+                    and f.how in ("proven", "same results")
+                    and f.why not in ("independent", "commutes")
+                ):
+                    print(f"  {name} on {target}: {f.why}: {mutant}")
+            rows.append((name, target, fates))
+            print(f"{name} on {target}: {dict(fates)}", flush=True)
+    if not targets:
+        TABLE.write_text(table(rows))
+    return 1 if loose else 0
+
+
+def table(rows: list[tuple[str, str, Counter[tuple[str, str]]]]) -> str:
+    """docs/mutation.md."""
+    total: Counter[tuple[str, str]] = Counter()
+    body = []
+    for name, target, fates in rows:
+        total.update(fates)
+        how: Counter[str] = Counter()
+        for (h, _), n in fates.items():
+            how[h] += n
+        counts = " | ".join(str(how[h]) for h in HOW)
+        body.append(f"| {name} | {target} | {sum(fates.values())} | {counts} |")
+    everything = sum(total.values())
+    sums = {h: sum(n for (x, _), n in total.items() if x == h) for h in HOW}
+    body.append(f"| **all** | | {everything} | " + " | ".join(str(n) for n in sums.values()) + " |")
+    found = "\n".join(f"| {why} | {n} |" for (h, why), n in total.most_common() if h == "found")
+    proven = "\n".join(
+        f"| {why} | {n} | {proofs.REASONS[why]} |" for (h, why), n in total.most_common() if h == "proven"
+    )
+    entries = "\n".join(
+        f"* {where}: `{what}`: {reason}" for where, group in listed().items() for what, reason in group.items()
+    )
+    return f"""# The mutation net
+
+Written by `python tests/mutation/net.py`; do not edit.
+
+Each example's text, on each target, is broken in one place at a time: every wait, barrier, nop and commit is deleted,
+every wait and nop weakened by one, and {RANDOM} random slips are made (a register or an immediate shifted, two operands
+or two neighbouring instructions swapped, an instruction dropped). The emulator runs each mutant under checks, with
+results arriving as late, as early and as randomly as is legal. A mutant is found, or proven redundant for its
+launch by reasoning that shares nothing with the compiler's passes or the emulator's checks, or listed with a reason.
+
+*Same results* is weaker and no proof: waits, hazards and barriers are kept and this launch comes out right, because the
+change reaches only lanes, bytes or trips that are masked here. Another launch might tell. These have not been reviewed
+one by one.
+
+| example | target | mutants | found | proven redundant | same results | listed | open |
+|---|---|---|---|---|---|---|---|
+{chr(10).join(body)}
+
+How mutants were found (`unsupported`: the text or its operands are illegal; `numbers`: wrong results without a finding;
+`endless`: no end in reasonable time):
+
+| how | mutants |
+|---|---|
+{found}
+
+Why survivors are redundant:
+
+| proof | mutants | meaning |
+|---|---|---|
+{proven}
+
+Listed survivors:
+
+{entries or "none"}
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main([x for x in sys.argv[1:] if not x.startswith("-")]))

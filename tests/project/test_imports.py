@@ -1,0 +1,105 @@
+"""Imports point one way, heavy packages are imported only when needed, mnemonics live in tables."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAY_IMPORT = {
+    "ir": {"ir"},
+    "tracer": {"tracer", "ir"},
+    "codegen": {"codegen", "ir"},
+    "runtime": {"runtime", "codegen", "ir"},
+    "wavedsl": {"wavedsl", "runtime", "codegen", "tracer", "ir"},
+}
+SOURCES = [path for folder in MAY_IMPORT for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imported(source: str, module: str) -> list[tuple[int, str]]:
+    """(line, absolute dotted name) of every import in `source`, nested ones included; `module` resolves dots."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")[: -node.level]
+                base = ".".join([*parents, base] if base else parents)
+            found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
+    return found
+
+
+def package_of(name: str) -> str | None:
+    """Which of our packages an absolute name belongs to; None if it is not ours."""
+    parts = name.split(".")
+    if parts[0] != "wavedsl":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT and parts[1] != "wavedsl" else "wavedsl"
+
+
+def back_edges(source: str, module: str, package: str) -> list[str]:
+    return [
+        f"line {line}: {package} imports {name}"
+        for line, name in imported(source, module)
+        if (target := package_of(name)) is not None and target not in MAY_IMPORT[package]
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_back_edge(path: Path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    package = parts[0]
+    module = ".".join(parts if package == "wavedsl" else ("wavedsl", *parts))
+    assert back_edges(path.read_text(encoding="utf-8"), module, package) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from wavedsl.runtime import cache",
+        "def f():\n    import wavedsl.codegen.targets",
+        "from ..tracer import proxies",
+        "from wavedsl import wave",
+        "import wavedsl",
+    ],
+)
+def test_a_back_edge_is_seen(source: str):
+    assert len(back_edges(source, "wavedsl.ir.symbols", "ir")) == 1
+
+
+def test_a_root_folder_is_never_imported_by_its_bare_name():
+    bare = set(MAY_IMPORT) - {"wavedsl"}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
+        for line, name in imported(path.read_text(encoding="utf-8"), "wavedsl.x.y")
+        if name.split(".")[0] in bare
+    ]
+    assert found == []
+
+
+def test_import_pulls_in_nothing_heavy(capsys: pytest.CaptureFixture[str]):
+    """`import wavedsl` loads its four dependencies and the standard library; what it takes is printed, not asserted."""
+    code = (
+        "import time, sys, numpy, sympy, networkx, ml_dtypes\n"
+        "start = time.perf_counter(); before = set(sys.modules)\n"
+        "import wavedsl\n"
+        "print(time.perf_counter() - start)\n"
+        "print(*sorted({n.split('.')[0] for n in set(sys.modules) - before}))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
+    seconds, loaded = said.splitlines()
+    with capsys.disabled():
+        print(f" import wavedsl: {float(seconds) * 1e3:.0f} ms on top of its dependencies")
+    ours = {"wavedsl", "numpy", "sympy", "networkx", "ml_dtypes", "mpmath"}
+    assert set(loaded.split()) - ours - set(sys.stdlib_module_names) - editable_finders() == set()
+
+
+def editable_finders() -> set[str]:
+    return {name for name in sys.modules if name.startswith("__editable__")}

@@ -1,0 +1,174 @@
+"""Code generator and emulator read the same instruction row, so a wrong row would agree with itself: every row that the
+compiler emits has a witness from outside, or is named in docs/unverified.md.
+
+Witnesses: text of other compilers with known answers that executes the row (tests/data/amdgcn_witness.txt,
+tests/vectors/llvm, tests/vectors/ptx), the vendors' tables of matrix fragments, what ptxas computes at compile time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import products
+import pytest
+from products import AMD, BM, BN, TARGETS, TILE, K, M, N
+from wavedsl.codegen.amdgcn import isa as amdgcn
+from wavedsl.codegen.ptx import isa as ptx
+from wavedsl.codegen.ptx.mma import MMAS
+from wavedsl.runtime import emulator
+
+import wavedsl as wd
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+
+
+# ----------------------------------------------------------------------------------------------------- what is emitted
+
+
+def copy(dtype: wd.DType, space: Any) -> Any:
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={BM: 32, BN: 32})
+    def copy(a: wd.Memory[M, N, space, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.read(a), b)
+
+    return copy
+
+
+def texts(target: str) -> Iterator[str]:
+    """Texts of the kernels that the end-to-end tests run: types, sizes, orders, spaces, waves, dynamic extents."""
+    square = dict(zip(TILE, (64, 64, 32, 32, 32)))
+    for kind in products.kinds(target):
+        ragged = {**square, M: 65, N: 63, K: 37}
+        yield products.gemm(kind).compile(target=target, subs={**square, M: 128, N: 128, K: 128}).asm
+        yield products.gemm(kind, b_order="KN").compile(target=target, subs={**square, M: 64, N: 64, K: 64}).asm
+        yield products.gemm(kind, b_order="KN").compile(target=target, subs=ragged).asm
+        yield products.gemm(kind, spaces=(wd.GLOBAL, wd.GLOBAL)).compile(target=target, subs=ragged).asm
+        waves = dict(zip(TILE, (64, 64, 32, 16, 16)))
+        yield products.gemm(kind).compile(target=target, subs={**waves, M: 100, N: 70, K: 96}).asm
+        yield products.gemm(kind).compile(target=target, subs=square, dynamic=(M, N, K)).asm
+    for dtype in (wd.i8, wd.f16, wd.f32, wd.f64):
+        for space in (wd.GLOBAL, wd.SHARED):
+            for m, n in ((64, 64), (33, 50)):
+                yield copy(dtype, space).compile(target=target, subs={M: m, N: n}).asm
+
+
+def amdgcn_rows(text: str, target: str) -> set[str]:
+    """Rows of the instructions in a text; `_e32` and `_e64` are encodings of one row."""
+    code = text.split(".amdhsa_kernel")[0] if text.count(".amdhsa_kernel") == 1 else text
+    found = re.findall(r"^\s+([a-z]+_\w+)(?=\s|$)", code, re.M)
+    return {re.sub(r"_e(32|64)$", "", amdgcn.lookup(name, target).mnemonic) for name in found}
+
+
+def ptx_rows(text: str, target: str) -> set[str]:
+    found = re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[\w:]+)*)\s*[^\s:.]?.*;", text, re.M)
+    return {ptx.lookup(name, target).row.pattern for name in found}
+
+
+def emitted(target: str) -> set[str]:
+    rows = amdgcn_rows if target in AMD else ptx_rows
+    return set().union(*(rows(text, target) for text in texts(target)))
+
+
+# ----------------------------------------------------------------------------------------------------------- witnesses
+
+
+def amdgcn_witnesses(target: str) -> set[str]:
+    listed = (TESTS / "data" / "amdgcn_witness.txt").read_text().splitlines()
+    found = {re.sub(r"_e(32|64)$", "", row) for t, row in (line.split() for line in listed) if t == target}
+    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm.py: none is branched over.
+    compiled = (TESTS / "vectors" / "llvm" / f"kernels.{target}.s").read_text()
+    bodies = re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", compiled, re.M | re.S)
+    assert len(bodies) == 7
+    for body in bodies:
+        found |= amdgcn_rows(body, target)
+    calculated = json.loads((TESTS / "data" / "mfma_columns.json").read_text())["mfma"]
+    return found | set(calculated[target])
+
+
+def ptx_witnesses() -> set[str]:
+    from wavedsl.runtime.emulator.ptx import run_ptx
+
+    folder = TESTS / "vectors"
+    spec = importlib.util.spec_from_file_location("vector_data", folder / "vector_data.py")
+    assert spec is not None and spec.loader is not None
+    data = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(data)
+    found: set[str] = set()
+    for path in sorted((folder / "ptx").glob("*.sm_80/case.json")):
+        case = json.loads(path.read_text())
+        report = run_ptx(
+            (path.parent / case["asm"]).read_text(), target=case["arch"], grid=case["grid"], block=case["block"],
+            args=data.make_args(case), kernel=case["kernel"], shared_bytes=case["dynamic_shared_bytes"], checks=False,
+        )  # fmt: skip
+        found |= report.coverage
+    table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
+    found |= {ptx.lookup(m.mnemonic, "sm_80").row.pattern for m in MMAS if m.witness in table and m.min_sm <= 80}
+    found.add(ptx.lookup("cvt.rna.tf32.f32", "sm_80").row.pattern)  # test_ptxas_rounds_to_tf32_as_the_row_does
+    return found
+
+
+def unverified(target: str) -> set[str]:
+    """Rows that docs/unverified.md names for a target: lines `| row | targets | … |`."""
+    lines = (ROOT / "docs" / "unverified.md").read_text().splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    return {row.strip("`") for row, targets, *_ in cells if target in targets.split(", ")}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_emitted_rows_have_a_witness(target: str) -> None:
+    rows = emitted(target)
+    assert len(rows) > 30
+    witnessed = amdgcn_witnesses(target) if target in AMD else ptx_witnesses()
+    without = rows - witnessed
+    admitted = unverified(target)
+    assert not without - admitted, "emitted, without a witness, and not in docs/unverified.md"
+    assert not admitted & witnessed, "in docs/unverified.md, but witnessed"
+
+
+def _stores(instruction: str, bits: int) -> str:
+    """A kernel that stores what an instruction makes of a constant."""
+    return f"""
+.version 7.4
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 o) {{
+.reg .b32 %r<4>; .reg .b64 %d<2>;
+ld.param.u64 %d0, [o];
+cvta.to.global.u64 %d0, %d0;
+mov.b32 %r0, {bits:#x};
+{instruction} %r1, %r0;
+st.global.b32 [%d0], %r1;
+ret;
+}}
+"""
+
+
+def _folded(text: str, ptxas: str, nvdisasm: str, cubin: Path) -> int:
+    """The word that ptxas' code for such a kernel stores: ptxas has computed it."""
+    subprocess.run([ptxas, "-arch=sm_80", "-o", str(cubin), "-"], input=text, text=True, check=True)
+    code = subprocess.run([nvdisasm, str(cubin)], capture_output=True, text=True, check=True).stdout
+    (stored,) = re.findall(r"STG\S* \[\S+\], (\w+)", code)
+    if stored == "RZ":
+        return 0
+    (value,) = re.findall(rf"MOV\S* {stored}, (?:RZ, RZ, )?(-?0x[0-9a-f]+|RZ)", code)
+    return 0 if value == "RZ" else int(value, 16) & 0xFFFFFFFF
+
+
+TIES_AND_OTHERS = (0x3F801000, 0x3F803000, 0x3F800FFF, 0x3F801001, 0xBF801000, 0x7F7FEFFF, 0x00001000, 0x42F6E979)
+
+
+@pytest.mark.parametrize("bits", TIES_AND_OTHERS, ids=hex)
+def test_ptxas_rounds_to_tf32_as_the_row_does(bits: int, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """To nearest, ties away from zero: ptxas folds the conversion of a constant."""
+    text = _stores("cvt.rna.tf32.f32", bits)
+    out = np.zeros(1, np.uint32)
+    emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
+    folded = _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
+    assert int(out[0]) == folded == (bits + 0x1000) & 0xFFFFE000

@@ -1,0 +1,182 @@
+"""The command line: every command on a small kernel, and what a user reads who names the wrong thing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wavedsl.runtime import devices
+
+import wavedsl as wd
+from wavedsl import cli
+
+KERNELS = """
+import wavedsl as wd
+
+M, N, BM, BN = wd.symbols("M N BM BN")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={BM: 16, BN: 16})
+def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    wd.write(wd.read(a) * 2.0, b)
+"""
+SIZES = "M=32,N=32"
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels_of_the_cli_test.py"
+    path.write_text(KERNELS)
+    yield path
+    sys.modules.pop(path.stem, None)
+    sys.path[:] = [entry for entry in sys.path if entry != str(tmp_path)]
+
+
+def command(capsys, *arguments) -> tuple[int, str, str]:
+    """(exit status, standard output, standard error) of one command."""
+    status = cli.main([str(a) for a in arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a"])
+def test_compile_prints_text(capsys, kernels, target):
+    status, out, _ = command(capsys, "compile", f"{kernels}:double", "--subs", SIZES, "--target", target)
+    assert status == 0
+    assert ("s_endpgm" if target.startswith("gfx") else f".target {target}") in out and "double" in out
+
+
+def test_compile_writes_files(capsys, kernels, tmp_path, oracle):
+    oracle("zig"), oracle("ptxas")
+    base = ["compile", kernels, "--subs", SIZES]
+    for target, suffix in (("gfx942", ".s"), ("gfx942", ".hsaco"), ("sm_80", ".ptx"), ("sm_80", ".cubin")):
+        path = tmp_path / f"kernel{suffix}"
+        status, out, err = command(capsys, *base, "--target", target, "-o", path)
+        assert status == 0 and out == "" and "registers" in err
+        assert (path.read_bytes()[:4] == b"\x7fELF") == (suffix in (".hsaco", ".cubin"))
+    path = tmp_path / "kernel.json"
+    command(capsys, *base, "--target", "gfx942", "-o", path)
+    loaded = wd.load(path)
+    assert (loaded.name, loaded.target) == ("double", "gfx942")
+    assert loaded.asm == (tmp_path / "kernel.s").read_text()
+    status, _, err = command(capsys, *base, "--target", "gfx942", "-o", tmp_path / "kernel.txt")
+    assert status == 1 and "unknown kind of file" in err and ".hsaco" in err
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_emulate_reports_and_compares(capsys, kernels, target):
+    status, out, err = command(capsys, "emulate", f"{kernels}:double", "--subs", SIZES, "--target", target)
+    assert status == 0, out + err
+    assert "b: largest difference from the graph evaluator 0\n" in out
+    assert "no findings" in out
+    counted = [int(n) for n in re.findall(r"^\S+ +(\d+)$", out, re.M)]
+    assert counted and sum(counted) <= int(re.search(r"(\d+) instructions", out).group(1))
+
+
+def test_run_and_bench(capsys, kernels, monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx950")
+    status, out, _ = command(capsys, "run", kernels, "--subs", SIZES, "--integers")
+    assert status == 0 and "double on emulator:gfx950" in out and "evaluator 0\n" in out
+    status, out, _ = command(capsys, "bench", kernels, "--subs", SIZES, "--repeat", 2, "--device", "emulator:sm_80")
+    assert status == 0 and "median" in out and "of 2 (emulation" in out
+
+
+def test_inspect_shows_every_form(capsys, kernels):
+    base = ["inspect", kernels, "--subs", SIZES, "--target", "gfx942"]
+    expected = {
+        "graph": "read memory=a",
+        "dot": "digraph",
+        "ir": "load.global",
+        "schedule": "no loop is pipelined",
+        "asm": "s_endpgm",
+        "resources": "shared memory 0 B",
+    }
+    for what, part in expected.items():
+        status, out, _ = command(capsys, *base, f"--{what}")
+        assert status == 0 and part in out
+    status, both, _ = command(capsys, *base, "--resources", "--graph")
+    assert both.index("shared memory") < both.index("read memory=a")
+
+
+def test_inspect_schedule_is_a_cycle_table(capsys):
+    status, out, _ = command(
+        capsys, "inspect", "wavedsl.demo:gemm", "--subs", "M=128,N=128,K=128", "--target", "gfx942", "--schedule"
+    )
+    assert status == 0
+    assert re.search(r"loop \S+: \d+ stages, \w+, a trip every \d+ clocks", out)
+    assert re.search(r"^ +clock +.*mfma", out, re.M) and "matrix instruction" in out
+
+
+def test_cache_lists_explains_and_clears(capsys, kernels, monkeypatch, tmp_path):
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    from wavedsl.find_kernel import find_kernel
+
+    kernel = find_kernel(str(kernels))
+    for rows in (16, 32):
+        a, b = np.ones((rows, 16), np.float32), np.zeros((rows, 16), np.float32)
+        kernel(a, b)
+        assert (b == 2).all()
+    status, out, _ = command(capsys, "cache", "ls")
+    assert status == 0 and out.count("double") == 2 and "2 entries" in out
+    status, out, _ = command(capsys, "cache", "why", "double")
+    assert "first compile for gfx942" in out and "arguments, bindings differs from" in out
+    assert "never compiled" in command(capsys, "cache", "why", "other")[1]
+    assert "2 entries removed" in command(capsys, "cache", "clear")[1]
+    assert "0 entries" in command(capsys, "cache", "ls")[1]
+
+
+def test_doctor_names_what_there_is(capsys):
+    status, out, _ = command(capsys, "doctor")
+    assert status == 0
+    for part in (
+        "numpy",
+        "AMDGCN assembler",
+        "ptxas",
+        "emulator: gfx90a, gfx942, gfx950, sm_80, sm_90a",
+        "default device",
+    ):
+        assert part in out
+
+
+def test_demo_is_right_on_every_target(capsys):
+    status, out, _ = command(capsys, "demo")
+    assert status == 0, out
+    assert len(re.findall(r" ok$", out, re.M)) == 2 * len(devices.TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["compile", "missing.py:x"], ["there is no file missing.py"]),
+        (["compile", "no.such.module:x"], ["there is no module no.such.module"]),
+        (["compile", "wavedsl.demo"], ["has 2 kernels", "copy, gemm"]),
+        (["compile", "wavedsl.demo:hemm"], ["has no kernel 'hemm'", "copy, gemm"]),
+        (["compile", "wavedsl.demo:gemm", "--subs", "M"], ["'M' binds no symbol", "NAME=NUMBER"]),
+        (["compile", "wavedsl.demo:copy", "--subs", "M=4,N=4", "--target", "gfx900"], ["gfx900", "gfx942"]),
+        (["emulate", "wavedsl.demo:copy", "--subs", "M=4"], ["the extent N of argument a has no value", "--subs N="]),
+        (["demo", "--targets", "gfx9"], ["'gfx9' is not a target"]),
+        (["run", "wavedsl.demo:copy", "--subs", "M=4,N=4", "--device", "tpu:0"], ["'tpu:0' is not a device"]),
+    ],
+)
+def test_mistakes_end_in_one_message(capsys, arguments, parts):
+    status, _, err = command(capsys, *arguments)
+    assert status == 1 and err.startswith(f"wavedsl {arguments[0]}: ")
+    for part in parts:
+        assert part in err
+
+
+def test_a_module_that_fails_to_import_says_so(tmp_path, monkeypatch):
+    (tmp_path / "broken_import_of_the_test.py").write_text("import surely_not_installed_anywhere")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="surely_not_installed_anywhere"):
+        cli.main(["compile", "broken_import_of_the_test:kernel"])
+
+
+def test_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "wavedsl", "--version"], capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0 and done.stdout.startswith("wavedsl ")

@@ -1,0 +1,131 @@
+"""Scheduling of loop bodies: stages, barriers, the order of memory accesses; every ring depth computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.loops import Step, dependences, memory_edges, place_barriers, plan_body, program_order
+
+import wavedsl as wd
+
+M, N, K, T = wd.symbols("M N K T")
+
+
+def step(name, kind, uses=(), defs=(), **rest):
+    return Step(
+        name, kind, (("issue", 4),), 40, tuple((u,) for u in uses), tuple((d,) for d in defs), lambda c: None, **rest
+    )
+
+
+def gemm_body(asynchronous=False):
+    if asynchronous:
+        copies = [step("copy", "acopy", buffer="a", array="x")]
+    else:
+        copies = [step("load", "gload", defs="c", array="x"), step("store", "swrite", uses="c", buffer="a")]
+    return [*copies, step("read", "sread", defs="f", buffer="a"), step("mma", "mma", uses="f", defs="m")]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_one_barrier_where_there_are_two_slots(asynchronous, slots):
+    steps = gemm_body(asynchronous)
+    body = plan_body(steps, {"a": slots}, {}, clock=4, ahead=slots - 1)
+    assert len(body.barriers) == 1
+    assert sorted(body.order) == list(range(len(steps)))
+    assert body.stages[-1] == max(body.stages)
+
+
+def test_two_barriers_with_one_slot():
+    """Write, barrier, read, barrier: a single slot is written again in the next trip."""
+    steps = gemm_body()
+    body = plan_body(steps, {"a": 1}, {}, clock=4, ahead=1)
+    assert len(body.barriers) == 2
+
+
+def test_straight_code_needs_one_barrier_before_the_first_read():
+    steps = gemm_body()
+    body = program_order(steps, {"a": 1}, cyclic=False)
+    (position,) = body.barriers
+    assert steps[body.order[position]].kind == "sread"
+
+
+def test_a_read_before_its_write_is_refused():
+    steps = gemm_body()
+    body = program_order(steps, {"a": 1}, cyclic=False)
+    body.order.reverse()
+    with pytest.raises(CompileError, match="before the write"):
+        place_barriers(body, steps, {"a": 1}, cyclic=False)
+
+
+def test_loads_are_ordered_with_stores_to_the_same_array_only():
+    load = step("load", "gload", defs="v", array="x")
+    same, other = step("w", "effect", writes=("x",)), step("w", "effect", writes=("y",))
+    assert memory_edges([load, other]) == []
+    edges = {(e.src, e.dst, e.distance) for e in memory_edges([load, same])}
+    assert edges == {(0, 1, 0), (1, 0, 1)}
+
+
+def test_every_edge_of_a_carried_value_spans_one_trip():
+    steps = [step("use", "compute", uses="c", defs="n")]
+    edges = dependences(steps, {}, {("c",): ("n",)}, 4, None)
+    assert [(e.src, e.dst, e.distance) for e in edges] == [(0, 0, 1)]
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950", "sm_80"])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("trips", [1, 2, 3, 7])
+def test_every_depth_and_trip_count_is_right(target, stages, trips):
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)],
+        schedule=wd.Schedule(stages=stages),
+    )
+    def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    random = np.random.default_rng(stages)
+    a, b = (random.integers(-4, 5, (32, 32 * trips)).astype(np.float16) for _ in range(2))
+    c = np.full((32, 32), 9, np.float32)
+    compiled = gemm.compile(a, b, c, target=target)
+    assert compiled.shared_bytes == 2 * 2048 * min(stages, trips)
+    compiled.emulate(a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.T.astype(np.float32))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_an_array_that_the_loop_writes_is_read_after_the_write(target):
+    """y += x[t] through memory: the load of the next trip may not pass the store of this one."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(T, 1)])
+    def accumulate(x: wd.Memory[T, M, wd.f32], y: wd.Memory[M, wd.f32]):
+        @wd.iterate(T)
+        def loop():
+            wd.write(wd.read(y) + wd.sum(wd.read(x), dim=T), y)
+
+    x, y = np.arange(5 * 200, dtype=np.float32).reshape(5, 200), np.ones(200, np.float32)
+    accumulate.compile(x, y, target=target).emulate(x, y)
+    np.testing.assert_array_equal(y, 1 + x.sum(0))
+
+
+def test_more_stages_than_memory_is_an_error():
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 64)],
+        schedule=wd.Schedule(stages=8),
+    )
+    def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    with pytest.raises(ConstraintError, match=r"shared tile of .* 8 times, exceeds"):
+        gemm.compile(target="gfx942", subs={M: 1024, N: 1024, K: 1024})

@@ -1,0 +1,135 @@
+"""Kernels in the disk cache: found again by another process, never when anything that the text depends on differs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wavedsl.runtime import cache
+
+import wavedsl as wd
+from wavedsl import compile_cache
+
+MODULE = """
+import sys
+import numpy as np
+import wavedsl as wd
+from helper_of_the_cache_test import scaled
+M, N, BM, BN = wd.symbols("M N BM BN")
+FACTOR = {factor}
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={{BM: {tile}, BN: 16}})
+def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    wd.write(scaled(wd.read(a)) * FACTOR, b)
+
+rows = int(sys.argv[1])
+a, b = np.ones((rows, 32), np.float32)[:, {slice}], np.zeros((rows, 16), np.float32)
+kernel(a, b)
+print(b[0, 0], b.min() == b.max(), "wavedsl.ir.lower" in sys.modules or "wavedsl.ir.pipeline" in sys.modules)
+"""
+HELPER = "def scaled(x):\n    return x * {scale}\n"
+
+
+class Project:
+    """A module with a kernel and one with a helper that it calls, run in processes of their own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.factor, self.tile, self.slice, self.scale = "3.0", "16", ":16", "2.0"
+
+    def run(self, rows: int = 16, device: str = "emulator:gfx942") -> list[str]:
+        """[the result, whether all elements are equal, whether the compiler's middle was loaded]"""
+        (self.folder / "helper_of_the_cache_test.py").write_text(HELPER.format(scale=self.scale))
+        text = MODULE.format(factor=self.factor, tile=self.tile, slice=self.slice)
+        (self.folder / "main_of_the_cache_test.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "main_of_the_cache_test.py", str(rows)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "WAVEDSL_CACHE_DIR": str(self.folder / "cache"), "WAVEDSL_DEVICE": device},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Project:
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    return Project(tmp_path)
+
+
+def test_a_second_process_does_not_compile(project):
+    assert project.run() == ["6.0", "True", "True"]
+    assert project.run() == ["6.0", "True", "False"]
+    assert len(cache.entries()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "result"),
+    [
+        ({"scale": "5.0"}, "15.0"),  # a helper in another module
+        ({"factor": "4.0"}, "8.0"),  # a global of the kernel's module
+        ({"tile": "32"}, "6.0"),
+        ({"slice": "::2"}, "6.0"),  # strides
+    ],
+)
+def test_a_change_is_compiled(project, change, result):
+    project.run()
+    for name, value in change.items():
+        setattr(project, name, value)
+    assert project.run() == [result, "True", "True"]
+    assert project.run() == [result, "True", "False"]
+
+
+def test_sizes_and_targets_are_kept_apart(project):
+    for device in ("emulator:gfx942", "emulator:gfx950", "emulator:sm_80"):
+        for rows in (16, 17):
+            assert project.run(rows, device)[:2] == ["6.0", "True"]
+    assert len(cache.entries()) == 6
+    assert sorted({e.target for e in cache.entries()}) == ["gfx942", "gfx950", "sm_80"]
+
+
+def test_a_damaged_entry_is_compiled_anew(project):
+    project.run()
+    (only,) = cache.entries()
+    (only.path / "kernel.json").write_text("{}")
+    assert project.run() == ["6.0", "True", "True"]
+    assert project.run() == ["6.0", "True", "False"]
+
+
+M, N = wd.symbols("M N")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+def halve(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+    wd.write(wd.read(a) * 0.5, b)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80"])
+def test_a_stored_kernel_is_the_same(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path))
+    a, b = np.ones((20, 40), np.float16), np.zeros((20, 40), np.float16)
+    arguments = {"a": a, "b": b}
+    fresh = compile_cache.compile_cached(halve, arguments, target)
+    stored = compile_cache.compile_cached(halve, arguments, target)
+    assert stored is not fresh and stored.kernel_ir is None and fresh.kernel_ir is not None
+    for what in ("asm", "name", "target", "grid", "block", "shared_bytes", "params", "shapes", "expects"):
+        assert getattr(stored, what) == getattr(fresh, what), what
+    assert stored.resources.instructions == fresh.resources.instructions
+    assert [vars(loop) for loop in stored.resources.loops] == [vars(loop) for loop in fresh.resources.loops]
+    stored.emulate(a, b)
+    assert (b == 0.5).all()
+
+
+def test_every_part_of_the_key_matters():
+    a, b = np.ones((32, 32), np.float16), np.zeros((32, 32), np.float16)
+    parts = compile_cache.key_parts(halve, halve.trace(), {"a": a, "b": b}, "gfx942")
+    assert set(parts) == {"graph", "constraints", "bindings", "arguments", "schedule", "target", "compiler"}
+    keys = {cache.key_of({**parts, name: parts[name] + "x"}) for name in parts}
+    assert len(keys | {cache.key_of(parts)}) == len(parts) + 1
+    assert "0x" not in parts["graph"], "an object without a name of its own: its address is no part of a key"

@@ -1,0 +1,286 @@
+"""CUDA and HIP launches without hardware: the real bindings call libraries that record what they are given."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import standin
+from wavedsl.ir import dtypes
+from wavedsl.ir.kernel_ir import Param
+from wavedsl.runtime import devices, launch
+
+PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry twice(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+  .reg .u64 %rd<6>;
+  .reg .u32 %r<6>;
+  .reg .f32 %f<3>;
+  .reg .pred %p<2>;
+  ld.param.u64 %rd1, [in];
+  ld.param.u64 %rd2, [out];
+  ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x;
+  mov.u32 %r3, %ntid.x;
+  mov.u32 %r4, %tid.x;
+  mad.lo.u32 %r5, %r2, %r3, %r4;
+  setp.ge.u32 %p1, %r5, %r1;
+  @%p1 bra DONE;
+  mul.wide.u32 %rd3, %r5, 4;
+  add.u64 %rd4, %rd1, %rd3;
+  add.u64 %rd5, %rd2, %rd3;
+  ld.global.f32 %f1, [%rd4];
+  add.f32 %f2, %f1, %f1;
+  st.global.f32 [%rd5], %f2;
+DONE:
+  ret;
+}
+"""
+AMDGCN = """
+.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+.amdhsa_code_object_version 5
+.text
+.globl twice
+.p2align 8
+.type twice,@function
+twice:
+  s_endpgm
+.rodata
+.p2align 6
+.amdhsa_kernel twice
+  .amdhsa_next_free_vgpr 4
+  .amdhsa_next_free_sgpr 16
+  .amdhsa_accum_offset 4
+.end_amdhsa_kernel
+"""
+
+
+class Twice:
+    """A compiled kernel, as `Launchable` describes one: out[i] = 2 in[i]; `n` comes from the shape."""
+
+    name = "twice"
+    grid = (4,)
+    block = (32,)
+    shapes = {"source": ("N",), "out": ("N",)}  # noqa: RUF012
+    expects = {}  # noqa: RUF012
+    divisors = {}  # noqa: RUF012
+    tiles = {}  # noqa: RUF012
+    location = None
+
+    def __init__(self, target: str, shared_bytes: int = 0):
+        self.target = target
+        self.asm = PTX if target.startswith("sm") else AMDGCN
+        self.shared_bytes = shared_bytes
+        self.params = [
+            Param("source", "pointer", dtypes.f32, 0, 8, access="read"),
+            Param("out", "pointer", dtypes.f32, 8, 8, access="write"),
+            Param("extent_N", "scalar", dtypes.i32, 16, 4, source="extent N"),
+        ]
+
+
+def on_standin(side: str, shared_bytes: int, without_ptxas: bool) -> dict:
+    """Run in a process that finds the stand-in as its driver: launch, and tell what became of the arrays."""
+    if without_ptxas:
+        from wavedsl.runtime import toolchain
+
+        toolchain.find_cuda_tool = lambda program: None
+    source, out = np.arange(100, dtype=np.float32), np.full(100, -1, np.float32)
+    answers: dict = {}
+    try:
+        device = devices.parse(f"{side}:0")
+        answers["device"] = [device.kind, device.index, device.target]
+        compiled = Twice(device.target, shared_bytes)
+        launch.launch(compiled, [source, out], device)
+        answers["right"] = bool((out == 2 * source).all())
+        launch.launch(compiled, [source, out], device)
+    except Exception as error:
+        answers["error"] = [type(error).__name__, str(error)]
+    answers["out"] = sorted(set(out.tolist()))[:2]
+    answers["base"] = bool((source == np.arange(100)).all())
+    return answers
+
+
+@pytest.fixture(scope="module", params=["cuda", "hip"])
+def library(request, tmp_path_factory) -> tuple[str, Path]:
+    folder = tmp_path_factory.mktemp(request.param)
+    standin.build(request.param, folder)
+    return request.param, folder
+
+
+def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False):
+    """(answers, recorded calls) of `on_standin` in a process of its own."""
+    side, folder = library
+    log = tmp_path / "log"
+    log.write_text("")
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(folder),
+        "PYTHONPATH": str(Path(standin.__file__).parent),
+        "ROCM_PATH": str(tmp_path / "no-rocm"),
+        "STANDIN_FOLDER": str(folder),
+        "STANDIN_LOG": str(log),
+        "STANDIN_FAIL": fail,
+        "STANDIN_STATIC_SHARED": str(static_shared),
+        "STANDIN_ARCH_OFFSET": str(arch_offset()) if side == "hip" else "0",
+    }
+    done = subprocess.run(
+        [sys.executable, __file__, side, str(shared_bytes), str(int(without_ptxas))],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), log.read_text().splitlines()
+
+
+def arch_offset() -> int:
+    """Where the bindings' hipDeviceProp_t has `gcnArchName`."""
+    from hip import hip
+
+    properties = hip.hipDeviceProp_t()
+    size = properties.c_sizeof()
+    raw = (ctypes.c_char * size).from_address(int(properties))
+    raw[:] = b"".join(b"%04x" % offset for offset in range(0, size, 4))  # every word spells its own offset
+    return int(properties.gcnArchName[:4], 16)
+
+
+def names(calls: list[str]) -> list[str]:
+    return [call.split()[0].rstrip(",") for call in calls]
+
+
+def test_a_launch_step_by_step(library, tmp_path):
+    answers, calls = launched(library, tmp_path)
+    cuda = library[0] == "cuda"
+    assert answers["right"] and "error" not in answers
+    assert answers["device"] == (["cuda", 0, "sm_90a"] if cuda else ["hip", 0, "gfx942"])
+    enter = "cuCtxSetCurrent" if cuda else "hipSetDevice"
+    steps = [call for call in calls if not call.startswith(enter)]
+    if cuda:
+        assert steps[:6] == [
+            "cuInit 0",
+            "cuDevicePrimaryCtxRetain 40",
+            "cuModuleLoadData \x7fELF",
+            "cuModuleGetFunction 0x4200 twice",
+            "cuFuncGetAttribute 1",
+            "cuMemAlloc 400",
+        ]
+        assert set(calls) & {f"{enter} 0x4100"}
+        start = "cuLaunchKernelEx 0x4300 grid 4 1 1 block 32 1 1 shared 0 stream (nil) attrs 0 extra (nil)"
+        prefix = "cu"
+    else:
+        assert steps[:4] == ["hipInit 0", "hipModuleLoadData ELF", "hipModuleGetFunction 0x4200 twice", "hipMalloc 400"]
+        start = "hipModuleLaunchKernel 0x4300 grid 4 1 1 block 32 1 1 shared 0 stream (nil) extra (nil)"
+        prefix = "hip"
+    allocate = "cuMemAlloc 400" if cuda else "hipMalloc 400"
+    once = [
+        allocate,
+        f"{prefix}MemcpyHtoD 400",
+        allocate,
+        f"{prefix}MemcpyHtoD 400",
+        start,
+        f"{prefix}StreamSynchronize (nil)",
+        f"{prefix}MemcpyDtoH 400",
+        "cuMemFree, 1 left" if cuda else "hipFree, 1 left",
+        "cuMemFree, 0 left" if cuda else "hipFree, 0 left",
+    ]
+    assert steps[-18:] == once * 2  # the second launch loads nothing
+    assert names(calls).count(f"{prefix}ModuleLoadData") == 1
+
+
+FAILURES = {
+    "cuda": ["cuMemAlloc:2:2", "cuMemcpyHtoD:1:2", "cuModuleLoadData:209", "cuModuleGetFunction:500",
+             "cuLaunchKernelEx:701", "cuStreamSynchronize:700", "cuMemcpyDtoH:719"],
+    "hip": ["hipMalloc:2:2", "hipMemcpyHtoD:1:2", "hipModuleLoadData:209", "hipModuleGetFunction:500",
+            "hipModuleLaunchKernel:701", "hipStreamSynchronize:700", "hipMemcpyDtoH:719"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", range(7))
+def test_a_failing_call_is_named_and_leaves_the_arrays(library, tmp_path, which):
+    fail = FAILURES[library[0]][which]
+    call, code = fail.split(":")[:2]
+    answers, calls = launched(library, tmp_path, fail=fail)
+    kind, text = answers["error"]
+    assert kind == "LaunchError"
+    assert f"{call} failed: " in text and f"({code})" in text and "as the stand-in was told" in text
+    assert answers["out"] == [-1] and answers["base"]
+    if "Module" not in call or "Launch" in call:
+        assert "the arguments are as they were" in text
+        # What was allocated is freed: the last line that counts says so.
+        assert [c for c in calls if "left" in c][-1].endswith(" 0 left")
+
+
+def test_a_device_that_is_not_there(library, tmp_path):
+    side, _ = library
+    fail = "cuInit:100" if side == "cuda" else "hipInit:100"
+    answers, _ = launched(library, tmp_path, fail=fail)
+    assert answers["error"][0] == "LaunchError" and f"{fail[:-4]} failed" in answers["error"][1]
+
+
+def test_much_shared_memory_is_asked_for(library, tmp_path):
+    if library[0] == "hip":
+        pytest.skip("shared memory is static on AMD")
+    _, calls = launched(library, tmp_path, shared_bytes=100_000)
+    assert "cuFuncSetAttribute 0x4300 8 100000" in calls
+    assert any("shared 100000 " in call for call in calls)
+    _, calls = launched(library, tmp_path, shared_bytes=40_000, static_shared=30_000)
+    assert "cuFuncSetAttribute" not in names(calls)
+    assert any("shared 10000 " in call for call in calls)
+
+
+def test_the_driver_assembles_where_there_is_no_ptxas(library, tmp_path):
+    if library[0] == "hip":
+        pytest.skip("HIP gets linked code")
+    answers, calls = launched(library, tmp_path, without_ptxas=True)
+    assert answers["right"]
+    assert f"cuModuleLoadDataEx 2 options, 5 6, size 16384, text of {len(PTX)}" in calls
+    answers, _ = launched(library, tmp_path, without_ptxas=True, fail="cuModuleLoadDataEx:218")
+    kind, text = answers["error"]
+    assert kind == "ToolchainError" and "for sm_90" in text and "ptxas" in text
+
+
+def test_prototypes_have_the_sizes_that_are_passed(library):
+    """The types that bodies rely on: a changed one would be received wrongly without a compiler's notice."""
+    heads = standin.prototypes(library[0])
+    if library[0] == "cuda":
+        assert heads["cuMemcpyHtoD"].endswith("(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount)")
+        assert heads["cuLaunchKernelEx"].count("void** ") == 2
+    else:
+        assert heads["hipModuleLaunchKernel"].count("unsigned int ") == 7
+        assert heads["hipMemcpyDtoH"].endswith("(void * dst,void * src,size_t sizeBytes)")
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_missing_bindings_say_what_to_install(kind, monkeypatch):
+    from wavedsl.ir.errors import ToolchainError
+    from wavedsl.runtime import cuda, hip
+
+    side = {"cuda": cuda, "hip": hip}[kind]
+    side.bindings.cache_clear()
+    monkeypatch.setitem(sys.modules, {"cuda": "cuda.bindings", "hip": "hip"}[kind], None)
+    with pytest.raises(ToolchainError, match=r"pip install 'wavedsl\[(cuda|rocm)\]'"):
+        side.bindings()
+
+
+@pytest.mark.gpu
+def test_on_the_gpu():
+    device = devices.gpus()[0]
+    if device.kind != "cuda":
+        pytest.skip("the text is PTX")
+    source, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    launch.launch(Twice(device.target), [source, out], device)
+    np.testing.assert_array_equal(out, 2 * source)
+
+
+if __name__ == "__main__":
+    print(json.dumps(on_standin(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "1")))

@@ -1,0 +1,1 @@
+"""Turns a decorated Python function into a dataflow graph by running it once on proxies."""

@@ -1,0 +1,212 @@
+"""Proxies: what the parameters and results of a kernel are while its function runs once to be traced.
+
+A `Value` stands for a register value and records each operation on it; an `Array` stands for an array argument and
+allows nothing but being read and written. Everything Python could do to a proxy that has no meaning while tracing
+(truth, iteration, conversion, comparison with `is`-like idioms) raises a TraceError at the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import sympy
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Argument, Node
+from wavedsl.ir.ops import OPERATORS, ROWS
+from wavedsl.ir.source import here
+from wavedsl.ir.symbols import names
+
+if TYPE_CHECKING:
+    from wavedsl.tracer.builder import Builder
+
+
+class Value:
+    """A traced register value. `dims` are its dimensions (names, in no order of meaning), `dtype` its element type."""
+
+    __slots__ = ("builder", "node")
+
+    __array_ufunc__ = None
+    """NumPy scalars leave `np.float32(2) * value` to this class."""
+
+    def __init__(self, node: Node, builder: Builder):
+        self.node = node
+        self.builder = builder
+
+    @property
+    def dims(self) -> tuple[Any, ...]:
+        return self.node.dims
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    def __repr__(self) -> str:
+        return f"<traced value {self.node.type}>"
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> NoReturn:
+        self._refuse("has no truth value while tracing", "choose per element: wd.where(condition, x, y)")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse(
+            "cannot be iterated over or unpacked", "loop over a dimension with @wd.iterate(dim, init_args=[…])"
+        )
+
+    def __len__(self) -> NoReturn:
+        self._refuse("has no len()", "its extent along M is the symbol M")
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse("cannot be indexed", "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))")
+
+    def __setitem__(self, key: Any, item: Any) -> NoReturn:
+        self._refuse("cannot be assigned to by index", "make a new value: wd.where(wd.index(M) == i, x, value)")
+
+    def __contains__(self, item: Any) -> NoReturn:
+        self._refuse("has no `in`", "compare and reduce: wd.any(x == item, dim=M)")
+
+    def __float__(self) -> NoReturn:
+        self._refuse("is not a Python number", "use wd.cast(x, wd.f32), and wd.exp(x) rather than math.exp(x)")
+
+    def __int__(self) -> NoReturn:
+        self._refuse("is not a Python number", "use wd.cast(x, wd.i32)")
+
+    def __index__(self) -> NoReturn:
+        self._refuse("is not a Python number", "use wd.cast(x, wd.i32)")
+
+    def __complex__(self) -> NoReturn:
+        self._refuse("is not a Python number", "there are no complex values")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse("is not a function", "a loop decorated with @wd.iterate has already run: its name is its result")
+
+    def __round__(self, digits: Any = None) -> Any:
+        if digits is not None:
+            self._refuse("rounds to whole numbers only", "wd.round(x * 100) / 100")
+        return self.builder.apply("round", (self,))
+
+    def __floor__(self) -> Any:
+        return self.builder.apply("floor", (self,))
+
+    def __ceil__(self) -> Any:
+        return self.builder.apply("ceil", (self,))
+
+    def __pow__(self, exponent: Any) -> Any:
+        """Small whole exponents of the source are products, so that negative bases have powers; others are `pow`."""
+        if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
+            power, square, rest = None, self, exponent
+            while rest:
+                if rest & 1:
+                    power = square if power is None else self.builder.apply("mul", (power, square))
+                rest >>= 1
+                if rest:
+                    square = self.builder.apply("mul", (square, square))
+            return power
+        return self.builder.apply("pow", (self, exponent))
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        self._refuse("has no @", "wd.mma(x, y) contracts the dimensions that both have")
+
+    def __rmatmul__(self, other: Any) -> NoReturn:
+        self._refuse("has no @", "wd.mma(x, y) contracts the dimensions that both have")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse("is not a NumPy array", "use the functions of wavedsl, for example wd.exp(x)")
+
+    def _sympy_(self) -> NoReturn:
+        """Symbols give way to this class: `M * value` becomes `value.__rmul__(M)`."""
+        raise sympy.SympifyError(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "T": "permute", "size": "dims"}
+        if name in ROWS:
+            hint = f"wd.{name}(x, …) is a function"
+        elif name in known:
+            hint = f"see x.{known[name]}" if known[name] == "dims" else f"wd.{known[name]}(x, …)"
+        else:
+            hint = "it has dims and dtype, Python's operators, and the functions of wavedsl"
+        raise TraceError(f"a traced value has no attribute {name}", here(), hint=hint)
+
+    def _refuse(self, what: str, hint: str) -> NoReturn:
+        raise TraceError(f"a traced value {what} (it is {self.node.type})", here(), hint=hint)
+
+
+def _operator(row: str, swapped: bool, unary: bool) -> Callable[..., Any]:
+    if unary:
+
+        def method(self: Value) -> Any:
+            return self.builder.apply(row, (self,))
+
+    elif swapped:
+
+        def method(self: Value, other: Any) -> Any:  # type: ignore[misc]
+            return self.builder.apply(row, (other, self))
+
+    else:
+
+        def method(self: Value, other: Any) -> Any:  # type: ignore[misc]
+            return self.builder.apply(row, (self, other))
+
+    method.__doc__ = ROWS[row].doc
+    return method
+
+
+for _method, (_row, _swapped) in OPERATORS.items():
+    if _method in vars(Value) and _method != "__hash__":
+        continue  # written out above
+    _unary = ROWS[_row].signature[0] in "-~" or _method == "__abs__"
+    setattr(Value, _method, _operator(_row, _swapped, _unary))
+setattr(Value, "__hash__", object.__hash__)  # noqa: B010  (__eq__ above unset it)
+
+
+class Array:
+    """An array argument while tracing: `wd.read(a)` and `wd.write(x, a)` are what can be done with it."""
+
+    __slots__ = ("argument", "builder")
+
+    __array_ufunc__ = None
+
+    def __init__(self, argument: Argument, builder: Builder):
+        self.argument = argument
+        self.builder = builder
+
+    @property
+    def dims(self) -> tuple[Any, ...]:
+        return self.argument.dims
+
+    @property
+    def dtype(self) -> DType:
+        return self.argument.dtype
+
+    def __repr__(self) -> str:
+        return f"<array argument {self.argument.name}>"
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        a = self.argument
+        raise TraceError(
+            f"{a.name} is an array argument ([{names(a.dims)}] {a.dtype}), not a value",
+            here(),
+            hint=f"read it first: wd.read({a.name}); store with wd.write(value, {a.name})",
+        )
+
+    def _sympy_(self) -> NoReturn:
+        raise sympy.SympifyError(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._refuse()
+
+    __hash__ = object.__hash__
+
+
+for _method in (
+    *OPERATORS, "__bool__", "__iter__", "__len__", "__getitem__", "__setitem__", "__float__", "__int__", "__index__",
+    "__contains__", "__matmul__", "__rmatmul__", "__array__", "__call__",
+):  # fmt: skip
+    setattr(Array, _method, Array._refuse)
+setattr(Array, "__hash__", object.__hash__)  # noqa: B010

@@ -1,0 +1,255 @@
+"""wavedsl: a kernel DSL embedded in Python.
+
+    import wavedsl as wd
+
+    M, N, BM, BN = wd.symbols("M N BM BN")
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={BM: 16, BN: 16})
+    def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.read(a) * 2, b)
+
+    double(a, b)        # NumPy arrays, or anything on a GPU
+
+A kernel is traced once into a dataflow graph and compiled to AMDGCN or PTX text, which runs on a GPU or, without one,
+instruction by instruction on an emulator. What compiles and runs is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from wavedsl.constraints import HardwareConstraint, MMAType, TilingConstraint, WaveConstraint, WorkgroupConstraint
+from wavedsl.ir.dtypes import (
+    DType,
+    bf16,
+    f4e2m1,
+    f6e2m3,
+    f6e3m2,
+    f8e4m3,
+    f8e4m3fnuz,
+    f8e5m2,
+    f8e5m2fnuz,
+    f8e8m0,
+    f16,
+    f32,
+    f64,
+    i1,
+    i4,
+    i8,
+    i16,
+    i32,
+    i64,
+    tf32,
+    u4,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from wavedsl.ir.errors import (
+    CompileError,
+    ConstraintError,
+    EmulationError,
+    LaunchError,
+    RegisterPressureError,
+    ToolchainError,
+    TraceError,
+    WaveError,
+)
+from wavedsl.ir.graph import Graph
+from wavedsl.ir.symbols import sym, symbols
+from wavedsl.kernel_object import Kernel, wave
+from wavedsl.language import (
+    abs,
+    all,
+    any,
+    argmax,
+    argmin,
+    atomic_add,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_xchg,
+    bitcast,
+    broadcast,
+    cast,
+    ceil,
+    clamp,
+    cos,
+    cumsum,
+    device_assert,
+    device_print,
+    erf,
+    exp,
+    exp2,
+    floor,
+    fma,
+    index,
+    iterate,
+    log,
+    log2,
+    max,
+    maximum,
+    min,
+    minimum,
+    mma,
+    permute,
+    pow,
+    random,
+    read,
+    reciprocal,
+    reduce,
+    reshape,
+    round,
+    rsqrt,
+    scaled_mma,
+    scan,
+    sigmoid,
+    sin,
+    sort,
+    sqrt,
+    sum,
+    tanh,
+    topk,
+    where,
+    write,
+)
+from wavedsl.memory import GLOBAL, SHARED, AddressSpace, IndexMapping, Memory, Register, Scalar
+from wavedsl.schedule import Schedule
+
+if TYPE_CHECKING:
+    from wavedsl.compiler import CompiledKernel, load
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "CompiledKernel": "wavedsl.compiler",
+    "load": "wavedsl.compiler",
+}
+"""Public names whose modules are imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'wavedsl' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    import importlib
+
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+__all__ = [
+    "GLOBAL",
+    "SHARED",
+    "AddressSpace",
+    "CompileError",
+    "CompiledKernel",
+    "ConstraintError",
+    "DType",
+    "EmulationError",
+    "Graph",
+    "HardwareConstraint",
+    "IndexMapping",
+    "Kernel",
+    "LaunchError",
+    "MMAType",
+    "Memory",
+    "Register",
+    "RegisterPressureError",
+    "Scalar",
+    "Schedule",
+    "TilingConstraint",
+    "ToolchainError",
+    "TraceError",
+    "WaveConstraint",
+    "WaveError",
+    "WorkgroupConstraint",
+    "abs",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "atomic_add",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_xchg",
+    "bf16",
+    "bitcast",
+    "broadcast",
+    "cast",
+    "ceil",
+    "clamp",
+    "cos",
+    "cumsum",
+    "device_assert",
+    "device_print",
+    "erf",
+    "exp",
+    "exp2",
+    "f4e2m1",
+    "f6e2m3",
+    "f6e3m2",
+    "f8e4m3",
+    "f8e4m3fnuz",
+    "f8e5m2",
+    "f8e5m2fnuz",
+    "f8e8m0",
+    "f16",
+    "f32",
+    "f64",
+    "floor",
+    "fma",
+    "i1",
+    "i4",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "index",
+    "iterate",
+    "load",
+    "log",
+    "log2",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "mma",
+    "permute",
+    "pow",
+    "random",
+    "read",
+    "reciprocal",
+    "reduce",
+    "reshape",
+    "round",
+    "rsqrt",
+    "scaled_mma",
+    "scan",
+    "sigmoid",
+    "sin",
+    "sort",
+    "sqrt",
+    "sum",
+    "sym",
+    "symbols",
+    "tanh",
+    "tf32",
+    "topk",
+    "u4",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "wave",
+    "where",
+    "write",
+]

@@ -1,0 +1,314 @@
+"""The command line: `wavedsl COMMAND …`, also `python -m wavedsl`.
+
+Each command is a function from parsed options to an exit status; a `WaveError` ends in its text on standard error and
+status 1, never in a traceback. Kernels are named `path.py:name` or `module:name`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from wavedsl.ir.errors import EmulationError, LaunchError, WaveError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status: 0, 1 for a failure or a finding, 2 for wrong usage."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except WaveError as error:
+        print(f"wavedsl {options.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output (`| head`) has gone. Python would complain once more when it flushes at exit.
+        sys.stderr.close()
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(prog="wavedsl", description="Compile, run, check and look at @wave kernels.")
+    top.add_argument("--version", action="version", version=f"wavedsl {_version()}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    def kernel_command(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+        added = command(name, run, text)
+        added.add_argument(
+            "kernel", help="path.py:name or module:name (the name may be left out if there is one kernel)"
+        )
+        added.add_argument(
+            "--subs", action="append", default=[], metavar="M=64,…", help="values of symbols, over the decorator's"
+        )
+        return added
+
+    def with_arguments(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--seed", type=int, default=0, help="seed of the random arguments (default 0)")
+        added.add_argument("--integers", action="store_true", help="small whole numbers, whose results are exact")
+
+    target_help = "gfx90a, gfx942, gfx950, sm_80 or sm_90a (default: the default device's)"
+
+    demo = command("demo", _demo, "run copy and GEMM on every target on the emulator, and print what was measured")
+    demo.add_argument("--targets", default="", help="comma-separated (default: all)")
+
+    compile_ = kernel_command("compile", _compile, "print a kernel's target text, or write it or its binary to a file")
+    compile_.add_argument("--target", help=target_help)
+    compile_.add_argument(
+        "-o", "--output", type=Path, help="by suffix: .s .ptx text, .hsaco .cubin binary, .json for wd.load"
+    )
+
+    run = kernel_command("run", _run, "launch a kernel on random arguments and compare with the graph evaluator")
+    run.add_argument("--device", help="cuda:0, hip:0 or emulator:gfx950 (default: WAVEDSL_DEVICE, a GPU, the emulator)")
+    with_arguments(run)
+
+    emulate = kernel_command("emulate", _emulate, "execute a kernel's text on the emulator and report what it finds")
+    emulate.add_argument("--target", help=target_help)
+    emulate.add_argument("--no-checks", action="store_true", help="run as fast as possible")
+    with_arguments(emulate)
+
+    inspect = kernel_command("inspect", _inspect, "show what the compiler made of a kernel")
+    inspect.add_argument("--target", help=target_help)
+    for what, text in (
+        ("graph", "the traced dataflow graph"),
+        ("dot", "the same for Graphviz"),
+        ("ir", "the kernel IR"),
+        ("schedule", "the loops as cycle tables"),
+        ("asm", "the target text"),
+        ("resources", "registers, shared memory, instructions (the default)"),
+    ):
+        inspect.add_argument(f"--{what}", action="append_const", dest="what", const=what, help=text)
+
+    bench = kernel_command("bench", _bench, "time a kernel's launches")
+    bench.add_argument("--device", help="as for run; times on an emulator say nothing of a chip")
+    bench.add_argument("--repeat", type=int, default=20, help="launches that are timed (default 20)")
+    with_arguments(bench)
+
+    cache = command("cache", _cache, "list, explain or clear the compile cache on disk")
+    cache.add_argument("action", choices=("ls", "why", "clear"))
+    cache.add_argument("name", nargs="?", help="for why: the kernel's name")
+
+    command("doctor", _doctor, "say which tools, packages and devices were found, and what to install")
+    return top
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+
+
+def _demo(options: Any) -> int:
+    from wavedsl import demo
+    from wavedsl.runtime import devices
+
+    named = [name.strip() for name in options.targets.split(",") if name.strip()]
+    return demo.run([devices.known_target(name) for name in named] or devices.TARGETS)
+
+
+def _compile(options: Any) -> int:
+    compiled = _compiled(options)
+    if options.output is None:
+        print(compiled.asm, end="")
+        return 0
+    suffix = options.output.suffix
+    if suffix in (".s", ".ptx"):
+        options.output.write_text(compiled.asm, encoding="utf-8")
+    elif suffix in (".hsaco", ".cubin"):
+        options.output.write_bytes(compiled.binary())
+    elif suffix == ".json":
+        compiled.save(options.output)
+    else:
+        raise LaunchError(f"{options.output}: unknown kind of file", hint="use .s, .ptx, .hsaco, .cubin or .json")
+    from wavedsl.reports import resources_text
+
+    print(resources_text(compiled), file=sys.stderr)
+    return 0
+
+
+def _run(options: Any) -> int:
+    from wavedsl.reports import errors
+    from wavedsl.runtime import devices
+    from wavedsl.runtime.launch import launch
+
+    kernel, subs, arguments = _kernel_and_arguments(options)
+    device = devices.parse(options.device) if options.device else devices.default()
+    compiled = kernel.compile(**arguments, target=device.target, subs=subs)
+    want = _evaluated(kernel, subs, arguments)
+    start = time.perf_counter()
+    launch(compiled, list(arguments.values()), device)
+    seconds = time.perf_counter() - start
+    print(f"{kernel.name} on {device}: {1e3 * seconds:.1f} ms, copies included")
+    _print_errors(errors(arguments, want, _outputs(compiled)))
+    return 0
+
+
+def _emulate(options: Any) -> int:
+    from wavedsl.reports import errors, table
+
+    kernel, subs, arguments = _kernel_and_arguments(options)
+    compiled = kernel.compile(**arguments, target=options.target, subs=subs)
+    want = _evaluated(kernel, subs, arguments)
+    start = time.perf_counter()
+    try:
+        report = compiled.emulate(**arguments, checks=False if options.no_checks else "report")
+    except EmulationError as error:  # raised for what no mode goes on after, such as a deadlock
+        print(error, file=sys.stderr)
+        return 1
+    seconds = time.perf_counter() - start
+    total = sum(report.instructions.values())
+    print(f"{kernel.name} for {compiled.target}: {total} instructions in {1e3 * seconds:.1f} ms of emulation")
+    print(f"model: {report.cycles} cycles, {report.bank_conflicts} cycles of bank conflicts")
+    _print_errors(errors(arguments, want, _outputs(compiled)))
+    most = sorted(report.instructions.items(), key=lambda item: (-item[1], item[0]))[:15]
+    print(table(("instruction", "executed"), most))
+    for finding in report.findings:
+        print(f"\n{finding}")
+    if not options.no_checks:
+        print("\nno findings" if not report.findings else f"\n{len(report.findings)} findings")
+    return 1 if report.findings else 0
+
+
+def _inspect(options: Any) -> int:
+    from wavedsl.ir.kernel_text import text
+    from wavedsl.reports import resources_text, schedule_text
+
+    kernel, subs = _kernel(options)
+    views: dict[str, Callable[[], str]] = {
+        "graph": lambda: kernel.trace(subs).text(locations=True),
+        "dot": lambda: kernel.trace(subs).dot(),
+        "ir": lambda: text(compiled().kernel_ir),
+        "schedule": lambda: schedule_text(compiled().kernel_ir),
+        "asm": lambda: compiled().asm,
+        "resources": lambda: resources_text(compiled()) + "\n",
+    }
+    found: list[Any] = []
+
+    def compiled() -> Any:
+        if not found:
+            found.append(_compiled(options))
+        return found[0]
+
+    for what in options.what or ["resources"]:
+        print(views[what](), end="")
+    return 0
+
+
+def _bench(options: Any) -> int:
+    from wavedsl.runtime import devices
+    from wavedsl.runtime.launch import launch
+
+    kernel, subs, arguments = _kernel_and_arguments(options)
+    device = devices.parse(options.device) if options.device else devices.default()
+    compiled = kernel.compile(**arguments, target=device.target, subs=subs)
+    values = list(arguments.values())
+    launch(compiled, values, device)
+    seconds = []
+    for _ in range(max(1, options.repeat)):
+        start = time.perf_counter()
+        launch(compiled, values, device, checks=False)
+        seconds.append(time.perf_counter() - start)
+    seconds.sort()
+    kind = "emulation, which says nothing of a chip's speed" if device.kind == "emulator" else "copies included"
+    print(
+        f"{kernel.name} on {device}: median {1e3 * seconds[len(seconds) // 2]:.3f} ms, "
+        f"best {1e3 * seconds[0]:.3f} ms of {len(seconds)} ({kind})"
+    )
+    return 0
+
+
+def _cache(options: Any) -> int:
+    from wavedsl.reports import table
+    from wavedsl.runtime import cache
+
+    if options.action == "clear":
+        print(f"{cache.clear()} entries removed from {cache.folder()}")
+        return 0
+    entries = cache.entries()
+    if options.action == "why":
+        names = [options.name] if options.name else sorted({entry.name for entry in entries})
+        for name in names:
+            lines = cache.why(name)
+            print("\n".join([f"{name}:", *(f"  {line}" for line in lines)]) if lines else f"{name}: never compiled")
+        return 0
+    rows = [
+        (e.key[:12], e.name, e.target, e.size, time.strftime("%Y-%m-%d %H:%M", time.localtime(e.used))) for e in entries
+    ]
+    if rows:
+        print(table(("key", "kernel", "target", "bytes", "last used"), rows))
+    print(f"{len(rows)} entries, {sum(e.size for e in entries)} of {cache.limit()} bytes in {cache.folder()}")
+    return 0
+
+
+def _doctor(options: Any) -> int:
+    import importlib.metadata
+    import platform
+
+    from wavedsl.runtime import cache, devices, toolchain
+
+    print(f"wavedsl {_version()}, Python {platform.python_version()}, {platform.platform()}")
+    for package in ("numpy", "sympy", "networkx", "ml_dtypes"):
+        print(f"  {package} {importlib.metadata.version(package)}")
+    print("tools:")
+    for tool in toolchain.inventory():
+        print(f"  {tool.name}: " + (f"missing; {tool.missing}" if tool.missing else f"{tool.version} ({tool.path})"))
+    print("devices:")
+    for kind, package, extra in (("cuda", "cuda-python", "cuda"), ("hip", "hip-python", "rocm")):
+        driver = "found" if devices.driver_present(kind) else "none"
+        bindings = "installed" if devices.bindings_installed(kind) else f"missing; pip install 'wavedsl[{extra}]'"
+        print(f"  {kind}: driver {driver}; {package} {bindings}")
+    for device in devices.gpus():
+        opened = devices.open_driver(device.kind, device.index)
+        print(f"  {device}: {getattr(opened, 'name', '')}, runs {device.target} text")
+    print(f"  emulator: {', '.join(devices.TARGETS)}")
+    print(f"default device: {devices.default()}")
+    print(f"cache: {cache.folder()}, {len(cache.entries())} entries")
+    return 0
+
+
+# -------------------------------------------------------------------------------------------------------------- shared
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    return importlib.metadata.version("wavedsl")
+
+
+def _kernel(options: Any) -> tuple[Any, dict[Any, Any]]:
+    from wavedsl.find_kernel import find_kernel, parse_subs
+
+    return find_kernel(options.kernel), parse_subs(options.subs)
+
+
+def _compiled(options: Any) -> Any:
+    kernel, subs = _kernel(options)
+    return kernel.compile(target=options.target, subs=subs)
+
+
+def _kernel_and_arguments(options: Any) -> tuple[Any, dict[Any, Any], dict[str, Any]]:
+    from wavedsl.find_kernel import make_arguments
+
+    kernel, subs = _kernel(options)
+    return kernel, subs, make_arguments(kernel, subs, options.seed, options.integers)
+
+
+def _outputs(compiled: Any) -> list[str]:
+    return [p.name for p in compiled.params if not p.source and p.access in ("write", "readwrite")]
+
+
+def _evaluated(kernel: Any, subs: dict[Any, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the graph evaluator makes of copies of the arguments."""
+    copies = {name: value.copy() if hasattr(value, "copy") else value for name, value in arguments.items()}
+    kernel.evaluate(**copies, subs=subs)
+    return copies
+
+
+def _print_errors(errors: dict[str, float]) -> None:
+    for name, error in errors.items():
+        print(f"{name}: largest difference from the graph evaluator {error:.3g}")

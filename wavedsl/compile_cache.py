@@ -1,0 +1,78 @@
+"""The way from a call to a compiled kernel through the cache on disk.
+
+A kernel is traced in any case (milliseconds); the traced graph holds all that its source, its helpers, its closures and
+globals amounted to, so the key needs no look at files. What is stored is the JSON of `CompiledKernel.to_json`.
+
+Invariant: a kernel from the cache has the text that compiling now would print.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from wavedsl.ir.graph import Graph, Node, node_text
+from wavedsl.runtime import cache
+
+_FILE = "kernel.json"
+
+
+def compile_cached(kernel: Any, arguments: Mapping[str, Any], target: str) -> Any:
+    """The `CompiledKernel` for these arguments, from the cache if it is there. Raises what `Kernel.compile` raises.
+
+    One from the cache has no `kernel_ir`; it has the graph that was traced to find it.
+    """
+    from wavedsl.compiler import compile_kernel, from_json
+
+    graph = kernel.trace()
+    parts = key_parts(kernel, graph, arguments, target)
+    key = cache.key_of(parts)
+    files = cache.load(key)
+    if files is not None and _FILE in files:
+        compiled = from_json(json.loads(files[_FILE]))
+        compiled.graph = graph
+        compiled.location = kernel.loc
+        return compiled
+    compiled = compile_kernel(kernel, arguments, target=target)
+    stored = json.dumps(compiled.to_json()).encode()
+    cache.store(key, {_FILE: stored}, name=kernel.name, target=target, parts=parts)
+    return compiled
+
+
+def key_parts(kernel: Any, graph: Graph, arguments: Mapping[str, Any], target: str) -> dict[str, str]:
+    """What the compiled text depends on, by the names that `wavedsl cache why` shows."""
+    from wavedsl.compiler import describe_arguments
+
+    binding = kernel.binding(arguments)
+    arrays, params, _ = describe_arguments(graph, binding.dims, arguments)
+    return {
+        "graph": graph_text(graph),
+        "constraints": repr([(c, getattr(c, "loc", None)) for c in kernel.constraints]),
+        "bindings": repr(sorted((str(k), str(getattr(v, "value", v))) for k, v in binding.dims.items())),
+        "arguments": repr([arrays, params]),
+        "schedule": repr(kernel.schedule),
+        "target": target,
+        "compiler": cache.package_stamp(),
+    }
+
+
+def graph_text(graph: Graph) -> str:
+    """Every fact of a graph as text: nodes with all attributes and the full location that the target text may quote."""
+    lines = [graph.name, *(str(a) for a in graph.arguments), repr(graph.dynamic)]
+    for node in graph.all_nodes():
+        lines.append(f"{node_text(node)} | {_attributes(node)} | {node.loc!r}")
+    return "\n".join(lines)
+
+
+def _attributes(node: Node) -> str:
+    shown = []
+    for key, value in sorted(node.attrs.items()):
+        if key == "body":
+            body = f"{[v.id for v in value.carries]} {[v.id for v in value.nodes]} {[v.id for v in value.yields]}"
+            shown.append(f"{key}={body}")
+        elif hasattr(value, "coords"):
+            shown.append(f"{key}={value.dims} {value.coords}")
+        else:
+            shown.append(f"{key}={value!r}")
+    return ", ".join(shown)

@@ -1,0 +1,271 @@
+"""`wave` and the kernel object it returns: tracing, evaluation, and the doors to the compiler and the runtime.
+
+A kernel object holds what the user declared, nothing derived but its traces. `__call__`, `compile` and `bind` bind
+arguments by the Python signature and hand over to `wavedsl.compiler` and `wavedsl.runtime.launch`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from wavedsl.binding import Binding, Parameter, bind, bind_arguments, check_subs
+from wavedsl.ir.constraints import Constraint, check_constraints, index_dims
+from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
+from wavedsl.ir.graph import Graph
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.source import definition, here, parameter
+from wavedsl.ir.symbols import AddressSpace, normalise
+from wavedsl.schedule import Schedule
+from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve
+from wavedsl.tracer.proxy import Array, Value
+
+
+def wave(
+    constraints: Sequence[Constraint],
+    *,
+    subs: Mapping[Any, Any] | None = None,
+    dynamic: Sequence[Any] = (),
+    schedule: Schedule | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorates a function that describes the work of one wave; gives a `Kernel`.
+
+    `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
+    are bound from the arguments' shapes. Raises ConstraintError and TraceError for what is wrong with the declaration.
+    """
+    loc = here(calls=False)
+    if callable(constraints):
+        raise ConstraintError(
+            "@wd.wave needs its constraints", loc, hint="@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])"
+        )
+    checked = check_constraints(constraints, loc)
+    if schedule is not None and not isinstance(schedule, Schedule):
+        raise ConstraintError(f"wave: schedule={schedule!r}", loc, hint="wd.Schedule(stages=3)")
+    frame = sys._getframe(1)
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        if not inspect.isfunction(function):
+            raise TraceError(
+                f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
+            )
+        namespace = Namespace(function, frame)
+        return Kernel(function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace)
+
+    return decorate
+
+
+class Kernel:
+    """A kernel. Call it like the function: `kernel(a, b, c)` compiles for these arguments if it must, and launches.
+
+    `name`, `constraints`, `subs`, `dynamic`, `schedule` and `parameters` are what was declared. The call returns None;
+    outputs are arguments.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        constraints: list[Constraint],
+        subs: Mapping[Any, Any] | None,
+        dynamic: Sequence[Any],
+        schedule: Schedule | None,
+        name: str,
+        loc: Loc | None,
+        namespace: Namespace,
+    ):
+        self.function = function
+        self.name = name
+        self.constraints = constraints
+        self.subs = check_subs(subs, loc)
+        self.dynamic = check_dynamic(dynamic, loc)
+        self.schedule = schedule
+        self.loc = loc
+        self._namespace = namespace
+        self._graphs: dict[Any, Graph] = {}
+        self.parameters = _parameters(function, namespace)
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join(f'{p.name}: {p.annotation}' for p in self.parameters)})>"
+
+    def merged(self, subs: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """The decorator's `subs` with `subs` over them."""
+        return {**self.subs, **check_subs(subs, here(calls=False))} if subs else self.subs
+
+    def trace(self, subs: Mapping[Any, Any] | None = None) -> Graph:
+        """The dataflow graph, traced once per set of bindings and verified; see its `text`, `dot` and `nx`.
+
+        Do not change it: it is shared. Raises TraceError and ConstraintError at the user's lines.
+        """
+        merged = self.merged(subs)
+        key = tuple(sorted((str(k), v.value if isinstance(v, AddressSpace) else v) for k, v in merged.items()))
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self.trace_afresh(merged)
+        return graph
+
+    def trace_afresh(self, subs: Mapping[Any, Any]) -> Graph:
+        """A new graph under complete bindings `subs`, for passes that change it."""
+        from wavedsl.ir.graph_verify import verify_graph
+        from wavedsl.tracer.builder import trace
+
+        graph = trace(
+            self.function,
+            [(p.name, p.annotation) for p in self.parameters],
+            self.constraints,
+            subs,
+            self.dynamic,
+            self.name,
+            lambda: self._namespace,
+            index_dims(self.constraints),
+        )
+        verify_graph(graph)
+        return graph
+
+    def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name, as the signature binds them. Raises LaunchError, and TraceError inside of a kernel."""
+        if any(isinstance(x, (Array, Value)) for x in (*args, *kwargs.values())):
+            raise TraceError(
+                f"kernel {self.name} is used inside of a kernel",
+                here(),
+                hint="put what kernels share into a plain function and call that",
+            )
+        return bind_arguments(self.name, self.parameters, args, kwargs)
+
+    def binding(
+        self,
+        arguments: Mapping[str, Any] | None,
+        subs: Mapping[Any, Any] | None = None,
+        dynamic: Sequence[Any] | None = None,
+        *,
+        float64: bool = False,
+    ) -> Binding:
+        """A value for every symbol: from `subs`, `dynamic` and the arguments' shapes. LaunchError, ConstraintError."""
+        merged = self.merged(subs)
+        dims = self.dynamic if dynamic is None else check_dynamic(dynamic, here(calls=False))
+        if subs:
+            dims = tuple(d for d in dims if dynamic is not None or d not in merged)
+        return bind(self.name, self.parameters, arguments, merged, dims, symbols=self._tile_symbols(), float64=float64)
+
+    def _tile_symbols(self) -> list[Any]:
+        """Symbols that only constraints mention: they need a value, and no array can give it."""
+        found: dict[Any, None] = {}
+        for c in self.constraints:
+            for expr in (getattr(c, "tile", None), *(getattr(c, "vector_shapes", None) or {}).values()):
+                if isinstance(expr, sympy.Expr):
+                    found.update(dict.fromkeys(sorted(expr.free_symbols, key=str)))
+        return list(found)
+
+    def evaluate(self, *args: Any, subs: Mapping[Any, Any] | None = None, float64: bool = False, **kwargs: Any) -> None:
+        """Runs the graph evaluator on NumPy arrays in place: what the kernel means, without a target.
+
+        `float64` computes every float in f64 without rounding, for references; float arguments may then be f64 arrays.
+        Raises LaunchError for arguments that do not fit, TraceError and ConstraintError as `trace`.
+        """
+        from wavedsl.ir.evaluate import evaluate
+
+        arguments = self.bind_arguments(args, kwargs)
+        bound = self.binding(arguments, subs, dynamic=(), float64=float64)
+        evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
+
+    def compile(
+        self,
+        *args: Any,
+        target: str | None = None,
+        subs: Mapping[Any, Any] | None = None,
+        dynamic: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """A `CompiledKernel` for `target` (the default device's where None).
+
+        With arguments, symbols are bound from their shapes; without, `subs` binds every dimension that is not dynamic,
+        and arrays are taken as row-major, contiguous, 16-byte aligned and not overlapping. Raises WaveErrors.
+        """
+        from wavedsl.compiler import compile_kernel
+
+        arguments = self.bind_arguments(args, kwargs) if args or kwargs else None
+        return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
+
+    def memory_dims(self, name: str) -> tuple[Any, ...]:
+        """Dimensions of an array argument as declared, outermost first."""
+        parameter = next(p for p in self.parameters if p.name == name)
+        axes, _ = parameter.annotation.resolve(self.subs)
+        return tuple(axes)
+
+    def compile_cached(self, arguments: Mapping[str, Any], target: str) -> Any:
+        """What calls use: as `compile`, but a kernel that any process has compiled before comes from the cache."""
+        from wavedsl.compile_cache import compile_cached
+
+        return compile_cached(self, arguments, target)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """An object whose call launches again on these arguments with nothing left to decide."""
+        from wavedsl.runtime.launch import bind_kernel
+
+        return bind_kernel(self, self.bind_arguments(args, kwargs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
+        from wavedsl.runtime.launch import launch_kernel
+
+        launch_kernel(self, self.bind_arguments(args, kwargs))
+
+
+def check_dynamic(dynamic: Any, loc: Loc | None) -> tuple[Any, ...]:
+    """A user's `dynamic` as a tuple of symbols."""
+    if isinstance(dynamic, sympy.Symbol):
+        dynamic = (dynamic,)
+    try:
+        found = tuple(dynamic)
+    except TypeError:
+        raise ConstraintError(f"dynamic={dynamic!r}", loc, hint="a list of symbols: dynamic=[M]") from None
+    for s in found:
+        if not isinstance(s, sympy.Symbol):
+            raise ConstraintError(f"dynamic has {s!r}", loc, hint="symbols: dynamic=[M]")
+    return tuple(normalise(s) for s in found)
+
+
+def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
+    code = function.__code__
+    found = []
+    for p in inspect.signature(function).parameters.values():
+        loc = parameter(code, p.name)
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            raise TraceError(f"kernel {function.__name__}: parameter {p}", loc, hint="name every parameter")
+        if p.kind is p.KEYWORD_ONLY:
+            raise TraceError(
+                f"kernel {function.__name__}: {p.name} can only be passed by name", loc, hint="drop the * before it"
+            )
+        annotation = function.__annotations__.get(p.name)
+        if annotation is None:
+            raise TraceError(
+                f"kernel {function.__name__}: parameter {p.name} has no annotation",
+                loc,
+                hint=f"for example {p.name}: wd.Memory[M, N, wd.f16] or {p.name}: wd.Scalar[wd.f32]",
+            )
+        try:
+            resolved = resolve(annotation, code, p.name, lambda: namespace)
+        except WaveError as error:
+            if error.location is None:
+                error.location = loc
+            raise
+        if not isinstance(resolved, (MemoryType, ScalarType)):
+            raise TraceError(
+                f"kernel {function.__name__}: parameter {p.name} is annotated {resolved}",
+                loc,
+                hint="arguments are wd.Memory[...] or wd.Scalar[...]; registers are made inside",
+            )
+        found.append(Parameter(p.name, resolved, loc, p.default))
+    if not found:
+        raise TraceError(
+            f"kernel {function.__name__} has no parameters", definition(code), hint="a kernel writes to array arguments"
+        )
+    return found

@@ -1,0 +1,329 @@
+"""The operations of the language, as functions to call inside a kernel.
+
+Each records one node of the row of the same name in `ir/ops.py` (elementwise ones are made from the row, docstring
+included) and gives a traced value. All raise TraceError at the user's line for operands they cannot take, and when
+called outside of a kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.source import here
+from wavedsl.ir.symbols import is_dim
+from wavedsl.tracer.builder import NUMBERS, current, describe
+from wavedsl.tracer.proxy import Value
+
+
+def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> Value:
+    """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
+
+    `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
+    """
+    return current("read").read(mem, mapping, elements_per_thread)
+
+
+def write(value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> None:
+    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped."""
+    return current("write").write(value, mem, mapping, elements_per_thread)
+
+
+def mma(x: Any, y: Any, acc: Any = None) -> Value:
+    """The matrix product of `x` and `y`, plus `acc`.
+
+    Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have).
+    Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
+    """
+    operands = (x, y) if acc is None else (x, y, acc)
+    builder = current("mma")
+    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], {}))
+
+
+def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> Value:
+    """`mma` of operands scaled per block of the contracted dimension: scales are f8e8m0, declared `K / 32` long."""
+    operands = (x, x_scale, y, y_scale) if acc is None else (x, x_scale, y, y_scale, acc)
+    builder = current("scaled_mma")
+    return builder.results(builder.emit("scaled_mma", [builder.node_of(v, "scaled_mma") for v in operands], {}))
+
+
+def iterate(dim: Any, init_args: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
+
+    `init_args` are the carried values before the first trip, and the result where there is no trip. The function gets
+    the carried values and returns their successors: one value, or a tuple of as many as `init_args` has.
+    """
+    builder = current("iterate")
+    loc = here()
+    if callable(dim) and not is_dim(dim):
+        raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        return builder.iterate(dim, init_args, body, loc)
+
+    return decorate
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    row = ROWS[name]
+    names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
+    signature = inspect.Signature([inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names])
+
+    def function(*args: Any, **kwargs: Any) -> Value:
+        if kwargs or len(args) != len(names):
+            try:
+                args = signature.bind(*args, **kwargs).args
+            except TypeError as error:
+                raise TraceError(f"{name}: {error}", here(), hint=f"wd.{row.signature}") from None
+        return current(name).apply(name, args)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+minimum = _elementwise("minimum")
+maximum = _elementwise("maximum")
+clamp = _elementwise("clamp")
+abs = _elementwise("abs")
+floor = _elementwise("floor")
+ceil = _elementwise("ceil")
+round = _elementwise("round")
+exp = _elementwise("exp")
+exp2 = _elementwise("exp2")
+log = _elementwise("log")
+log2 = _elementwise("log2")
+sqrt = _elementwise("sqrt")
+rsqrt = _elementwise("rsqrt")
+reciprocal = _elementwise("reciprocal")
+tanh = _elementwise("tanh")
+erf = _elementwise("erf")
+sigmoid = _elementwise("sigmoid")
+sin = _elementwise("sin")
+cos = _elementwise("cos")
+pow = _elementwise("pow")
+fma = _elementwise("fma")
+
+
+def where(condition: Any, x: Any, y: Any) -> Value:
+    """`x` where the i1 value `condition` holds, else `y`, elementwise. One of `x` and `y` may be a number."""
+    builder = current("where")
+    chosen = builder.operands("where", (x, y))
+    return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))
+
+
+def cast(x: Any, dtype: DType, rounding: str | None = None) -> Value:
+    """The numbers of `x` in another dtype.
+
+    Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, or with
+    `rounding="toward_zero"` truncates; into 8-bit and narrower floats it saturates.
+    """
+    builder = current("cast")
+    node = builder.node_of(x, "cast")
+    _require_dtype(dtype, "cast")
+    if node.dtype is dtype and rounding is None:
+        return builder.value(node)
+    attrs: dict[str, Any] = {"dtype": dtype}
+    if rounding is not None:
+        attrs["rounding"] = rounding
+    return builder.results(builder.emit("cast", (node,), attrs))
+
+
+def bitcast(x: Any, dtype: DType) -> Value:
+    """The bits of `x` read as another dtype of equal width."""
+    builder = current("bitcast")
+    _require_dtype(dtype, "bitcast")
+    return builder.results(builder.emit("bitcast", (builder.node_of(x, "bitcast"),), {"dtype": dtype}))
+
+
+def _require_dtype(dtype: Any, op: str) -> None:
+    if not isinstance(dtype, DType):
+        raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.f32)")
+
+
+def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:
+    builder = current(op)
+    node = builder.node_of(x, op)
+    if dim is None:
+        names = ", ".join(map(str, node.dims))
+        raise TraceError(f"{op}: which dimension?", here(), hint=f"name one of {names}: wd.{op}(x, dim=…)")
+    return builder.results(builder.emit(op, (node,), {"dim": builder.dim(dim, op), **attrs}))
+
+
+def sum(x: Any, dim: Any = None) -> Value:
+    """Sum along dimension `dim`, which the result lacks."""
+    return _along("sum", x, dim)
+
+
+def max(x: Any, dim: Any = None) -> Value:
+    """Largest element along `dim`; a number wins over NaN."""
+    return _along("max", x, dim)
+
+
+def min(x: Any, dim: Any = None) -> Value:
+    """Smallest element along `dim`; a number wins over NaN."""
+    return _along("min", x, dim)
+
+
+def argmax(x: Any, dim: Any = None) -> Value:
+    """Index (i32) of the largest element along `dim`, counted over the whole array; the first of equals."""
+    return _along("argmax", x, dim)
+
+
+def argmin(x: Any, dim: Any = None) -> Value:
+    """Index (i32) of the smallest element along `dim`, counted over the whole array; the first of equals."""
+    return _along("argmin", x, dim)
+
+
+def any(x: Any, dim: Any = None) -> Value:
+    """Whether some element (i1) along `dim` holds."""
+    return _along("any", x, dim)
+
+
+def all(x: Any, dim: Any = None) -> Value:
+    """Whether all elements (i1) along `dim` hold."""
+    return _along("all", x, dim)
+
+
+def cumsum(x: Any, dim: Any = None) -> Value:
+    """Running sum along `dim`, each element included in its own."""
+    return _along("cumsum", x, dim)
+
+
+def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
+    """Sorted along `dim`. NaN comes last in ascending order, first in descending."""
+    return _along("sort", x, dim, descending=bool(descending))
+
+
+def topk(x: Any, k: Any, dim: Any = None) -> Value:
+    """`(values, indices)`: the `k` largest along `dim`, descending, the earlier of equals first.
+
+    `k` is a symbol that names the new dimension, bound to the count by `subs`. Where the dimension has fewer elements,
+    values are the dtype's lowest and indices -1.
+    """
+    builder = current("topk")
+    if not is_dim(k) or isinstance(k, int):
+        raise TraceError(
+            f"topk: k is {k!r}",
+            here(),
+            hint="a symbol names the dimension of the results: TOP = wd.sym.TOP, subs={TOP: 4}",
+        )
+    return _along("topk", x, dim, k=builder.dim(k, "topk"))
+
+
+def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
+    """Reduces along `dim` with an associative and commutative function of two elements and its identity."""
+    return current("reduce").combine("reduce", x, combine, identity, dim)
+
+
+def scan(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
+    """Running reduction along `dim` (each element included) with an associative function and its identity."""
+    return current("scan").combine("scan", x, combine, identity, dim)
+
+
+def broadcast(x: Any, *dims: Any) -> Value:
+    """`x` repeated along those of `dims` that it lacks; `dims` lists all dimensions of the result."""
+    return _reshaped("broadcast", x, dims)
+
+
+def permute(x: Any, *dims: Any) -> Value:
+    """`x` with its dimensions listed in another order, which matters to `reshape` only."""
+    return _reshaped("permute", x, dims)
+
+
+def reshape(x: Any, *dims: Any) -> Value:
+    """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product."""
+    return _reshaped("reshape", x, dims)
+
+
+def _reshaped(op: str, x: Any, dims: Sequence[Any]) -> Value:
+    builder = current(op)
+    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
+        dims = dims[0]
+    node = builder.node_of(x, op)
+    return builder.results(builder.emit(op, (node,), {"dims": builder.dims(dims, op)}))
+
+
+def index(dim: Any) -> Value:
+    """Each element's own index along `dim`, counted over the whole array, as i32."""
+    builder = current("index")
+    return builder.results(builder.emit("index", (), {"dim": builder.dim(dim, "index")}))
+
+
+def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Adds `value` to array `mem` indivisibly and gives what was there before."""
+    return current("atomic_add").atomic("atomic_add", (value,), mem, mapping)
+
+
+def atomic_min(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Keeps the smaller of `value` and what array `mem` holds, indivisibly, and gives what was there before."""
+    return current("atomic_min").atomic("atomic_min", (value,), mem, mapping)
+
+
+def atomic_max(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Keeps the larger of `value` and what array `mem` holds, indivisibly, and gives what was there before."""
+    return current("atomic_max").atomic("atomic_max", (value,), mem, mapping)
+
+
+def atomic_xchg(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Stores `value` into array `mem` and gives what was there before, indivisibly."""
+    return current("atomic_xchg").atomic("atomic_xchg", (value,), mem, mapping)
+
+
+def atomic_cas(expected: Any, value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Stores `value` where array `mem` holds `expected`, indivisibly, and gives what was there before."""
+    return current("atomic_cas").atomic("atomic_cas", (expected, value), mem, mapping)
+
+
+def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Value:
+    """Random numbers over `dims`: f32 uniform in [0, 1) with 24 bits, or u32.
+
+    Philox 4x32-10, word 0. The key is `seed` (64 bits), the counter's words are the element's row-major index over
+    `dims` (64 bits), then `offset` (64 bits): equal for equal arguments, whatever the tiles or the chip. `dims` may
+    include index dimensions, so that each gets numbers of its own.
+    """
+    builder = current("random")
+    _require_dtype(dtype, "random")
+    loc = here()
+    nodes = []
+    for x, what in ((seed, "seed"), (offset, "offset")):
+        if isinstance(x, NUMBERS):
+            nodes.append(builder.number(x, dt.i64, f"random: the {what}", loc))
+        else:
+            nodes.append(builder.node_of(x, f"random: the {what}", loc))
+    return builder.results(builder.emit("random", nodes, {"dims": builder.dims(dims, "random"), "dtype": dtype}, loc))
+
+
+def device_print(text: Any, *values: Any) -> None:
+    """Prints `text` and each element of `values` with its indices while the kernel runs."""
+    builder = current("device_print")
+    if not isinstance(text, str):
+        text, values = "", (text, *values)
+    nodes = [builder.node_of(v, "device_print") for v in values]
+    builder.emit("device_print", nodes, {"text": text})
+
+
+def device_assert(condition: Any, message: str = "") -> None:
+    """Stops the kernel with `message` where an element of the i1 value `condition` does not hold."""
+    builder = current("device_assert")
+    if not isinstance(condition, Value):
+        what, _ = describe(condition)
+        raise TraceError(
+            f"device_assert: the condition is {what}",
+            here(),
+            hint="compare traced values; use assert for what is known now",
+        )
+    builder.emit("device_assert", (builder.node_of(condition, "device_assert"),), {"message": str(message)})
+
+
+OPERATIONS = tuple(name for name, r in ROWS.items() if r.public)
+"""Every public operation: a row that is public has a function of its name here, checked on import."""
+
+for _name in OPERATIONS:
+    assert callable(globals().get(_name)), f"operation {_name} has a row but no function"

@@ -1,0 +1,109 @@
+"""Text for people: tables, what a kernel uses, its loops as cycle tables, errors against a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns under their heads; numbers to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(h), *(len(row[i]) for row in cells)]) for i, h in enumerate(head)]
+    right = [all(_is_number(row[i]) for row in rows) for i in range(len(head))]
+
+    def line(values: Sequence[str]) -> str:
+        return "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right)).rstrip()
+
+    return "\n".join([line(head), "  ".join("-" * w for w in widths), *(line(row) for row in cells)])
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float, np.number))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return "0" if value == 0 else f"{value:.3g}"
+    return str(value)
+
+
+def registers_text(resources: Any) -> str:
+    """Registers by file where the chip has several, else per thread; `-` where no assembler could say."""
+    vgprs = getattr(resources, "vgprs", None)
+    if vgprs is not None:
+        return f"{vgprs}v {resources.agprs}a {resources.sgprs}s"
+    return "-" if resources.registers is None else str(resources.registers)
+
+
+def resources_text(compiled: Any) -> str:
+    """What a compiled kernel uses, one line per kind."""
+    r = compiled.resources
+    counted = ", ".join(f"{kind} {count}" for kind, count in r.instructions.items() if count)
+    lines = [
+        f"{compiled.name} for {compiled.target}: grid {_sizes(compiled.grid)}, block {_sizes(compiled.block)}",
+        f"registers {registers_text(r)}, shared memory {r.shared_bytes} B, spills {_cell(r.spills)}, "
+        f"occupancy {_cell(r.occupancy)}",
+        f"instructions: {counted}",
+    ]
+    for loop in r.loops:
+        counted = ", ".join(f"{kind} {count}" for kind, count in loop.instructions.items() if count)
+        lines.append(f"loop {loop.label} ({loop.steps} step{'s' * (loop.steps != 1)} a trip): {counted}")
+    return "\n".join(lines)
+
+
+def _sizes(sizes: Sequence[Any]) -> str:
+    return " x ".join(str(n) for n in sizes)
+
+
+def schedule_text(kernel_ir: Any) -> str:
+    """The software pipeline of each loop as a table of cycles; what else the compiler chose above it."""
+    from wavedsl.ir.cycle_table import cycle_table
+    from wavedsl.ir.modulo import ModuloSchedule, SchedNode, resource_mii
+
+    notes = kernel_ir.notes.get("lowering")
+    if notes is None:
+        return "nothing is known of the schedule\n"
+    out = [f"matrix instruction of {node}: {atom}" for node, atom in notes.atoms.items()]
+    out += [f"shared buffer {name}: {why}" for name, why in notes.places.items()]
+    if not notes.loops:
+        out.append("no loop is pipelined")
+    for note in notes.loops:
+        body, steps = note.body, note.steps
+        head = f"loop {note.label}: {body.count} stage{'s' * (body.count != 1)}, {body.kind}"
+        if not body.times:
+            out.append(f"{head}: {', '.join(steps[i].name or steps[i].kind for i in body.order)}")
+            continue
+        out.append(f"{head}, a trip every {body.ii} clocks (at least {body.mii}), {note.slots} buffers")
+        clock, ticks = body.clock, max(1, body.ii // body.clock)
+        nodes = [
+            SchedNode(i, tuple((u, max(1, -(-c // clock))) for u, c in s.resources if c), s.name or s.kind)
+            for i, s in enumerate(steps)
+        ]
+        capacity = dict.fromkeys(sorted({u for node in nodes for u, _ in node.resources}), 1)
+        times = tuple(t % ticks + stage * ticks for t, stage in zip(body.times, body.stages))
+        bound = resource_mii(nodes, capacity)
+        schedule = ModuloSchedule(ticks, times, tuple(body.stages), body.mii // clock, bound, 0, 1, body.kind)
+        # The table's own first line repeats the head, with bounds that the schedule no longer knows.
+        out.append(cycle_table(nodes, capacity, schedule, clocks_per_tick=clock).split("\n", 1)[1].rstrip())
+    return "\n".join(out) + "\n"
+
+
+def largest_error(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest absolute difference; infinite where one is NaN and the other is not."""
+    if got.size == 0:
+        return 0.0
+    left, right = np.asarray(got).astype(np.float64), np.asarray(want).astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(left - right))
+    return float(np.where(np.isnan(difference), np.inf, difference).max())
+
+
+def errors(got: Mapping[str, Any], want: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+    """`largest_error` of each output."""
+    return {name: largest_error(got[name], want[name]) for name in outputs}

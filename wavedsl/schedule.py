@@ -1,0 +1,62 @@
+"""`Schedule`: choices that the compiler would make, fixed by the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.source import here
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Each field left None is chosen by the compiler. Raises ConstraintError for a value that no kernel can have.
+
+    The target checks what it cannot do: `cluster` and `specialize` need sm_90a, `direct_to_shared` a copy instruction.
+    """
+
+    stages: int | None = None
+    """Tiles in flight in a software-pipelined loop; 1 is no pipeline."""
+    specialize: bool | None = None
+    """Whether some waves only copy while the others compute (warp specialisation)."""
+    cluster: tuple[int, ...] | None = None
+    """Workgroups of a cluster along grid axes 0, 1 and 2."""
+    direct_to_shared: bool | None = None
+    """Whether copies go from global to shared memory without passing through registers."""
+    unroll: int | None = None
+    """Trips of a loop per jump."""
+    swizzle: bool | None = None
+    """Whether workgroups are numbered so that neighbours share data in the L2 cache."""
+    split_k: int | None = None
+    """Workgroups that share one output tile, each summing a part of the contraction."""
+    persistent: bool | None = None
+    """Whether each workgroup computes several output tiles in turn."""
+    occupancy: int | None = None
+    """Workgroups per compute unit to leave registers and shared memory for."""
+    priority: bool | None = None
+    """Whether matrix instructions raise the wave's issue priority (AMD)."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("stages", 1), ("unroll", 1), ("split_k", 1), ("occupancy", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise ConstraintError(
+                    f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
+                )
+        if self.cluster is not None:
+            shape = (self.cluster,) if isinstance(self.cluster, int) else tuple(self.cluster)
+            if not 1 <= len(shape) <= 3 or not all(isinstance(n, int) and n >= 1 for n in shape):
+                raise ConstraintError(
+                    f"Schedule: cluster={self.cluster!r}",
+                    here(calls=False),
+                    hint="workgroups along up to three grid axes, for example (2, 1, 1)",
+                )
+            object.__setattr__(self, "cluster", shape)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """The fixed choices, in order of declaration."""
+        return [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) is not None]
+
+    def __str__(self) -> str:
+        return f"Schedule({', '.join(f'{k}={v}' for k, v in self.items())})"
