@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import unicodedata
 from dataclasses import dataclass
 
@@ -26,6 +27,9 @@ class Loc:
 
     def text(self) -> str:
         """The source line, without its newline; empty when the source is not at hand."""
+        # linecache looks for a relative name along sys.path too, where another file of that name may lie.
+        if self.file not in linecache.cache and not os.path.exists(self.file):
+            return ""
         return linecache.getline(self.file, self.line).rstrip("\n")
 
     def caret(self) -> str:

@@ -284,6 +284,7 @@ class _Engine:
                 defined[at] = 1
                 at += 1
         if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
+            st.S32[at >> 1, :, at & 1] = 0  # scratch is kept per lane, so every wave's begins at the buffer's base
             at += 1
         thread = np.arange(self.waves * LANES)
         bx, by, _ = self.block

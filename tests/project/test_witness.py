@@ -2,7 +2,8 @@
 compiler emits has a witness from outside, or is named in docs/unverified.md.
 
 Witnesses: text of other compilers with known answers that executes the row (tests/data/amdgcn_witness.txt,
-tests/vectors/llvm, tests/vectors/ptx), the vendors' tables of matrix fragments, what ptxas computes at compile time.
+tests/vectors/llvm, tests/vectors/ptx), the vendors' tables of matrix fragments, what ptxas and LLVM compute at
+compile time.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def ptx_witnesses() -> set[str]:
     table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
     found |= {ptx.lookup(m.mnemonic, "sm_80").row.pattern for m in MMAS if m.witness in table and m.min_sm <= 80}
     found.add(ptx.lookup("cvt.rna.tf32.f32", "sm_80").row.pattern)  # test_ptxas_rounds_to_tf32_as_the_row_does
+    found.add(ptx.lookup("prmt.b32", "sm_80").row.pattern)  # test_llvm_permutes_bytes_as_the_row_does
     return found
 
 
@@ -132,19 +134,21 @@ def test_emitted_rows_have_a_witness(target: str) -> None:
     assert not admitted & witnessed, "in docs/unverified.md, but witnessed"
 
 
-def _stores(instruction: str, bits: int) -> str:
-    """A kernel that stores what an instruction makes of a constant."""
+def _stores(instruction: str, *words: int) -> str:
+    """A kernel that stores what an instruction makes of constants."""
+    names = [f"%r{i + 1}" for i in range(len(words))]
+    moves = "\n".join(f"mov.b32 {name}, {word:#x};" for name, word in zip(names, words))
     return f"""
 .version 7.4
 .target sm_80
 .address_size 64
 .visible .entry k(.param .u64 o) {{
-.reg .b32 %r<4>; .reg .b64 %d<2>;
+.reg .b32 %r<{len(words) + 1}>; .reg .b64 %d<2>;
 ld.param.u64 %d0, [o];
 cvta.to.global.u64 %d0, %d0;
-mov.b32 %r0, {bits:#x};
-{instruction} %r1, %r0;
-st.global.b32 [%d0], %r1;
+{moves}
+{instruction} %r0, {", ".join(names)};
+st.global.b32 [%d0], %r0;
 ret;
 }}
 """
@@ -172,3 +176,33 @@ def test_ptxas_rounds_to_tf32_as_the_row_does(bits: int, oracle: Callable[[str],
     emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
     folded = _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
     assert int(out[0]) == folded == (bits + 0x1000) & 0xFFFFE000
+
+
+SELECTORS = {"": (0x5410, 0x7632, 0x0040, 0x3210, 0x9A7F, 0xB840, 0xFEDC)}
+
+
+@pytest.mark.parametrize("mode", ["", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16"])
+def test_llvm_permutes_bytes_as_the_row_does(mode: str, oracle: Callable[[str], str]) -> None:
+    """Any four bytes of two words, a sign repeated, and the fixed patterns: LLVM folds the permutation of constants."""
+    first, second = 0x8473A251, 0x1EE93C96
+    selectors = SELECTORS.get(mode, range(4))
+    name = "@llvm.nvvm.prmt" + (f".{mode}" if mode else "")
+    words = [first, second] if mode in ("", "f4e", "b4e") else [first]  # the other patterns permute one word
+    calls = "\n".join(
+        f"%r{s} = call i32 {name}({', '.join(f'i32 {w}' for w in (*words, s))})\nstore volatile i32 %r{s}, ptr %o"
+        for s in selectors
+    )
+    module = (
+        f'target triple = "nvptx64-nvidia-cuda"\ndeclare i32 {name}({", ".join(["i32"] * (len(words) + 1))})\n'
+        f"define void @k(ptr %o) {{\n{calls}\nret void\n}}\n"
+    )
+    command = [oracle("llc"), "-mcpu=sm_80", "-o", "-"]
+    text = subprocess.run(command, input=module, text=True, capture_output=True, check=True).stdout
+    assert "prmt" not in text, "LLVM has left the permutation to the chip"
+    folded = [int(word) & 0xFFFFFFFF for word in re.findall(r"st\.volatile\.b32 +\t?\[%rd1\], (-?\d+);", text)]
+    assert len(folded) == len(selectors)
+    for selector, want in zip(selectors, folded):
+        text = _stores(f"prmt.b32{'.' * bool(mode)}{mode}", first, second, selector)
+        out = np.zeros(1, np.uint32)
+        emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
+        assert int(out[0]) == want, hex(selector)
