@@ -16,7 +16,7 @@ from names import SUM, known, label, mix
 
 _WORD = np.uint64(((1 << 30) - 1) << 2)
 _TOP = np.uint64(0xC000_0000_0000_0000)
-_HIGH = np.uint64(0x3FFF_FFFF_0000_0000)
+_HIGH = np.uint64(0x1FFF_FFFF_0000_0000)
 _NUMBER = label("number")
 
 
