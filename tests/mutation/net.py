@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -71,28 +72,38 @@ def fate(name: str, target: str, mutant: Mutant) -> Fate:
 # ---- the table
 
 
+Row = tuple[str, str, Counter[tuple[str, str]]]
+"""Case, target, how often each (how, why)."""
+
+
+def _row(place: tuple[str, str]) -> tuple[Row, list[str]]:
+    """All mutants of an example on a target; and lines about those that are open, with -v about proofs too."""
+    name, target = place
+    fates: Counter[tuple[str, str]] = Counter()
+    lines = []
+    for mutant in mutants_of(name, target):
+        f = fate(name, target, mutant)
+        fates[f.how, f.why if f.how in ("found", "proven") else ""] += 1
+        if f.how == "open":
+            lines.append(f"{name} on {target}: {mutant}")
+        elif "-v" in sys.argv and f.how == "proven" and f.why not in ("independent", "commutes"):
+            lines.append(f"  {name} on {target}: {f.why}: {mutant}")
+    return (name, target, fates), [*lines, f"{name} on {target}: {dict(fates)}"]
+
+
 def main(targets: list[str]) -> int:
-    rows: list[tuple[str, str, Counter[tuple[str, str]]]] = []
-    loose = 0
-    for target in targets or trial.TARGETS:
-        for name in trial.CASES:
-            fates: Counter[tuple[str, str]] = Counter()
-            for mutant in mutants_of(name, target):
-                f = fate(name, target, mutant)
-                fates[f.how, f.why if f.how in ("found", "proven") else ""] += 1
-                if f.how == "open":
-                    loose += 1
-                    print(f"{name} on {target}: {mutant}", flush=True)
-                elif "-v" in sys.argv and f.how == "proven" and f.why not in ("independent", "commutes"):
-                    print(f"  {name} on {target}: {f.why}: {mutant}")
-            rows.append((name, target, fates))
-            print(f"{name} on {target}: {dict(fates)}", flush=True)
+    rows: list[Row] = []
+    with multiprocessing.Pool() as pool:
+        places = [(name, target) for target in targets or trial.TARGETS for name in trial.CASES]
+        for row, lines in pool.imap(_row, places):
+            rows.append(row)
+            print("\n".join(lines), flush=True)
     if not targets:
         TABLE.write_text(table(rows))
-    return 1 if loose else 0
+    return int(any(how == "open" for _, _, fates in rows for how, _ in fates))
 
 
-def table(rows: list[tuple[str, str, Counter[tuple[str, str]]]]) -> str:
+def table(rows: list[Row]) -> str:
     """docs/mutation.md."""
     total: Counter[tuple[str, str]] = Counter()
     body = []

@@ -91,7 +91,7 @@ def wrongly_proven(name: str, target: str, chosen: list[net.Mutant]) -> list[str
 def test_proofs_refuse_what_runs_expose(target: str):
     """A proof must not cover a mutant that is wrong: the provers are given mutants that a run has found."""
     for name in ("copy", "mma", "small"):
-        assert not (wrong := wrongly_proven(name, target, list(net.mutants_of(name, target)[::9]))), "\n".join(wrong)
+        assert not (wrong := wrongly_proven(name, target, list(net.mutants_of(name, target)[::31]))), "\n".join(wrong)
 
 
 @pytest.mark.exhaustive

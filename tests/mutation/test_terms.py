@@ -124,7 +124,9 @@ def test_data_decides_nothing():
     with pytest.raises(names.Unknown, match="an address depends on data"):
         terms.outcome(case, changed(case, good, good + "\n\tv_mov_b32 v0, v2"))
     with pytest.raises(names.Unknown, match="EXEC depends on data"):
-        terms.outcome(case, changed(case, good, "v_cmp_lt_i32 vcc, v2, v0\n\ts_and_saveexec_b64 s[0:1], vcc\n\t" + good))
+        terms.outcome(
+            case, changed(case, good, "v_cmp_lt_i32 vcc, v2, v0\n\ts_and_saveexec_b64 s[0:1], vcc\n\t" + good)
+        )
     with pytest.raises(names.Unknown, match="a branch depends on data"):
         terms.outcome(case, changed(case, good, good + "\n\tv_readfirstlane_b32 s0, v2\n\ts_cmp_lt_i32 s0, 1\n"
                                                        "\ts_cbranch_scc1 .Lgemm_end2\n.Lgemm_end2:"))  # fmt: skip
