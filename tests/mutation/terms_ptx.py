@@ -38,7 +38,9 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     decode, end, start = ptx_run.decode, ptx_run.Runner._end, ptx_machine.Machine.start
 
     def of(machine: Any) -> _Keeper:
-        return keepers.setdefault(id(machine), _Keeper(machine, r))
+        if id(machine) not in keepers:
+            keepers[id(machine)] = _Keeper(machine, r)
+        return keepers[id(machine)]
 
     def step_of(machine: Any, copies: Any, barriers: Any, inst: Any, row: Any, pc: int) -> Any:
         return of(machine).step(inst, row, decode(machine, copies, barriers, inst, row, pc))

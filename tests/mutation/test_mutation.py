@@ -45,6 +45,26 @@ def test_every_mutant(name: str, target: str, part: int):
     expect_accounted(name, target, list(net.mutants_of(name, target)[part::PARTS]))
 
 
+def table() -> dict[tuple[str, str], list[int]]:
+    """(example, target) → mutants, found, proven, listed, open, of docs/mutation.md."""
+    rows = [[x.strip() for x in line.strip("|").split("|")] for line in net.TABLE.read_text().split("\n")]
+    return {(r[0], r[1]): [int(x) for x in r[2:]] for r in rows if len(r) == 7 and r[2].isdigit()}
+
+
+def test_nothing_is_open_in_the_table():
+    rows = table()
+    total = rows.pop(("**all**", ""))
+    assert sorted(rows) == sorted(PLACES)
+    assert total == [sum(column) for column in zip(*rows.values())]
+    for everything, *fates in rows.values():
+        assert everything == sum(fates) and fates[-1] == 0
+
+
+@pytest.mark.exhaustive
+def test_the_table_is_of_these_texts():
+    assert {p: row[0] for p, row in table().items() if p in PLACES} == {p: len(net.mutants_of(*p)) for p in PLACES}
+
+
 def test_no_list_entry_is_stale():
     for where, group in net.listed().items():
         name, _, target = where.partition(" on ")
