@@ -277,8 +277,11 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         for i in range(n):
             place(st, d + n * j + i, active, words[i], convert)
 
+    # the first of two elements may land in the register that still addresses the second
+    overwrites = len(offsets) > 1 and d <= addr < d + n * len(offsets)
+
     def load(st: State) -> None:
-        base = st.U[addr]
+        base = st.U[addr].copy() if overwrites else st.U[addr]
         for j, offset in enumerate(offsets):
             address = base + U32(offset) if offset else base
             position, active = _lds_lanes(env, st, index, address, size, st.mask)
