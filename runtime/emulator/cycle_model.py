@@ -217,7 +217,7 @@ class Replay:
         self.issued: dict[int, int] = {}
         self.matrix_first = self.matrix_last = -1
         self.waves: list[_Wave] = []
-        self.count = 0
+        self.count = self.last = 0
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.l1_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
@@ -271,12 +271,13 @@ class Replay:
         clock = 0
         while self.waves:
             clock, ended = self._step()
+            self.last = max(self.last, clock + TURN)
             if ended is not None:
                 ends.append(clock)
                 if started < wanted:
                     self._start(traces[started % len(traces)], ended.slot, clock)
                     started += 1
-        timing = self._timing(max(ends, default=0))
+        timing = self._timing(max([*ends, self.last]))
         if wanted < launch.groups:
             _extend(timing, ends, launch)
         return timing

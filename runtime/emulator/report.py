@@ -75,7 +75,7 @@ class EmulationReport:
     _cycles: int = 0
     _utilisation: Mapping[str, float] = field(default_factory=dict)
     _timing: Any = None
-    _model: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    _model: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -83,16 +83,21 @@ class EmulationReport:
     def set_cycles(self, cycles: int, utilisation: Mapping[str, float]) -> None:
         self._cycles, self._utilisation = cycles, utilisation
 
-    def set_model(self, model: Callable[[], Any]) -> None:
-        """`model` gives a `cycle_model.Timing` when the cycles are first asked for."""
+    def set_model(self, model: Callable[..., Any]) -> None:
+        """`model()` gives a `cycle_model.Timing`; it is called when the cycles are first asked for."""
         self._model = model
+
+    def replay(self, launch: Any = None, chip: Any = None) -> Any:
+        """The cycle model once more, as part of another `cycle_model.Launch`, or on a changed `ChipModel`."""
+        if self._model is None:
+            raise ValueError("only AMDGCN text is replayed")
+        return self._model(launch, chip)
 
     @property
     def timing(self) -> Any:
-        if self._model is not None:
-            model, self._model = self._model, None
-            self._timing = timing = model()
-            self.set_cycles(timing.cycles, timing.utilisation)
+        if self._timing is None and self._model is not None:
+            self._timing = self._model()
+            self.set_cycles(self._timing.cycles, self._timing.utilisation)
         return self._timing
 
     @property
