@@ -39,7 +39,7 @@ def near(ulps: float = 0.0, absolute: float = 0.0) -> Compare:
         bad &= ~((have == exact) | (np.isnan(have) & np.isnan(exact)))
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise AssertionError(f"{int(bad.sum())} of {bad.size} wrong, the first at {at}: {have[at]}, not {exact[at]}")
+            raise AssertionError(f"{int(bad.sum())} of {bad.size} wrong, first at {at}: {have[at]}, not {exact[at]}")
 
     return compare
 
