@@ -27,7 +27,6 @@ from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
-from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import fixed_coordinates
 
@@ -112,7 +111,9 @@ class Lowering:
         wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
         return Position({d: start.get(d, 0) for d in dims}, wave)
 
-    def located(self, n: Node, context: Context, base: Mapping[str, Any] | None = None) -> tuple[Position, Value | None]:
+    def located(
+        self, n: Node, context: Context, base: Mapping[str, Any] | None = None
+    ) -> tuple[Position, Value | None]:
         """Where this wave's tile of a read or write lies in its array, and whether what the mapping fixes is inside
         (None: it surely is)."""
         b, info = self.b, self.arrays[n.attrs["memory"]]
@@ -125,8 +126,7 @@ class Lowering:
                 if at.type is I64:
                     at = b.trunc(at)
             else:
-                known = evaluate(c, self.graph.subs)
-                at = known if isinstance(known, int) else lower_index(b, c, self._uniform_symbols())
+                at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
             start[d] = at
             extent = self.extent(d)
             low, high = b.cmp("sge", at, 0), b.cmp("slt", at, extent)

@@ -31,8 +31,8 @@ class DimPlan:
 
     dim: Any
     role: str
-    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register; without an axis every access fixes its
-    coordinate)."""
+    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register; without an
+    axis every access fixes its coordinate)."""
     extent: int | None
     """None: a run-time argument."""
     tile: int

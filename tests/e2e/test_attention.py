@@ -56,8 +56,7 @@ def tile_for(target: str, d: int) -> tuple[int, int]:
     """A tile of queries and keys whose accumulators fit the registers of four waves."""
     if d > 128:
         return (64, 16) if target.startswith("gfx9") and target != "gfx950" else (64, 32)
-    # 32 rows of 128 accumulators and 64 scores are more than a warp of sm_80 has registers for.
-    return (64, 32) if target == "sm_80" and d == 128 else (128, 64)
+    return (64, 32) if d > 64 else (128, 64)
 
 
 @pytest.mark.parametrize("target", TARGETS)

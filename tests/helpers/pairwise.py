@@ -43,4 +43,5 @@ def pairwise(
 
 def name_of(case: Case) -> str:
     """A test's id."""
-    return "-".join(f"{k}{v}" if isinstance(v, (int, bool)) else str(v) for k, v in case.items() if v not in (None, False))
+    shown = {k: v for k, v in case.items() if v not in (None, False)}
+    return "-".join(f"{k}{v}" if isinstance(v, (int, bool)) else str(v) for k, v in shown.items())
