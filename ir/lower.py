@@ -30,6 +30,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import is_settled
 
 
 def lower(
@@ -109,7 +110,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         n
         for n in region.nodes
         if n.op == "read"
-        and n.attrs.get("mapping") is None
+        and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
         and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
     ]

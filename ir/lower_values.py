@@ -18,9 +18,10 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
-from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.views import is_tile
 
 
 Emitter = Callable[[Lowering, Node, Layout, Context], Fragment]
@@ -149,7 +150,7 @@ def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> l
 
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
     b = low.b
-    if n.attrs.get("mapping") is not None:
+    if not is_tile(low.graph, n):
         raise CompileError(
             "a scatter through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
         )
@@ -162,9 +163,9 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         ]
         value = from_elements(b, value.layout, info.dtype, elements)
     del source
-    position = low.position(info.names, low.base_at(context.iteration))
+    position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
-    guard = one_writer(low, value.layout, info)
+    guard = both(b, one_writer(low, value.layout, info), inside)
     store_value(b, access, value, guard)
 
 
