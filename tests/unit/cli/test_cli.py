@@ -113,8 +113,8 @@ def test_inspect_schedule_is_a_cycle_table(capsys):
 
 @pytest.mark.parametrize("target", ["gfx942", "sm_80"])
 def test_the_cycle_model_is_shown_with_its_error(capsys, target):
-    where = f"{Path(wd.__file__).parent / 'demo.py'}:gemm"
-    sizes = ("--subs", "M=64,N=64,K=64", "--target", target)
+    where = "wavedsl.demo:gemm"
+    sizes = ("--subs", "M=64,N=64,K=256", "--target", target)
     status, out, _ = command(capsys, "emulate", where, *sizes, "--no-checks", "--waits")
     assert status == 0 and re.search(r"model: \d+ cycles", out) and "busy: " in out
     status, loops, _ = command(capsys, "inspect", where, *sizes, "--cycles")
