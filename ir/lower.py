@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir import lower_reduce  # noqa: F401  (registers lowerings)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
@@ -29,6 +30,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import is_settled
 
 
 def lower(
@@ -108,7 +110,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         n
         for n in region.nodes
         if n.op == "read"
-        and n.attrs.get("mapping") is None
+        and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
         and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
     ]

@@ -5,6 +5,7 @@
     lower     steps of every region: shared memory, software pipeline, addresses    lower.py, staging.py, loops.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
     unroll    ring slots become immediates                                                        unroll.py
+    stores    copies to shared memory that nobody reads                                           dead_stores.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
@@ -27,7 +28,7 @@ from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.passes import DEAD_CODE, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.passes import DEAD_CODE, DEAD_STORES, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
 from wavedsl.ir.target import Target
 
 
@@ -60,7 +61,7 @@ def build_kernel(
         if error.location is None:
             error.location = graph.loc
         raise
-    passes = (DEAD_CODE, unroll_pass(ring_factors(kernel), remainder=True), STRENGTH_REDUCE)
+    passes = (DEAD_CODE, unroll_pass(ring_factors(kernel), remainder=True), DEAD_STORES, STRENGTH_REDUCE)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
 
