@@ -24,7 +24,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.target import MmaAtom, Target, lacking
 
@@ -156,7 +156,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                 if source is not None and own not in chosen:
                     chosen[own] = source.project(str(n.attrs["dim"]))
                     changed = True
-            elif rule in ("same", "lift") and own in chosen:
+            elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
                 for x in n.inputs:
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                         theirs = classes.find(x.id)
@@ -202,6 +202,10 @@ def _join_region(region: Region, classes: _Classes) -> None:
         if n.op == "mma":
             if len(n.inputs) > 2:
                 classes.join(n.id, n.inputs[2].id)
+        elif n.op.startswith("atomic_"):
+            for x in n.inputs[: ATOMIC_VALUES[n.op]]:
+                if set(x.dims) == set(n.dims) and n.dims:
+                    classes.join(n.id, x.id)
         elif ROWS[n.op].index_rule in ("same", "relabel"):
             for x in n.inputs:
                 if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims:
@@ -255,6 +259,8 @@ def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
 def _edge_demands(out: Inference, order: list[Node]) -> None:
     """Uses whose operand has another layout than the rule wants: they need a conversion."""
     for n in order:
+        if n.attrs.get("mapping") is not None:
+            _index_demands(out, n)
         if not isinstance(n.type, ValueType) or n.op in ("mma", "iterate", "carry", "result"):
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
@@ -265,6 +271,18 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
                 want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
                 if not same_layout(out.layouts[x.id], want):
                     out.demands[n.id, i] = want
+
+
+def _index_demands(out: Inference, n: Node) -> None:
+    """Indices of a gather, scatter or atomic lie beside the value that they move."""
+    if n.op != "read" and not n.inputs[0].dims:
+        return
+    layout = out.layouts[n.id] if n.op == "read" else out.layouts[n.inputs[0].id]
+    for c in n.attrs["mapping"].coords:
+        if isinstance(c, int) and n.inputs[c].dims:
+            want = project_to(layout, map(str, n.inputs[c].dims))
+            if not same_layout(out.layouts[n.inputs[c].id], want):
+                out.demands[n.id, c] = want
 
 
 # ---- matrix instructions ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, divisors
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC
 from wavedsl.ir.target import Target
@@ -126,6 +126,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     dims: dict[Any, DimPlan] = {}
     free: dict[Any, int] = {}
     fixed: dict[Any, int] = {}
+    held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     per_block = resolved.hardware.waves_per_block
     for d in used:
         r = resolved[d]
@@ -149,6 +150,8 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                         f"legal counts are {', '.join(map(str, divisors(r.workgroup)))}",
                     )
                 fixed[d] = r.workgroup // waves
+        elif r.loop is None and d not in held:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
         elif r.loop is not None:
             dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
         elif extent is None:
@@ -190,6 +193,13 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     return partition
 
 
+def _types(n: Node) -> tuple[ValueType, ...]:
+    """The types of a node's values."""
+    if n.type is None:
+        return ()
+    return n.type if isinstance(n.type, tuple) else (n.type,)
+
+
 def _used_dims(graph: Graph) -> list[Any]:
     """Every dimension of an argument, a value or a constraint, in order of first appearance."""
     found: dict[Any, None] = {}
@@ -200,7 +210,7 @@ def _used_dims(graph: Graph) -> list[Any]:
         for d in a.dims:
             found.setdefault(d)
     for n in graph.all_nodes():
-        for t in n.type if isinstance(n.type, tuple) else (n.type,):
-            for d in t.dims if t is not None else ():
+        for t in _types(n):
+            for d in t.dims:
                 found.setdefault(d)
     return list(found)

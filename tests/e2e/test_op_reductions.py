@@ -12,7 +12,12 @@ from products import BM, BN, WM, WN, M, N
 
 import wavedsl as wd
 
-SHAPES = [((16, 64), (16, 64, 16, 64)), ((17, 50), (8, 50, 8, 50)), ((9, 100), (8, 128, 4, 32)), ((33, 7), (64, 8, 16, 8))]
+SHAPES = [
+    ((16, 64), (16, 64, 16, 64)),
+    ((17, 50), (8, 50, 8, 50)),
+    ((9, 100), (8, 128, 4, 32)),
+    ((33, 7), (64, 8, 16, 8)),
+]
 """(M, N), then tiles of workgroup and wave: whole, ragged, waves along N, waves along M."""
 
 
