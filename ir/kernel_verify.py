@@ -402,7 +402,8 @@ def _select(op: Op) -> str:
 
 
 _SPECIAL = {
-    "atomic.global": _atomic, "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "atomic.global": _atomic,
+    "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
     "bfe": _bfe, "shl": _shift, "lshr": _shift, "ashr": _shift, "select": _select,
 }  # fmt: skip

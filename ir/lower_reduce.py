@@ -263,6 +263,15 @@ def shuffled(low: Lowering, v: Value, mask: int) -> Value:
     return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
 
 
+def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
+    """The value of a lane, of any width."""
+    b = low.b
+    if v.type.words == 1:
+        return b.shuffle_index(v, lane)
+    pair = b.bitcast(v, vector(2))
+    return b.bitcast(b.vec(*(b.shuffle_index(b.slice(pair, i), lane) for i in range(2))), v.type)
+
+
 def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]) -> list[Cell]:
     """Join what the waves along `dim` hold, each lane with the same lane of the others, in order of the waves."""
     found = gathered_from_waves(low, dim, cells)

@@ -320,7 +320,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
-    """Per array with run-time strides, the elements addressed from one place: a tile, or all where a mapping chooses."""
+    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
     mapped = {
         n.attrs["memory"]
         for n in graph.all_nodes()
