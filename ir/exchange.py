@@ -52,7 +52,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         if (wanted := low.inference.demands.get((user.id, position))) is not None
     ]
     for n in low.graph.all_nodes():
-        if n.op in ROWS and ROWS[n.op].index_rule == "project":
+        if n.op in ROWS and (ROWS[n.op].index_rule == "project" or n.op in ("scan", "cumsum")):
             d = str(n.attrs["dim"])
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)

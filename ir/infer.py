@@ -202,6 +202,8 @@ def _join_region(region: Region, classes: _Classes) -> None:
         if n.op == "mma":
             if len(n.inputs) > 2:
                 classes.join(n.id, n.inputs[2].id)
+        elif n.op in ("scan", "cumsum"):
+            classes.join(n.id, n.inputs[0].id)
         elif n.op.startswith("atomic_"):
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
                 if set(x.dims) == set(n.dims) and n.dims:
