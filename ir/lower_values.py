@@ -21,7 +21,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
 
-Emitter = Callable[[Lowering, Node, Layout, Context], Fragment]
+Emitter = Callable[[Lowering, Node, Any, Context], Any]
 EMITTERS: dict[str, Emitter] = {}
 """Operation → what emits a node of it, for operations that have a file of their own."""
 
@@ -44,6 +44,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         emit_write(low, n, context)
         return
     layout = low.layout(n) if isinstance(n.type, ValueType) else None
+    if layout is None and n.op in EMITTERS:
+        env[low.keys(n)[0]] = EMITTERS[n.op](low, n, None, context)
+        return
     if layout is None:  # an effect such as device_print: layouts belong to values
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
     key = low.keys(n)[0]

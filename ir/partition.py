@@ -126,6 +126,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     dims: dict[Any, DimPlan] = {}
     free: dict[Any, int] = {}
     fixed: dict[Any, int] = {}
+    together = _in_one_wave(graph)
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     per_block = resolved.hardware.waves_per_block
     for d in used:
@@ -140,6 +141,8 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                 free[d] = r.workgroup
             if r.wave is not None:
                 fixed[d] = r.wave
+            elif d in together:
+                fixed[d] = r.workgroup
             elif per_block is not None and r.axis is not None:
                 waves = per_block[r.axis] if r.axis < len(per_block) else 1
                 if r.workgroup % waves:
@@ -191,6 +194,17 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             f"write threads_per_wave={target.wave_size}, or leave it out",
         )
     return partition
+
+
+def _in_one_wave(graph: Graph) -> set[Any]:
+    """Dimensions that an operation wants in one wave as a whole: rows that are sorted, what a reshape counts again."""
+    found: set[Any] = set()
+    for n in graph.all_nodes():
+        if n.op in ("sort", "topk"):
+            found.add(n.attrs["dim"])
+        elif n.op == "reshape":
+            found |= set(n.inputs[0].dims) ^ set(n.dims)
+    return found
 
 
 def _types(n: Node) -> tuple[ValueType, ...]:
