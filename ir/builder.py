@@ -497,6 +497,10 @@ class Builder(Core):
             return v
         return self._pure("shuffle_xor", (v,), v.type, {"mask": mask})
 
+    def any_lane(self, p: Value) -> Value:
+        """Whether `p` holds in any lane of the wave: a uniform predicate."""
+        return p if p.uniform else self._pure("any_lane", (p,), PRED)
+
     def shuffle_index(self, v: Value, lane: Operand) -> Value:
         """The value of the given lane (32-bit types)."""
         return self._pure("shuffle_index", (v, self._i32(lane)), v.type)
@@ -552,6 +556,16 @@ class Builder(Core):
         if bounded:
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
+
+    def atomic_global(
+        self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
+        guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,
+    ) -> Value:  # fmt: skip
+        """Change memory at voff + soff + imm indivisibly by `how` (see the op) and give what was there."""
+        voff, soff, imm = self._global(voff, soff, imm, split)
+        args = (buf, voff, soff, mask or self.true, guard or self.true, *values)
+        attrs = {"bytes": values[0].type.words * 4, "imm": imm, "how": how}
+        return self._effect("atomic.global", args, attrs, values[0].type).results[0]
 
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.ir import lower_reduce  # noqa: F401  (registers lowerings)
+from wavedsl.ir import (  # noqa: F401  (they register lowerings)
+    lower_atomic,
+    lower_random,
+    lower_reduce,
+    lower_scan,
+    lower_shape,
+    lower_sort,
+)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices

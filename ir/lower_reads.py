@@ -256,9 +256,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     """A read straight into registers, one step per vector."""
     b = low.b
     if not is_tile(low.graph, n):
-        raise CompileError(
-            "a gather through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
-        )
+        return mapped_steps(low, n)
     info, extents, strides = low.array(n.attrs["memory"])
     layout = low.layout(n)
     width, bits = vector_elements(info, layout, low.plans, False)
@@ -287,6 +285,43 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
 def coordinate_keys(low: Lowering, n: Node) -> tuple[Key, ...]:
     """Keys of the values that say where the tile of a read lies."""
     return tuple(k for x in n.inputs for k in low.keys(x))
+
+
+def mapped_steps(low: Lowering, n: Node) -> list[Step]:
+    """A gather, one step per vector. Indices that the loop computes keep it among what is computed; other gathers may
+    run ahead like any load."""
+    from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
+
+    b, layout = low.b, low.layout(n)
+    info = low.arrays[n.attrs["memory"]]
+    width, groups = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
+    resources, latency = low.memory_cost("load.global", size)
+    uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))
+    kind = "compute" if any(low.region_of(x) is low.region_of(n) for x in n.inputs) else "gload"
+    accesses: dict[Any, MappedAccess] = {}
+    steps = []
+    for g, group in enumerate(groups):
+
+        def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
+            if never(context.guard):
+                context.env["f", n.id, g] = b.zero(vector(max(size // 4, 1)))
+                return
+            at = context.iteration if isinstance(context.iteration, int) else context.iteration.id
+            access = accesses.get(at)
+            if access is None:
+                accesses.clear()
+                access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
+            voff, mask = access.operands(group[0])
+            context.env["f", n.id, g] = b.load_global(
+                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True
+            )
+
+        step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, size // 4)
+        step.array = info.name
+        steps.append(step)
+    return steps
 
 
 def holds_loop(region: Region) -> bool:

@@ -19,7 +19,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import Graph, Node
+from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
@@ -95,6 +95,7 @@ class Lowering:
         self.element_homes: dict[int, dict[int, tuple[int, int]]] = {}
         """Per read, element → (load, position in it)."""
         self._user_table: dict[int, list[Node]] | None = None
+        self._homes: dict[int, Region] | None = None
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
@@ -199,6 +200,16 @@ class Lowering:
                     got.setdefault(x.id, []).append(u)
         return got
 
+    def region_of(self, n: Node) -> Region:
+        """The region whose list a node is in (a carry's: the one it is an argument of)."""
+        got = self._homes
+        if got is None:
+            got = self._homes = {}
+            for region in self.graph.regions():
+                for x in (*region.carries, *region.nodes):
+                    got[x.id] = region
+        return got[n.id]
+
     def joined(self, n: Node) -> bool:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
@@ -218,6 +229,10 @@ class Lowering:
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
         info = self.arrays[n.attrs["memory"]]
+        if n.attrs.get("mapping") is not None:
+            from wavedsl.ir.lower_mapped import mapped_groups
+
+            return mapped_groups(self, n, self.layout(n), False)[1]
         _, bits = vector_elements(info, self.layout(n), self.plans, False)
         return element_groups(self.layout(n), bits)
 

@@ -278,7 +278,7 @@ def _compile(
         {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
-        {n: tuple(partition.dims[d].tile for d in i.dims) for n, i in arrays.items() if None in i.strides},
+        _tiles(graph, arrays, partition),
         kernel.loc,
         graph,
         ir,
@@ -317,6 +317,23 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 f"this version can fix {', '.join(sorted(supported))}",
             )
     return Choices(stages=schedule.stages)
+
+
+def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
+    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
+    mapped = {
+        n.attrs["memory"]
+        for n in graph.all_nodes()
+        if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
+    }
+    return {
+        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
+        for name, info in arrays.items()
+        if None in info.strides
+    }
+
+
+_WHOLE = 1 << 62
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:

@@ -512,6 +512,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     Raises `CompileError` for an op or a type that the chip has no instructions for.
     """
     from wavedsl.codegen.amdgcn import (  # noqa: F401  (they fill LOWER)
+        select_atomic,
         select_control,
         select_convert,
         select_entry,
@@ -523,7 +524,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     s = Selector(kernel, chip)
     s.uses = count_uses(kernel)
     for op in kernel.body.walk():
-        if op.name in ("load.global", "store.global", "copy.async") and op.args[4].const is None:
+        if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
             s.guarded_buffers.add(op.args[0].id)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))

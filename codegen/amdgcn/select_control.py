@@ -96,6 +96,8 @@ def loop(s: Selector, op: Op) -> None:
     s.loc = start
     s.emit(r.s_add_u32, counter, counter, increment)
     s.emit(r.s_cmp_lt_i32, counter, limit)
+    if op.attrs.get("again"):
+        _both(s, homes[0])
     last = len(s.blocks) - 1
     s.emit(r.s_cbranch_scc1, s.blocks[body].label)
     s.depth -= 1
@@ -109,6 +111,13 @@ def loop(s: Selector, op: Op) -> None:
     found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)))
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)
+
+
+def _both(s: Selector, again: Ref) -> None:
+    """scc = scc and a uniform predicate."""
+    r = s.rows
+    more = s.stemp(r.s_cselect_b64, -1, 0, n=2)
+    s.emit(r.s_and_b64, s.new("s", 2), more, again)
 
 
 def _safe(label: str) -> str:

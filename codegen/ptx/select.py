@@ -351,6 +351,8 @@ def _for(s: Selector, op: Op) -> None:
         left = s.set("b32", ("sub", "s32"), hi, index)
         again = s.set("pred", ("setp", "gt", "u32"), left, step)
         s.emit(("add", "s32"), index, index, step)
+    if op.attrs.get("again"):
+        again = s.set("pred", ("and", "pred"), again, carried[0][0])
     s.emit(("bra",), Symbol(name, "label"), guard=again)
     s.scopes.pop()
     parent.append(scope.stream)
