@@ -24,7 +24,16 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.modulo import ModuloSchedule, SchedEdge, SchedNode, list_schedule_with_stages, modulo_schedule, sink
+from wavedsl.ir.modulo import (
+    ModuloSchedule,
+    SchedEdge,
+    SchedNode,
+    lighten,
+    list_schedule_with_stages,
+    modulo_schedule,
+    sink,
+)
+from wavedsl.ir.modulo import Value as Held
 from wavedsl.ir.schedule_check import verify_schedule
 
 Key = tuple[Any, ...]
@@ -32,6 +41,11 @@ Key = tuple[Any, ...]
 
 MODULO_STEPS = 200
 """Most steps of a body that is modulo-scheduled; longer ones are list-scheduled with the stages of their kinds."""
+
+LIGHT_STEPS = 64
+"""Most steps of a body whose order is searched for fewer registers."""
+SLOWER = 17 / 16
+"""How much longer a trip may become for them: less than what the latencies are known to."""
 
 EARLY = ("gload", "swrite", "acopy", "sread", "barrier")
 """Kinds of steps that may run ahead of their iteration."""
@@ -83,7 +97,7 @@ class Step:
     writes: tuple[str, ...] = ()
     """Arrays that an effect writes; loops inside the body count with all that they write."""
     words: int = 0
-    """32-bit registers that hold the step's results from its issue on."""
+    """32-bit registers that hold the results of a load from its issue on."""
 
 
 @dataclass
@@ -250,6 +264,11 @@ def plan_body(
             aligned = _align(found, steps)
             if aligned is not None:
                 chosen, (times, stages), needed = found, aligned, edges
+    if chosen is plain and len(steps) <= LIGHT_STEPS:
+        puts = [i for i, s in enumerate(steps) if s.kind == "swrite"]
+        takes = [i for i, s in enumerate(steps) if s.kind == "sread"]
+        chosen = lighten(plain, nodes, needed, capacity, stages, held(steps), puts, takes, SLOWER)
+        times = [t - g * chosen.ii for t, g in zip(chosen.times, stages)]
     if check:
         verify_schedule(nodes, needed, capacity, chosen)
     ii = chosen.ii
@@ -260,6 +279,19 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+def held(steps: Sequence[Step]) -> list[Held]:
+    """The registers that loads fill, from their issue to the issue of the last reader."""
+    readers: dict[Key, list[int]] = {}
+    for i, s in enumerate(steps):
+        for k in s.uses:
+            readers.setdefault(k, []).append(i)
+    return [
+        Held(i, tuple((u, 0, 1) for k in s.defs for u in readers.get(k, ())), s.words)
+        for i, s in enumerate(steps)
+        if s.words and s.kind in ("gload", "sread")
+    ]
 
 
 def _no_emit(context: Context) -> None:
