@@ -27,6 +27,7 @@ from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.target import MmaAtom, Target, lacking
+from wavedsl.ir.views import is_tile
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -570,9 +571,9 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
     limit = VECTOR_BYTES * 8
     for n in graph.all_nodes():
         touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
-        if touches and n.attrs.get("mapping") is None:
+        if touches and is_tile(graph, n):
             argument = graph.argument(n.attrs["memory"])
-            dims = [d for d in argument.dims if d not in graph.index_dims]
+            dims = [d for d in argument.dims if d in widest.dims]
             if set(dims) == set(widest.dims):
                 order = dims
                 bits = max(bits, argument.dtype.bits)

@@ -30,6 +30,7 @@ from wavedsl.ir.modulo import (
     SchedNode,
     lighten,
     list_schedule_with_stages,
+    max_live,
     modulo_schedule,
     sink,
 )
@@ -174,6 +175,33 @@ def dependences(
     return edges
 
 
+def batch_edges(steps: Sequence[Step], words: int, clock: int) -> list[SchedEdge]:
+    """Reads from shared memory arrive together: the first user of up to `words` registers waits for all of them.
+
+    A wait names how many reads may be outstanding, so reads in the order of their use could be waited for one by one;
+    each wait takes an issue slot and, where reads come just in time, a stall. A batch is waited for once, by then
+    without one.
+    """
+    if not words:
+        return []
+    made = {k: i for i, s in enumerate(steps) if s.kind == "sread" for k in s.defs}
+    edges: list[SchedEdge] = []
+    seen: set[int] = set()
+    held_now, first = 0, -1
+    for i, s in enumerate(steps):
+        fresh = [j for k in s.uses if (j := made.get(k)) is not None and j not in seen]
+        if not fresh:
+            continue
+        seen.update(fresh)
+        size = sum(steps[j].words for j in fresh)
+        if first < 0 or held_now + size > words:
+            held_now, first = 0, i
+        held_now += size
+        if first != i:
+            edges += [SchedEdge(j, first, max(1, -(-steps[j].latency // clock)), 0) for j in fresh]
+    return edges
+
+
 def memory_edges(steps: Sequence[Step]) -> list[SchedEdge]:
     """Order between reads and writes of one array, within an iteration and over the loop's back edge.
 
@@ -198,13 +226,17 @@ def plan_body(
     ahead: int,
     modulo: bool = True,
     registers: int = 96,
+    batch: int = 0,
+    room: int = 256,
     check: bool = True,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
 
     `ahead`: iterations that asynchronous copies run before their use (ring depth - 1). `registers`: 32-bit registers
-    that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `check`:
+    that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `batch`:
+    registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
+    `room`. `check`:
     re-derive every dependence and unit of the schedule (`schedule_check`).
     """
     together = bool(slots) and min(slots.values()) > 1
@@ -241,6 +273,7 @@ def plan_body(
         for k in s.uses:  # a register is loaded again one trip later: its last use is at most one stage away
             if k in loads:
                 stages[loads[k]] = max(stages[loads[k]], stages[i] - 1)
+    together_edges = batch_edges(steps, batch, clock) if modulo and len(steps) <= MODULO_STEPS else []
     needed = dependences(steps, slots, carried, clock, 1)
     try:
         plain = list_schedule_with_stages(nodes, needed, capacity, stages)
@@ -256,14 +289,18 @@ def plan_body(
         edges = dependences(
             steps, slots, carried, clock, max(clock, span - res * clock // 2 if asynchronous else res * clock // 2)
         )
-        found = modulo_schedule(nodes, edges, capacity, max_tries=4, max_ii=plain.ii)
-        if found is not None:
-            found = sink(
-                found, nodes, edges, capacity, [i for i, s in enumerate(steps) if s.kind in ("gload", "sread")]
-            )
+        for more in (together_edges, []) if together_edges else ([],):
+            wanted = [*edges, *more]
+            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii)
+            if found is None:
+                continue
+            movable = [i for i, s in enumerate(steps) if s.kind in ("gload", "sread")]
+            found = sink(found, nodes, wanted, capacity, movable)
             aligned = _align(found, steps)
-            if aligned is not None:
-                chosen, (times, stages), needed = found, aligned, edges
+            if aligned is None or (more and sum(max_live(found, held(steps)).values()) > room):
+                continue
+            chosen, (times, stages), needed = found, aligned, wanted
+            break
     if chosen is plain and len(steps) <= LIGHT_STEPS:
         puts = [i for i, s in enumerate(steps) if s.kind == "swrite"]
         takes = [i for i, s in enumerate(steps) if s.kind == "sread"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir import lower_reduce  # noqa: F401  (registers lowerings)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
@@ -29,6 +30,11 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import is_settled
+
+
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
 
 
 def lower(
@@ -108,7 +114,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         n
         for n in region.nodes
         if n.op == "read"
-        and n.attrs.get("mapping") is None
+        and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
         and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
     ]
@@ -252,7 +258,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         else:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo,
+                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
         low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
@@ -264,6 +270,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
+
+
+def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
+    """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
+    for addresses."""
+    waves = -(-low.partition.waves // low.target.simds)
+    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

@@ -9,8 +9,8 @@ from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_grou
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import Value, vector
-from wavedsl.ir.loops import Context, Step
-from wavedsl.ir.lowering import Lowering, never
+from wavedsl.ir.loops import Context, Key, Step
+from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import (
     CopyLanes,
@@ -22,6 +22,7 @@ from wavedsl.ir.staging import (
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.views import is_tile
 
 
 def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
@@ -85,7 +86,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     space = argument.address_space
     if not isinstance(space, AddressSpace) and space is not None:
         space = low.graph.subs.get(space, space)
-    if n.attrs.get("mapping") is not None or low.arrays[n.attrs["memory"]].dtype.bits < 8:
+    if not is_tile(low.graph, n) or low.arrays[n.attrs["memory"]].dtype.bits < 8:
         return False
     if not any(str(d) in low.layout(n).dims for d in argument.dims):
         return False
@@ -140,9 +141,12 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
     def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
         return copy_lanes().coordinates(i)
 
-    def access_for(context: Context, parts: dict[str, Any]) -> GlobalAccess:
-        position = low.position(info.names, low.base_at(context.iteration))
-        return copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
+    placed_by = coordinate_keys(low, n)
+
+    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+        position, inside = low.located(n, context, low.base_at(context.iteration))
+        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
+        return access, both(b, context.guard, inside)
 
     steps: list[Step] = []
     for i in range(s.count):
@@ -152,7 +156,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
                 if never(context.guard):
                     return
                 lanes, fixed, active = copy_parts(i)
-                access = access_for(context, lanes)
+                access, guard = access_for(context, lanes)
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
@@ -166,12 +170,12 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
                     bytes=size,
                     buffer=buffer,
                     mask=mask,
-                    guard=context.guard,
+                    guard=guard,
                     split=False,
                 )
 
             resources, latency = low.memory_cost("copy.async", size)
-            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, (), (), copy, buffer, n.loc))
+            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
             continue
 
         def load(context: Context, i: int = i) -> None:
@@ -179,7 +183,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
                 context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
                 return
             lanes, fixed, active = copy_parts(i)
-            access = access_for(context, lanes)
+            access, guard = access_for(context, lanes)
             voff, soff, mask = access.operands(fixed)
             context.env["c", n.id, i] = b.load_global(
                 access.buffer,
@@ -187,7 +191,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
                 soff,
                 bytes=size,
                 mask=b.pand(mask, active),
-                guard=context.guard,
+                guard=guard,
                 split=False,
                 bounded=True,
             )
@@ -198,7 +202,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
 
         resources, latency = low.memory_cost("load.global", size)
         key = ("c", n.id, i)
-        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, (), (key,), load, "", n.loc)
+        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
         fetched.words = max(1, size // 4)
         steps.append(fetched)
         pieces = s.vector // s.piece
@@ -253,7 +257,7 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 def direct_steps(low: Lowering, n: Node) -> list[Step]:
     """A read straight into registers, one step per vector."""
     b = low.b
-    if n.attrs.get("mapping") is not None:
+    if not is_tile(low.graph, n):
         raise CompileError(
             "a gather through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
         )
@@ -264,21 +268,27 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
     moves = loop_dim is not None and loop_dim in info.names
+    placed_by = coordinate_keys(low, n)
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position = low.position(info.names, low.base_at(context.iteration) if moves else None)
+            position, inside = low.located(n, context, low.base_at(context.iteration) if moves else None)
             access = GlobalAccess(b, info, layout, position, low.plans, low.target, extents, strides, store=False)
-            guard = context.guard if moves else None
+            guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        step = Step(f"load {info.name}.{g}", "gload", resources, latency, (), (("f", n.id, g),), load, "", n.loc)
+        step = Step(f"load {info.name}.{g}", "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
         steps.append(step)
     return steps
+
+
+def coordinate_keys(low: Lowering, n: Node) -> tuple[Key, ...]:
+    """Keys of the values that say where the tile of a read lies."""
+    return tuple(k for x in n.inputs for k in low.keys(x))
 
 
 def holds_loop(region: Region) -> bool:

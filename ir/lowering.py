@@ -21,12 +21,14 @@ from wavedsl.ir.choices import Choices
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.infer import Inference, MmaPlan
-from wavedsl.ir.kernel_ir import I32, Kernel, Value
+from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import BodySchedule, Env, Key, Step
+from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import fixed_coordinates
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -108,6 +110,39 @@ class Lowering:
         start = self.base if base is None else base
         wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
         return Position({d: start.get(d, 0) for d in dims}, wave)
+
+    def located(
+        self, n: Node, context: Context, base: Mapping[str, Any] | None = None
+    ) -> tuple[Position, Value | None]:
+        """Where this wave's tile of a read or write lies in its array, and whether what the mapping fixes is inside
+        (None: it surely is)."""
+        b, info = self.b, self.arrays[n.attrs["memory"]]
+        start = dict(self.base if base is None else base)
+        inside: Value | None = None
+        for d, c in (fixed_coordinates(self.graph, n) or {}).items():
+            if isinstance(c, Node):
+                number = self.value(c, context.env).element(b, 0)
+                at: Any = number if number.uniform else b.readfirst(number)
+                if at.type is I64:
+                    at = b.trunc(at)
+            else:
+                at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
+            start[d] = at
+            extent = self.extent(d)
+            low, high = b.cmp("sge", at, 0), b.cmp("slt", at, extent)
+            for p in (low, high):
+                if p.const is not True:
+                    inside = p if inside is None else b.pand(inside, p)
+        position = self.position(info.names, start)
+        return position, inside
+
+    def _uniform_symbols(self) -> dict[str, Any]:
+        """Numbers for an expression over index dimensions: these stand for their own index, others for what they are
+        bound to."""
+        own = {str(d) for d in self.graph.index_dims}
+        values: dict[str, Any] = {str(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
+        values |= {d: self.extent(d) for d in self.plans if d not in own}
+        return values | {d: self.base[d] for d in own}
 
     def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """(what is known, extents, strides) of an array argument, run-time ones as values."""
@@ -256,6 +291,11 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+    """The conjunction of two guards, None where there is none."""
+    return y if x is None else x if y is None else b.pand(x, y)
 
 
 def never(guard: Value | None) -> bool:

@@ -22,6 +22,7 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import unmapped_dims
 
 
 @dataclass
@@ -30,7 +31,8 @@ class DimPlan:
 
     dim: Any
     role: str
-    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register)."""
+    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register; without an
+    axis every access fixes its coordinate)."""
     extent: int | None
     """None: a run-time argument."""
     tile: int
@@ -49,7 +51,7 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return self.extent is None or self.extent % self.tile != 0
+        return self.extent is None or self.extent % self.tile != 0 or self.extent == 0
 
     @property
     def trips(self) -> int | None:
@@ -127,9 +129,13 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     free: dict[Any, int] = {}
     fixed: dict[Any, int] = {}
     per_block = resolved.hardware.waves_per_block
+    unmapped = unmapped_dims(graph)
     for d in used:
         r = resolved[d]
         extent = None if r.extent is DYNAMIC else int(r.extent)
+        if d in unmapped:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
+            continue
         if r.index:
             dims[d] = DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
             continue

@@ -640,11 +640,14 @@ def trace(
 ) -> Graph:
     """Runs `function` once on proxies and gives its graph.
 
-    `parameters` are (name, MemoryType or ScalarType) pairs in order. Raises TraceError and ConstraintError.
+    `parameters` are (name, MemoryType or ScalarType) pairs in order; one with None gets None. Raises TraceError and
+    ConstraintError.
     """
     code = function.__code__
     arguments = []
     for parameter_name, annotation in parameters:
+        if annotation is None:
+            continue
         loc = parameter(code, parameter_name)
         if isinstance(annotation, MemoryType):
             dims, space = annotation.resolve(subs)
@@ -663,15 +666,15 @@ def trace(
         loc=definition(code),
     )
     builder = Builder(graph, namespace)
-    proxies: list[Any] = []
+    proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":
-            proxies.append(Array(argument, builder))
+            proxies[argument.name] = Array(argument, builder)
         else:
-            proxies.append(builder.scalar(argument.name, argument.loc))
+            proxies[argument.name] = builder.scalar(argument.name, argument.loc)
     token = _CURRENT.set(builder)
     try:
-        returned = call_user(function, proxies)
+        returned = call_user(function, [proxies.get(name) for name, _ in parameters])
     finally:
         _CURRENT.reset(token)
     if returned is not None:
