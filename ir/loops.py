@@ -186,17 +186,19 @@ def batch_edges(steps: Sequence[Step], words: int, clock: int) -> list[SchedEdge
         return []
     made = {k: i for i, s in enumerate(steps) if s.kind == "sread" for k in s.defs}
     edges: list[SchedEdge] = []
-    seen: set[int] = set()
-    held_now, first = 0, -1
+    batch_of: dict[int, int] = {}
+    taken, first = 0, -1
     for i, s in enumerate(steps):
-        fresh = [j for k in s.uses if (j := made.get(k)) is not None and j not in seen]
-        if not fresh:
-            continue
-        seen.update(fresh)
+        mine = {j for k in s.uses if (j := made.get(k)) is not None}
+        fresh = sorted(j for j in mine if j not in batch_of)
         size = sum(steps[j].words for j in fresh)
-        if first < 0 or held_now + size > words:
-            held_now, first = 0, i
-        held_now += size
+        if fresh:
+            if first < 0 or taken + size > words:
+                taken, first = 0, i
+            taken += size
+            batch_of.update(dict.fromkeys(fresh, first))
+        for start in sorted({batch_of[j] for j in mine} - {i}):
+            edges.append(SchedEdge(start, i, 1, 0))
         if first != i:
             edges += [SchedEdge(j, first, max(1, -(-steps[j].latency // clock)), 0) for j in fresh]
     return edges
@@ -295,7 +297,7 @@ def plan_body(
             if found is None:
                 continue
             movable = [i for i, s in enumerate(steps) if s.kind in ("gload", "sread")]
-            found = sink(found, nodes, wanted, capacity, movable)
+            found = sink(found, nodes, wanted, capacity, movable, _one_trip(found, steps))
             aligned = _align(found, steps)
             if aligned is None or (more and sum(max_live(found, held(steps)).values()) > room):
                 continue
@@ -361,6 +363,17 @@ def _align(schedule: ModuloSchedule, steps: Sequence[Step]) -> tuple[list[int], 
         return None
     low = min(stage)
     return [(t + shift) % ii for t in schedule.times], [g - low for g in stage]
+
+
+def _one_trip(schedule: ModuloSchedule, steps: Sequence[Step]) -> dict[int, int]:
+    """The latest times of global loads that keep all of them in the trip of the first: then one guard serves them."""
+    loads = [i for i, s in enumerate(steps) if s.kind == "gload"]
+    pinned = [t for t, s in zip(schedule.times, steps) if s.kind not in EARLY]
+    if not loads or not pinned:
+        return {}
+    start, ii = min(pinned) % schedule.ii, schedule.ii
+    trip = min((schedule.times[i] - start) // ii for i in loads)
+    return {i: start + (trip + 1) * ii - 1 for i in loads if schedule.times[i] < start + (trip + 1) * ii}
 
 
 def program_order(steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool) -> BodySchedule:
@@ -538,9 +551,11 @@ def emit_pipelined(
     carried: Sequence[tuple[Key, Value]],
     next_keys: Sequence[Key],
     label: str,
+    parts: int = 1,
 ) -> list[Value]:
     """Prologue and steady-state loop. `carried`: keys and initial values of the user's loop-carried registers,
     `next_keys` the keys that replace them. Returns their final values. `trips`: int or uniform i32.
+    `parts`: trips that make up one of the user's.
     """
     last = body.count - 1
 
@@ -587,6 +602,8 @@ def emit_pipelined(
             inits.append(env.values[key, made - d])
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
+        if parts > 1:
+            loop.op.attrs["parts"] = parts
         inner = Env(env.fixed)
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v

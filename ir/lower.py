@@ -261,8 +261,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):

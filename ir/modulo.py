@@ -586,8 +586,10 @@ def sink(
     edges: Sequence[SchedEdge],
     capacity: Mapping[str, int],
     movable: Iterable[int],
+    limits: Mapping[int, int] | None = None,
 ) -> ModuloSchedule:
-    """Starts `movable` nodes (loads whose results wait in registers) as late as their users and the units allow.
+    """Starts `movable` nodes (loads whose results wait in registers) as late as their users and the units allow, and
+    not after the time that `limits` gives.
 
     Modulo scheduling starts everything as early as it can; that costs registers and gains nothing. II stays; a node
     only moves later within its slack, latest nodes first.
@@ -608,6 +610,8 @@ def sink(
         if not outgoing[v]:
             continue
         latest = min(times[d] + distance * ii - latency for d, latency, distance in outgoing[v])
+        if limits is not None and v in limits:
+            latest = min(latest, limits[v])
         if latest <= times[v]:
             continue
         resources = nodes[v].resources
