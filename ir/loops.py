@@ -184,24 +184,42 @@ def batch_edges(steps: Sequence[Step], words: int, clock: int) -> list[SchedEdge
     """
     if not words:
         return []
-    made = {k: i for i, s in enumerate(steps) if s.kind == "sread" for k in s.defs}
     edges: list[SchedEdge] = []
-    batch_of: dict[int, int] = {}
-    taken, first = 0, -1
-    for i, s in enumerate(steps):
-        mine = {j for k in s.uses if (j := made.get(k)) is not None}
-        fresh = sorted(j for j in mine if j not in batch_of)
-        size = sum(steps[j].words for j in fresh)
-        if fresh:
+    for kind in ("sread", "gload"):
+        made = {k: i for i, s in enumerate(steps) if s.kind == kind for k in s.defs}
+        users = [(i, sorted({made[k] for k in s.uses if k in made})) for i, s in enumerate(steps)]
+        users = [(i, mine) for i, mine in users if mine and (kind == "sread" or steps[i].kind == "swrite")]
+        first_of: dict[int, int] = {}
+        taken, first = 0, -1
+        for run in _fresh_runs(users, kind == "sread"):
+            size = sum(steps[j].words for _, fresh in run for j in fresh)
             if first < 0 or taken + size > words:
-                taken, first = 0, i
+                taken, first = 0, run[0][0]
             taken += size
-            batch_of.update(dict.fromkeys(fresh, first))
-        for start in sorted({batch_of[j] for j in mine} - {i}):
-            edges.append(SchedEdge(start, i, 1, 0))
-        if first != i:
-            edges += [SchedEdge(j, first, max(1, -(-steps[j].latency // clock)), 0) for j in fresh]
+            for _, fresh in run:
+                first_of.update(dict.fromkeys(fresh, first))
+        for i, mine in users:
+            edges += [SchedEdge(start, i, 1, 0) for start in sorted({first_of[j] for j in mine} - {i})]
+        for j, start in first_of.items():
+            edges.append(SchedEdge(j, start, max(1, -(-steps[j].latency // clock)), 0))
     return edges
+
+
+def _fresh_runs(users: Sequence[tuple[int, list[int]]], together: bool) -> list[list[tuple[int, list[int]]]]:
+    """Users that need something that nobody before them needed, with what that is. `together`: in runs that a user
+    ends which needs nothing fresh; else each by itself."""
+    runs: list[list[tuple[int, list[int]]]] = []
+    known: set[int] = set()
+    inside = False
+    for i, mine in users:
+        fresh = [j for j in mine if j not in known]
+        known.update(fresh)
+        if fresh:
+            if not inside:
+                runs.append([])
+            runs[-1].append((i, fresh))
+        inside = bool(fresh) and together
+    return runs
 
 
 def memory_edges(steps: Sequence[Step]) -> list[SchedEdge]:
