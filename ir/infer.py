@@ -655,6 +655,8 @@ def coalesced(
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
+    whole = sum((waves[d] - 1).bit_length() for d in order)
+    element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
     lane = 0
     strings: dict[str, str] = {}
     digits: list[Digit] = []

@@ -40,6 +40,10 @@ from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_settled
 
 
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
+
+
 def lower(
     graph: Graph,
     partition: Partition,
@@ -261,11 +265,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         else:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo,
+                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -273,6 +277,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
+
+
+def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
+    """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
+    for addresses."""
+    waves = -(-low.partition.waves // low.target.simds)
+    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

@@ -202,7 +202,9 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
 
         resources, latency = low.memory_cost("load.global", size)
         key = ("c", n.id, i)
-        steps.append(Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc))
+        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
+        fetched.words = max(1, size // 4)
+        steps.append(fetched)
         pieces = s.vector // s.piece
         resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
         resources = tuple((u, c * pieces) for u, c in resources)
@@ -222,9 +224,9 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
         def fetch(context: Context, g: int = g) -> None:
             context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
 
-        steps.append(
-            Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
-        )
+        read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
+        read.words = max(1, s.loads.bytes // 4)
+        steps.append(read)
     if low.joined(n):
         steps += join_steps(low, n, s)
     return steps

@@ -44,6 +44,7 @@ class LoopNote:
     slots: int
     trips: int | None = None
     """None when a run-time extent decides."""
+    dim: str = ""
 
 
 @dataclass

@@ -43,6 +43,8 @@ class DimPlan:
     loc: Loc | None = None
     vector: int | None = None
     """Elements that one operation of a wave covers, where the user says so."""
+    parts: int = 1
+    """Trips that one tile of the user's was cut into (`retile.py`)."""
 
     @property
     def waves(self) -> int:

@@ -29,7 +29,15 @@ from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import DEAD_CODE, DEAD_STORES, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
+
+
+OVERHEAD = 10
+"""Instructions of a loop's own per trip: its counter and test, the guards and offsets of its copies."""
+WORTH = 16
+MOST = 512
+"""Steps of an unrolled body; each is an instruction of about 8 bytes, and two compute units share 64 KiB of them."""
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[ResolvedConstraints, Partition, Inference]:
@@ -55,8 +63,15 @@ def build_kernel(
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
     try:
-        _, partition, inference = plan(graph, dims, target)
+        resolved, partition, inference = plan(graph, dims, target)
         kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
+        cut_again = finer(graph, partition, inference, kernel, choices or Choices())
+        if cut_again is not None:
+            partition = cut_again
+            inference = infer(graph, partition, target, resolved.hardware)
+            if verifying():
+                check_layouts(graph, partition, inference)
+            kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -67,11 +82,25 @@ def build_kernel(
 
 
 def ring_factors(kernel: Kernel) -> dict[str, int]:
-    """Trips per jump of each pipelined loop: as many as its shared buffers have slots, so that slot offsets are
-    immediates.
+    """Trips per jump of each pipelined loop.
 
-    Rings of more than two slots stay rolled: one addition per trip is cheaper than that much code. So do loops whose
-    trip count is known at run time only, which would need a second loop for what is left.
+    At least as many as its shared buffers have slots, so that slot offsets are immediates; then twice as many as long
+    as what a loop does for itself (`OVERHEAD`) is more than a part in `WORTH` of its body, the trips divide evenly and
+    the body stays below `MOST` steps. Rings of more than two slots stay rolled: one addition per trip is cheaper than
+    that much code. So do loops whose trip count is known at run time only, which would need a second loop for what is
+    left.
     """
-    loops = kernel.notes["lowering"].loops
-    return {x.label: x.slots for x in loops if x.slots == 2 and x.body.count > 1 and x.trips is not None}
+    factors = {}
+    for x in kernel.notes["lowering"].loops:
+        if x.slots != 2 or x.body.count <= 1 or x.trips is None:
+            continue
+        factor, size = x.slots, len(x.steps)
+        while (
+            OVERHEAD * WORTH > size * factor
+            and 2 * factor * size <= MOST
+            and x.trips % (2 * factor) == 0
+            and x.trips > 2 * factor
+        ):
+            factor *= 2
+        factors[x.label] = factor
+    return factors

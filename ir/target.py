@@ -118,6 +118,9 @@ class Target:
     """(what an atomic on global memory does, type) that is one instruction."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
+    batch_words: int = 0
+    """Registers of reads from shared memory that a loop waits for together, where waits are instructions; 0: each read
+    is waited for by hardware."""
 
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""

@@ -19,6 +19,9 @@ from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64
 SIMDS = 4
+BATCH_WORDS = 32
+"""What a wave tile of 64 x 64 reads per lane for one step along K: fragments in registers twice over still leave room
+for its accumulators at two waves per SIMD."""
 REGISTERS = 512
 """Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
 REGISTER_GRANULE = 8
@@ -193,6 +196,7 @@ def _target(chip: Chip) -> Target:
         occupancy=_occupancy(chip),
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
+        batch_words=BATCH_WORDS,
     )
 
 
