@@ -4,6 +4,7 @@
     infer     which lane and register holds which element of every value                         infer.py
     lower     steps of every region: shared memory, software pipeline, addresses    lower.py, staging.py, loops.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
+    split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                                        unroll.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
 
@@ -14,7 +15,7 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
@@ -23,12 +24,13 @@ from wavedsl.ir.constraints import ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.infer import Inference, infer
-from wavedsl.ir.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.passes import DEAD_CODE, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.passes import DEAD_CODE, SPLIT_LOOPS, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
 from wavedsl.ir.target import Target
+from wavedsl.ir.unroll import static_trips
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[ResolvedConstraints, Partition, Inference]:
@@ -60,12 +62,12 @@ def build_kernel(
         if error.location is None:
             error.location = graph.loc
         raise
-    passes = (DEAD_CODE, unroll_pass(ring_factors(kernel), remainder=True), STRENGTH_REDUCE)
+    passes = (DEAD_CODE, SPLIT_LOOPS, unroll_pass(ring_factor(kernel), remainder=True), STRENGTH_REDUCE)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
 
 
-def ring_factors(kernel: Kernel) -> dict[str, int]:
+def ring_factor(kernel: Kernel) -> Callable[[Op], int]:
     """Trips per jump of each pipelined loop: as many as its shared buffers have slots, so that slot offsets are
     immediates.
 
@@ -73,4 +75,11 @@ def ring_factors(kernel: Kernel) -> dict[str, int]:
     trip count is known at run time only, which would need a second loop for what is left.
     """
     loops = kernel.notes["lowering"].loops
-    return {x.label: x.slots for x in loops if x.slots == 2 and x.body.count > 1 and x.trips is not None}
+    table = {x.label: x.slots for x in loops if x.slots == 2 and x.body.count > 1 and x.trips is not None}
+
+    def factor(loop: Op) -> int:
+        if "part" in loop.attrs and static_trips(loop) is None:
+            return 1
+        return table.get(loop.attrs.get("label", ""), 1)
+
+    return factor
