@@ -28,7 +28,7 @@ from wavedsl.ir.graph import Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS, contracted, maximum_number, minimum_number, scale_block
 from wavedsl.ir.philox import philox, uniform
-from wavedsl.ir.rounding import convert, pack, to_float, unpack
+from wavedsl.ir.rounding import convert, pack, stochastic, to_float, unpack
 from wavedsl.ir.symbols import evaluate as evaluate_expr
 from wavedsl.ir.symbols import names, scale_of
 
@@ -605,6 +605,10 @@ def _cast(run: _Run, node: Node) -> Named:
     value, source, to = run.get(node.inputs[0]), node.inputs[0].dtype, node.dtype
     if run.float64 and to.is_float:
         return Named(value.dims, _widened(value.array))
+    if node.attrs.get("rounding") == "stochastic":
+        noise = run.get(node.inputs[1])
+        dims = run.union(value, noise)
+        return Named(dims, stochastic(*np.broadcast_arrays(run.aligned(value, dims)), to, run.aligned(noise, dims)))
     return Named(value.dims, convert(value.array, source, to, node.attrs.get("rounding")))
 
 

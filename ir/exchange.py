@@ -24,9 +24,11 @@ from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spre
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.place import lane_fields
 
 Cell = tuple[Value, ...]
@@ -50,18 +52,24 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         if (wanted := low.inference.demands.get((user.id, position))) is not None
     ]
     for n in low.graph.all_nodes():
-        if n.op in ("sum", "max", "min"):
+        if n.op in ROWS and ROWS[n.op].index_rule == "project":
             d = str(n.attrs["dim"])
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)
             pairs.append((projected, layouts[n.id], n.dtype))
             if low.plans[d].waves > 1:
                 lanes = low.target.wave_size * low.partition.waves
-                reduced = max(reduced, projected.elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+                reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
     for source, wanted, dtype in pairs:
         if route(source, wanted, dtype)[0].kind == "shared memory":
             most = max(most, low.partition.waves * _tile_bytes(source, wanted, dtype))
     return -(-most // 128) * 128, -(-reduced // 128) * 128
+
+
+def cell_bytes(n: Node) -> int:
+    """Bytes of what waves leave each other for one element of a reduction or scan."""
+    own = max(4, n.inputs[0].dtype.bits // 8)
+    return own + 4 if n.op in ("argmax", "argmin") else own
 
 
 def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:

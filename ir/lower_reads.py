@@ -132,17 +132,20 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
             return context.iteration % depth * slot_bytes
         return b.mul(b.urem(context.iteration, depth), slot_bytes)
 
-    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+    def copy_lanes() -> CopyLanes:
         lanes = bundle.get("lanes")
         if lanes is None:
             lanes = bundle["lanes"] = CopyLanes(b, s)
-        return lanes.coordinates(i)
+        return lanes
+
+    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+        return copy_lanes().coordinates(i)
 
     placed_by = coordinate_keys(low, n)
 
-    def access_for(context: Context, lanes: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
         position, inside = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, lanes, extents, strides)
+        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
         return access, both(b, context.guard, inside)
 
     steps: list[Step] = []
@@ -157,7 +160,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(b, [place_address(b, s.place, lanes, fixed), s.offset, slot_of(context)])
+                address = total(b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,
@@ -195,7 +198,7 @@ def staged_steps(low: Lowering, n: Node) -> list[Step]:
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
-            store_copied(b, s, lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
+            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
 
         resources, latency = low.memory_cost("load.global", size)
         key = ("c", n.id, i)

@@ -388,10 +388,31 @@ def _cast(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         raise TraceError(f"cast: unknown rounding {rounding!r}", hint=f"one of {', '.join(ROUNDINGS)}")
     if rounding is not None and not (types[0].dtype.is_float and attrs["dtype"].is_float):
         raise TraceError("cast: rounding is for casts between floats", hint="float to int always truncates")
+    if (rounding == "stochastic") != (len(types) > 1):
+        raise TraceError(
+            "cast: random bits and rounding='stochastic' belong together",
+            hint="wd.cast(x, wd.bf16, rounding='stochastic', bits=wd.random(seed, M, N, dtype=wd.u32))",
+        )
+    if len(types) > 1:
+        _check_noise(types, attrs["dtype"])
     return ValueType(types[0].dims, attrs["dtype"])
 
 
-ROUNDINGS = ("nearest_even", "toward_zero")
+def _check_noise(types: Types, to: DType) -> None:
+    """What stochastic rounding takes: f32 to something narrower, a u32 per element."""
+    if types[0].dtype is not dt.f32 or to.bits >= 32:
+        raise TraceError(
+            f"cast: stochastic rounding from {types[0].dtype} to {to}",
+            hint="it rounds f32 to a float of 16 or 8 bits",
+        )
+    if types[1].dtype is not dt.u32:
+        raise TraceError(f"cast: the random bits are {types[1].dtype}", hint="wd.random(seed, M, N, dtype=wd.u32)")
+    extra = [d for d in types[1].dims if d not in types[0].dims]
+    if extra:
+        raise TraceError(f"cast: the random bits have {names(extra)}, which the value lacks", hint="use its dimensions")
+
+
+ROUNDINGS = ("nearest_even", "toward_zero", "stochastic")
 """Roundings of a cast between floats; the first is the default."""
 
 
@@ -635,7 +656,7 @@ for _name, _sign, _compare, _operators in (
          "Comparison, giving i1; with a NaN only != holds.", _compare, operators=_operators, public=False)  # fmt: skip
 
 _add("where", "where(condition, x, y)", "same", _where, "x where the condition holds, else y.", np.where)
-_add("cast", "cast(x, dtype, rounding=None)", "same", _cast,
+_add("cast", "cast(x, dtype, rounding=None, bits=None)", "same", _cast,
      "The number in another dtype; float to int truncates, float to float rounds to nearest even.")  # fmt: skip
 _add("bitcast", "bitcast(x, dtype)", "same", _bitcast, "The same bits read as another dtype of equal width.")
 

@@ -51,7 +51,7 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return self.extent is None or self.extent % self.tile != 0
+        return self.extent is None or self.extent % self.tile != 0 or self.extent == 0
 
     @property
     def trips(self) -> int | None:

@@ -6,6 +6,7 @@
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
     split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                                        unroll.py
+    stores    copies to shared memory that nobody reads                                           dead_stores.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
@@ -28,7 +29,7 @@ from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.passes import DEAD_CODE, SPLIT_LOOPS, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.passes import DEAD_CODE, DEAD_STORES, SPLIT_LOOPS, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
@@ -62,7 +63,8 @@ def build_kernel(
         if error.location is None:
             error.location = graph.loc
         raise
-    passes = (DEAD_CODE, SPLIT_LOOPS, unroll_pass(ring_factor(kernel), remainder=True), STRENGTH_REDUCE)
+    unroll = unroll_pass(ring_factor(kernel), remainder=True)
+    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, STRENGTH_REDUCE)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
 

@@ -121,12 +121,15 @@ from wavedsl.memory import GLOBAL, SHARED, AddressSpace, IndexMapping, Memory, R
 from wavedsl.schedule import Schedule
 
 if TYPE_CHECKING:
+    from wavedsl.analysis.roofline import Roofline, analyze
     from wavedsl.compiler import CompiledKernel, load
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "CompiledKernel": "wavedsl.compiler",
+    "Roofline": "wavedsl.analysis.roofline",
+    "analyze": "wavedsl.analysis.roofline",
     "load": "wavedsl.compiler",
 }
 """Public names whose modules are imported on first use."""
@@ -165,6 +168,7 @@ __all__ = [
     "Memory",
     "Register",
     "RegisterPressureError",
+    "Roofline",
     "Scalar",
     "Schedule",
     "TilingConstraint",
@@ -175,6 +179,7 @@ __all__ = [
     "WorkgroupConstraint",
     "abs",
     "all",
+    "analyze",
     "any",
     "argmax",
     "argmin",

@@ -83,9 +83,12 @@ def parser() -> argparse.ArgumentParser:
         ("ir", "the kernel IR"),
         ("schedule", "the loops as cycle tables"),
         ("asm", "the target text"),
+        ("roofline", "work, traffic per level, what bounds it and a strategy"),
         ("resources", "registers, shared memory, instructions (the default)"),
     ):
         inspect.add_argument(f"--{what}", action="append_const", dest="what", const=what, help=text)
+    inspect.add_argument("--product", help="for --roofline: A100, H200, MI300X, … (default: the target's)")
+    inspect.add_argument("--plot", type=Path, help="draw the roofline to a file too (needs matplotlib)")
 
     bench = kernel_command("bench", _bench, "time a kernel's launches")
     bench.add_argument("--device", help="as for run; times on an emulator say nothing of a chip")
@@ -185,6 +188,7 @@ def _inspect(options: Any) -> int:
         "ir": lambda: text(compiled().kernel_ir),
         "schedule": lambda: schedule_text(compiled().kernel_ir),
         "asm": lambda: compiled().asm,
+        "roofline": lambda: _roofline(kernel, subs, options),
         "resources": lambda: resources_text(compiled()) + "\n",
     }
     found: list[Any] = []
@@ -194,9 +198,20 @@ def _inspect(options: Any) -> int:
             found.append(_compiled(options))
         return found[0]
 
-    for what in options.what or ["resources"]:
+    for what in options.what or (["roofline"] if options.plot else ["resources"]):
         print(views[what](), end="")
     return 0
+
+
+def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
+    from wavedsl.analysis.roofline import analyze
+
+    record = analyze(kernel, target=options.target, product=options.product, subs=subs)
+    if options.plot is not None:
+        from wavedsl.analysis.plot import plot_roofline
+
+        plot_roofline(record, options.plot)
+    return f"{record}\n"
 
 
 def _bench(options: Any) -> int:

@@ -123,21 +123,23 @@ def where(condition: Any, x: Any, y: Any) -> Value:
     return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))
 
 
-def cast(x: Any, dtype: DType, rounding: str | None = None) -> Value:
+def cast(x: Any, dtype: DType, rounding: str | None = None, bits: Any = None) -> Value:
     """The numbers of `x` in another dtype.
 
-    Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, or with
-    `rounding="toward_zero"` truncates; into 8-bit and narrower floats it saturates.
+    Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, with
+    `rounding="toward_zero"` truncates, with `rounding="stochastic"` rounds f32 up or down at random by the low 16 bits
+    of the u32 value `bits` (`wd.random(…, dtype=wd.u32)`); into 8-bit and narrower floats it saturates.
     """
     builder = current("cast")
     node = builder.node_of(x, "cast")
     _require_dtype(dtype, "cast")
-    if node.dtype is dtype and rounding is None:
+    if node.dtype is dtype and rounding is None and bits is None:
         return builder.value(node)
     attrs: dict[str, Any] = {"dtype": dtype}
     if rounding is not None:
         attrs["rounding"] = rounding
-    return builder.results(builder.emit("cast", (node,), attrs))
+    inputs = (node,) if bits is None else (node, builder.node_of(bits, "cast: bits"))
+    return builder.results(builder.emit("cast", inputs, attrs))
 
 
 def bitcast(x: Any, dtype: DType) -> Value:

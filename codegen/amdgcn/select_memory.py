@@ -1,7 +1,8 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
 A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
-hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
+address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, which the
+launch checks. The hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
 that is past the end of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline
 constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to
 wrap around.
@@ -72,9 +73,13 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.emit(r.s_and_b32, ref.part(1), high, 0xFFFF)
-    s.copy(ref.part(2), records)
-    s.copy(ref.part(3), WORD3)
+    s.copy(ref.part(1), high)
+    same = s.remember(("descriptor", _key(records)), lambda: ref)
+    if same is not ref:
+        s.copy(ref.part(2, 2), same.part(2, 2))
+    else:
+        s.copy(ref.part(2), records)
+        s.copy(ref.part(3), WORD3)
     if op.results[0].id in s.guarded_buffers:
         shadow = s.shadows[op.results[0].id] = s.new("s", 4, "guarded buffer")
         for k in (0, 1, 3):
