@@ -23,7 +23,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
-from wavedsl.ir.graph import Graph, Node, Region, ValueType, region_nodes
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
@@ -222,11 +222,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     plan = low.plans[dim]
     outer_dim, outer_base = low.loop_dim, dict(low.base)
     if outer_dim is not None:
-        low.base[outer_dim] = scaled(b, context.iteration, low.plans[outer_dim].tile)
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
     low.loop_dim = dim
-    trips: Any = plan.trips
-    if trips is None:
-        trips = b.udiv(b.add(low.extent(dim), plan.tile - 1), plan.tile)
+    first, trips = loop_range(low, n, dim, context)
+    low.first[dim] = scaled(b, first, plan.tile)
     env = Env(context.env.fixed)
     for (key, it), v in context.env.values.items():
         if it == context.env.iteration:
@@ -268,7 +267,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        known = trips if isinstance(trips, int) else None
+        low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
         results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
@@ -277,6 +277,32 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
+    del low.first[dim]
+
+
+def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
+    """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
+    b, plan = low.b, low.plans[dim]
+    whole: Any = plan.trips
+    if whole is None:
+        whole = b.udiv(b.add(low.extent(dim), plan.tile - 1), plan.tile)
+    start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
+    if start is None and stop is None:
+        return 0, whole
+    first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
+    last = b.const(whole) if isinstance(whole, int) else whole
+    if stop is not None:
+        # Rounded up without passing 2^31; a range that ends where it starts has no tile.
+        end = b.max_s(stop, 0)
+        ends = b.add(b.udiv(b.max_s(b.sub(end, 1), 0), plan.tile), 1)
+        some = b.cmp("sgt", end, 0 if start is None else b.max_s(start, 0))
+        last = b.select(some, b.min_s(last, ends), first)
+    trips = b.max_s(b.sub(last, first), 0)
+    known_first, known_trips = first.const, trips.const
+    return (
+        known_first if isinstance(known_first, int) else first,
+        known_trips if isinstance(known_trips, int) else trips,
+    )
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:

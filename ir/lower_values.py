@@ -63,6 +63,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif n.op == "size":
         extent = _size(low, n)
         env[key] = from_elements(b, layout, n.dtype, [b.i32(extent) if isinstance(extent, int) else extent])
+    elif n.op in ("tile_start", "tile_stop"):
+        env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
         env[key] = emit_index(low, n, layout, context)
     elif n.op in EMITTERS:
@@ -147,6 +149,21 @@ def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> l
         where = total(b, [start, lane, offsets[axis]])
         out.append(b.i32(where) if isinstance(where, int) else where)
     return out
+
+
+def tile_end(low: Lowering, n: Node, context: Context) -> Value:
+    """The first index of the tile at hand along a dimension, or the one after its last."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    at: Any = low.base_at(context.iteration).get(d, 0)
+    if n.op == "tile_stop":
+        extent = low.extent(d)
+        at = total(b, [at, plan.tile])
+        if isinstance(at, int) and isinstance(extent, int):
+            at = min(at, extent)
+        elif plan.ragged:
+            at = b.min_s(b.i32(at) if isinstance(at, int) else at, extent)
+    return b.i32(at) if isinstance(at, int) else at
 
 
 def emit_write(low: Lowering, n: Node, context: Context) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wavedsl.ir.access import Position, assemble, element_groups, scaled, vector_elements
+from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
@@ -86,6 +86,8 @@ class Lowering:
         self.wave_digit: dict[str, Any] = {}
         self.base: dict[str, Any] = {}
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
+        self.first: dict[str, Any] = {}
+        """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
         self.labels = 0
         self.loop_dim: str | None = None
         self.staged: dict[int, Staged] = {}
@@ -123,10 +125,7 @@ class Lowering:
         inside: Value | None = None
         for d, c in (fixed_coordinates(self.graph, n) or {}).items():
             if isinstance(c, Node):
-                number = self.value(c, context.env).element(b, 0)
-                at: Any = number if number.uniform else b.readfirst(number)
-                if at.type is I64:
-                    at = b.trunc(at)
+                at: Any = self.uniform(c, context.env)
             else:
                 at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
             start[d] = at
@@ -190,6 +189,13 @@ class Lowering:
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
         return Fragment(layout, n.dtype, got)
+
+    def uniform(self, n: Node, env: Env) -> Value:
+        """A single integer of the graph as a uniform i32."""
+        b = self.b
+        number = self.value(n, env).element(b, 0)
+        number = number if number.uniform else b.readfirst(number)
+        return b.trunc(number) if number.type is I64 else number
 
     def users(self) -> dict[int, list[Node]]:
         """Node id → the nodes that take its value."""
@@ -258,8 +264,12 @@ class Lowering:
         """Tile starts with the innermost loop's dimension at a given iteration."""
         base = dict(self.base)
         if self.loop_dim is not None:
-            base[self.loop_dim] = scaled(self.b, iteration, self.plans[self.loop_dim].tile)
+            base[self.loop_dim] = self.trip_base(self.loop_dim, iteration)
         return base
+
+    def trip_base(self, dim: str, iteration: Any) -> Any:
+        """The first coordinate of a loop's tile at a given iteration."""
+        return total(self.b, [scaled(self.b, iteration, self.plans[dim].tile), self.first.get(dim, 0)])
 
     def tiles(self, plan: MmaPlan) -> list[dict[str, int]]:
         """Offsets of each atom-sized tile of the result, in the order of its chunks."""

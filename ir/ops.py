@@ -591,8 +591,11 @@ _add("scalar", "a Scalar argument", "any", _scalar, "A scalar argument of the ke
 _add("size", "a symbol in arithmetic", "any", _size, "The extent of a dimension as an i32.", public=False)
 _add("index", "index(dim)", "any", _index, "Each element's own index along `dim`, counted over the whole array.")
 
+_add("tile_start", "tile_start(dim)", "any", _size, "First index along `dim` of the tile at hand, as an i32.")
+_add("tile_stop", "tile_stop(dim)", "any", _size, "Index after the last one along `dim` of the tile at hand.")
+
 # Loops
-_add("iterate", "iterate(dim, init_args=())", "same", _iterate,
+_add("iterate", "iterate(dim, init_args=(), start=None, stop=None)", "same", _iterate,
      "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
 _add("carry", "a parameter of a loop function", "same", _typed, "A loop-carried value inside its loop.", public=False)
 _add("result", "a result of a loop", "same", _result, "One of several results of a node.", public=False)
