@@ -19,7 +19,7 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.constraints import ResolvedConstraints, resolve_constraints
+from wavedsl.ir.constraints import resolve_constraints
 from wavedsl.ir.errors import WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.infer import Inference, infer
@@ -31,15 +31,17 @@ from wavedsl.ir.passes import DEAD_CODE, STRENGTH_REDUCE, run_passes, unroll_pas
 from wavedsl.ir.target import Target
 
 
-def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[ResolvedConstraints, Partition, Inference]:
-    """Partition and layouts of a graph for one target."""
+def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[Target, Partition, Inference]:
+    """Partition and layouts of a graph for one target, and that target or its view with four warps as the wave."""
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
+    if target.warpgroup is not None and resolved.hardware.threads_per_wave == target.warpgroup().wave_size:
+        target = target.warpgroup()
     partition = cut(graph, resolved, target)
     inference = infer(graph, partition, target, resolved.hardware)
     if verifying():
         check_layouts(graph, partition, inference)
-    return resolved, partition, inference
+    return target, partition, inference
 
 
 def build_kernel(
@@ -54,7 +56,7 @@ def build_kernel(
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
     try:
-        _, partition, inference = plan(graph, dims, target)
+        target, partition, inference = plan(graph, dims, target)
         kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
     except WaveError as error:
         if error.location is None:
