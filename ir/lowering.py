@@ -11,7 +11,7 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
@@ -54,6 +54,8 @@ class Notes:
     atoms: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     loops: list[LoopNote] = field(default_factory=list)
+    strategy: Any = None
+    """How operands of asynchronous products get to shared memory, and why so."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -97,6 +99,19 @@ class Lowering:
         self.buffer_names: dict[int, str] = {}
         self.element_homes: dict[int, dict[int, tuple[int, int]]] = {}
         """Per read, element → (load, position in it)."""
+        self.matrix_uses = inference.matrix_uses()
+        """Reads that matrix instructions take from shared memory themselves."""
+        self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.ring_of: dict[int, Any] = {}
+        """Reads whose tiles bulk copies bring: id → their `Ring`."""
+        self.rings: list[Any] = []
+        self.ring_fillers: dict[str, Any] = {}
+        self.products: Any = None
+        """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
+        self.strategy: Any = None
+        """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
+        self.zero_started: set[int] = set()
+        """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -169,7 +184,7 @@ class Lowering:
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
-        if n.op == "mma":
+        if n.op == "mma" and not self.inference.mmas[n.id].atom.asynchronous:
             plan = self.inference.mmas[n.id]
             return tuple(("acc", n.id, t, len(self.k_issues(plan)) - 1) for t in range(len(self.tiles(plan))))
         if n.op == "carry":
@@ -197,6 +212,31 @@ class Lowering:
         number = number if number.uniform else b.readfirst(number)
         return b.trunc(number) if number.type is I64 else number
 
+    def slot_bytes(self, n: Node, context: Context) -> Any:
+        """Byte offset of a staged read's ring slot in the iteration of `context`."""
+        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        ring = self.ring_of.get(n.id)
+        if ring is not None:
+            return scaled(self.b, ring.slot, size)
+        if depth == 1:
+            return 0
+        if isinstance(context.iteration, int):
+            return context.iteration % depth * size
+        return self.b.mul(self.b.urem(context.iteration, depth), size)
+
+    def trip_count(self, dim: str) -> Any:
+        """Trips of a loop over a dimension: an int, or a value where a run-time extent decides."""
+        plan, b = self.plans[dim], self.b
+        if plan.trips is not None:
+            return plan.trips
+        return b.udiv(b.add(self.extent(dim), plan.tile - 1), plan.tile)
+
+    def fillers(self, rings: Sequence[Any]) -> list[Any]:
+        """Where the thread that fills rings beside the products stands in each; none with a copying warpgroup."""
+        if self.strategy.specialize:
+            return []
+        return [self.ring_fillers.setdefault(ring.name, replace(ring)) for ring in rings]
+
     def users(self) -> dict[int, list[Node]]:
         """Node id → the nodes that take its value."""
         got = self._user_table
@@ -221,7 +261,7 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        return staged is not None and len(staged.groups[0]) < per_register(n.dtype)
+        return staged is not None and staged.tile is None and len(staged.groups[0]) < per_register(n.dtype)
 
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""

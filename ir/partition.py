@@ -125,7 +125,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     """The partition that the constraints, or for what they leave open the target, give. Raises ConstraintError."""
     used = _used_dims(graph)
     matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
-    multiples = {d: 16 for n in matrix for d in n.dims}
+    multiples = {d: target.tile_rows for n in matrix for d in n.dims}
     multiples |= {d: r.vector for d in used if (r := resolved[d]).vector is not None}
     dims: dict[Any, DimPlan] = {}
     free: dict[Any, int] = {}
@@ -177,7 +177,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     tiles = {d: free[d] for d in order}
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     wanted = (
-        4
+        target.default_waves
         if matrix
         else max(1, min(4, prod(p.tile for p in dims.values() if p.role != "index") // (target.wave_size * 4)))
     )

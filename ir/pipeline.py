@@ -34,7 +34,6 @@ from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
-
 OVERHEAD = 10
 """Instructions of a loop's own per trip: its counter and test, the guards and offsets of its copies."""
 WORTH = 16
@@ -42,15 +41,19 @@ MOST = 512
 """Steps of an unrolled body; each is an instruction of about 8 bytes, and two compute units share 64 KiB of them."""
 
 
-def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[ResolvedConstraints, Partition, Inference]:
-    """Partition and layouts of a graph for one target."""
+def plan(
+    graph: Graph, dims: Mapping[Any, Any], target: Target
+) -> tuple[Target, ResolvedConstraints, Partition, Inference]:
+    """Partition and layouts of a graph for one target, and that target or its view with four warps as the wave."""
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
+    if target.warpgroup is not None and resolved.hardware.threads_per_wave == target.warpgroup().wave_size:
+        target = target.warpgroup()
     partition = cut(graph, resolved, target)
     inference = infer(graph, partition, target, resolved.hardware)
     if verifying():
         check_layouts(graph, partition, inference)
-    return resolved, partition, inference
+    return target, resolved, partition, inference
 
 
 def build_kernel(
@@ -65,7 +68,7 @@ def build_kernel(
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
     try:
-        resolved, partition, inference = plan(graph, dims, target)
+        target, resolved, partition, inference = plan(graph, dims, target)
         kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
         cut_again = finer(graph, partition, inference, kernel, choices or Choices())
         if cut_again is not None:
