@@ -42,6 +42,19 @@ def test_arrays_are_mapped_in_place():
     assert got.tolist() == [[9, 8]] and fault is None
 
 
+@pytest.mark.parametrize("size", [1, 300, 512, 4096, 100_000])
+def test_arrays_lie_across_a_carry(size):
+    """A text that adds offsets to the low word alone, or drops a bit of the high one, leaves the array."""
+    m = GlobalMemory()
+    for _ in range(3):
+        data = np.zeros(size, np.uint8)
+        base = m.add(data, "x")
+        assert base >> 32 & 0x1F == 0x1F and base & 0xFFFFFFFF
+        assert (base + size - 1) >> 32 != base >> 32 or size < 512
+        got, fault = m.load(np.array([base, base + size - 1]), 1)
+        assert fault is None and got.tolist() == [[0, 0]]
+
+
 def test_faults_name_the_argument():
     m = GlobalMemory()
     a, b = np.zeros(16, np.float32), np.zeros(16, np.float32)
