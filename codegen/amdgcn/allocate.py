@@ -42,11 +42,11 @@ class Bundle:
 
 
 class Pressure(Exception):
-    """A file is full: which one, and the bundle that found no place."""
+    """A file is full: which one, the bundle that found no place, and all bundles."""
 
-    def __init__(self, cls: str, bundle: Bundle, limit: int):
+    def __init__(self, cls: str, bundle: Bundle, limit: int, bundles: list[Bundle]):
         super().__init__(cls)
-        self.cls, self.bundle, self.limit = cls, bundle, limit
+        self.cls, self.bundle, self.limit, self.bundles = cls, bundle, limit, bundles
 
 
 def allocate(program: Program, liveness: Liveness, limits: dict[str, int]) -> dict[str, int]:
@@ -221,7 +221,7 @@ def _place(program: Program, bundles: list[Bundle], limits: dict[str, int]) -> d
                         break
                     base += step
             if place < 0:
-                raise Pressure(cls, bundle, limit)
+                raise Pressure(cls, bundle, limit, bundles)
             top[cls] = max(top[cls], place + n)
         for k in range(n):
             rows[place + k] |= live[k]

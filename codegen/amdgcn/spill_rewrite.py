@@ -1,0 +1,228 @@
+"""Rewrites a program for spilled tuples: who reads one gets a temporary filled just before, who writes one a temporary
+that is saved just behind.
+
+In: a `Program` before allocation, and homes: where spilled tuples live (consecutive registers of the accumulation file,
+or words of scratch). Out: the same with `reload` and `spill` instructions added. Temporaries name in `Reg.origin` whose
+value they hold; `allocation_check` proves by it that nothing was lost.
+
+A scratch word's address is `offset:` of the instruction, so a home must lie in the first `SCRATCH_WORDS` words. Writes
+under a partial EXEC save only the lanes they write, which is what a register would have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.codegen.amdgcn import isa, roles
+from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.rows import Rows
+
+SCRATCH_WORDS = 1024
+"""Words that the immediate offset of scratch and buffer instructions reaches."""
+_NEAR = 4
+"""Instructions for which a reloaded value is kept for the next reader."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a spilled tuple lives: registers of `file` from `start`, or scratch words from `start` (`file` None)."""
+
+    file: Reg | None
+    start: int
+
+
+def remember(program: Program) -> None:
+    """Keep the instructions as they are, for the checker, before the first rewrite."""
+    if program.original is None:
+        program.original = [
+            [(inst.row, inst.ops, dict(inst.mods) if inst.mods else {}) for inst in block.insts]
+            for block in program.blocks
+        ]
+
+
+def temporary(program: Program, origin: Reg, start: int, n: int, cls: str | None = None) -> Reg:
+    """A new tuple that holds registers [start, start + n) of `origin`."""
+    align = 1 if n == 1 else max(2, origin.align)
+    reg = Reg(len(program.regs), cls or origin.cls, n, align, -1, origin.name, origin.loc)
+    reg.origin = (origin, start)
+    if origin.origin is not None:
+        reg.origin = (origin.origin[0], origin.origin[1] + start)
+    program.regs.append(reg)
+    return reg
+
+
+def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
+    """Move the tuples with these ids to their homes."""
+    for block in program.blocks:
+        out: list[Inst] = []
+        recent: dict[int, tuple[Reg, int, int, int]] = {}
+        for inst in block.insts:
+            if inst.row in (KEPT, GONE) or not any(r.reg.id in homes for r in (*inst.defs, *inst.uses)):
+                out.append(inst)
+            elif inst.row == COPY and (place := _same_home(inst, homes)) is not None:
+                out.append(_kept(inst, place))
+                recent.pop(inst.defs[0].reg.id, None)
+            else:
+                _rewrite(program, rows, inst, homes, out, recent)
+        block.insts = out
+
+
+def _same_home(inst: Inst, homes: Mapping[int, Home]) -> Any:
+    """Where both sides of a copy live, if that is one place."""
+    dst, src = inst.ops
+    if src.__class__ is not Ref or dst.reg.id not in homes or src.reg.id not in homes:
+        return None
+    a, b = homes[dst.reg.id], homes[src.reg.id]
+    if a.file is not b.file or a.start + dst.start != b.start + src.start:
+        return None
+    return a.start + dst.start if a.file is None else Ref(a.file, a.start + dst.start, dst.n)
+
+
+def _kept(inst: Inst, place: Any) -> Inst:
+    out = Inst(KEPT, inst.ops, {"home": place}, inst.loc)
+    if place.__class__ is Ref:
+        out.uses = (place,)
+    return out
+
+
+def _rewrite(
+    program: Program,
+    rows: Rows,
+    inst: Inst,
+    homes: Mapping[int, Home],
+    out: list[Inst],
+    recent: dict[int, tuple[Reg, int, int, int]],
+) -> None:
+    """Append `inst` on temporaries, with what fills and saves them. `recent`: tuple → (temporary, first register,
+    number of registers, length of `out` when it was last used)."""
+    touched: dict[int, tuple[Reg, int, int]] = {}
+    for ref in (*inst.uses, *inst.defs):
+        if ref.reg.id in homes:
+            _, low, high = touched.get(ref.reg.id, (ref.reg, ref.start, ref.start + ref.n))
+            touched[ref.reg.id] = (ref.reg, min(low, ref.start), max(high, ref.start + ref.n))
+    temporaries: dict[int, tuple[Reg, int]] = {}
+    for key, (reg, low, high) in touched.items():
+        reads = [r for r in inst.uses if r.reg is reg]
+        writes = [r for r in inst.defs if r.reg is reg]
+        known = recent.pop(key, None)
+        if known is not None and reads and not writes:
+            old, first, n, when = known
+            if first <= low and high <= first + n and len(out) - when <= _NEAR:
+                temporaries[key] = (old, first)
+                recent[key] = (old, first, n, len(out))
+                continue
+        low -= low % min(reg.align, 2)
+        made = temporary(program, reg, low, high - low)
+        temporaries[key] = (made, low)
+        for first, n in _runs(reads):
+            _transfer(program, rows, Ref(made, first - low, n), homes[key], first, inst, out, load=True)
+        if not writes:
+            recent[key] = (made, low, high - low, len(out))
+
+    def moved(operand: Any) -> Any:
+        if operand.__class__ is Ref and operand.reg.id in temporaries:
+            reg, low = temporaries[operand.reg.id]
+            return Ref(reg, operand.start - low, operand.n)
+        if operand.__class__ is isa.Src and operand.value.__class__ is Ref:
+            return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
+        return operand
+
+    writes = [r for r in inst.defs if r.reg.id in temporaries]
+    substitute(inst, moved)
+    out.append(inst)
+    for ref in writes:
+        reg, low = temporaries[ref.reg.id]
+        _transfer(program, rows, Ref(reg, ref.start - low, ref.n), homes[ref.reg.id], ref.start, inst, out, load=False)
+
+
+def substitute(inst: Inst, moved: Any) -> None:
+    """Replace the references of an instruction by what `moved` says."""
+    inst.ops = tuple([moved(o) for o in inst.ops])
+    inst.defs = tuple([moved(r) for r in inst.defs])
+    inst.uses = tuple([moved(r) for r in inst.uses])
+    if inst.hint is not None:
+        inst.hint = (moved(inst.hint[0]), moved(inst.hint[1]))
+
+
+def _runs(refs: list[Ref]) -> list[tuple[int, int]]:
+    """(first, count) of the registers that any of these references covers."""
+    words = sorted({k for r in refs for k in range(r.start, r.start + r.n)})
+    out: list[tuple[int, int]] = []
+    for k in words:
+        if out and out[-1][0] + out[-1][1] == k:
+            out[-1] = (out[-1][0], out[-1][1] + 1)
+        else:
+            out.append((k, 1))
+    return out
+
+
+def _transfer(
+    program: Program, rows: Rows, ref: Ref, home: Home, first: int, near: Inst, out: list[Inst], *, load: bool
+) -> None:
+    """Between temporary registers and the home of registers [first, first + ref.n) of a spilled tuple."""
+    what = "reload" if load else "spill"
+    if home.file is not None:
+        place = Ref(home.file, home.start + first, ref.n)
+        inst = copy(ref, place, near.loc) if load else copy(place, ref, near.loc)
+        inst.added = what
+        out.append(inst)
+        return
+    k = 0
+    while k < ref.n:
+        aligned = (ref.start + k) % 2 == 0
+        rest = ref.n - k
+        n = 1 if program.scratch_descriptor or not aligned else 4 if rest >= 4 else 2 if rest >= 2 else 1
+        word = home.start + first + k
+        out.append(scratch_access(program, rows, ref.part(k, n), word, near, load=load))
+        k += n
+
+
+def scratch_access(program: Program, rows: Rows, ref: Ref, word: int, near: Inst, *, load: bool) -> Inst:
+    """One load or store of scratch words from `word`. `program.scratch_descriptor` says how the chip reaches them."""
+    mods = {"offset": 4 * word} if word else {}
+    if program.scratch_descriptor:
+        row = rows.named(roles.BUFFER_RELOAD if load else roles.BUFFER_SPILL)
+        inst = rows.make(row, (ref, isa.OFF, descriptor(program), 0), mods, near.loc)
+    else:
+        row = rows.named((roles.RELOADS if load else roles.SPILLS)[ref.n])
+        ops = (ref, isa.OFF, isa.OFF) if load else (isa.OFF, ref, isa.OFF)
+        inst = rows.make(row, ops, mods, near.loc)
+    inst.added = "reload" if load else "spill"
+    return inst
+
+
+_DESCRIPTOR = "scratch descriptor"
+
+
+def descriptor(program: Program) -> Ref:
+    """The descriptor of scratch in s[0:3]."""
+    return next(ref for ref in program.inputs if ref.reg.name == _DESCRIPTOR)
+
+
+def open_scratch(program: Program, rows: Rows) -> None:
+    """Ask for scratch, once. gfx90a gets a descriptor, to whose base the wave's own offset must be added; later chips
+    know where a wave's scratch is."""
+    if program.scratch_descriptor or program.chip != "gfx90a":
+        return
+    program.scratch_descriptor = True
+    after = 0
+    for ref in program.inputs:
+        if ref.reg.cls == "s":
+            ref.reg.at += 4
+            after = max(after, ref.reg.at + ref.n)
+    after = max(after, 4 + program.user_sgprs + len(program.workgroup_ids))
+    quad = Reg(len(program.regs), "s", 4, 4, 0, _DESCRIPTOR)
+    program.regs.append(quad)
+    offset = Reg(len(program.regs), "s", 1, 1, after, "scratch offset")
+    program.regs.append(offset)
+    all4, own = Ref(quad, 0, 4), Ref(offset, 0, 1)
+    program.inputs += [all4, own]
+    setup = [
+        rows.make(rows.s_add_u32, (all4.part(0), all4.part(0), own)),
+        rows.make(rows.s_addc_u32, (all4.part(1), all4.part(1), 0)),
+    ]
+    for inst in setup:
+        inst.added = "setup"
+    program.blocks[0].insts[:0] = setup
