@@ -146,6 +146,8 @@ COPY = "copy"
 KEPT = "kept"
 """Row of `kept dst, src`: a copy between tuples that were spilled to one place. It stands for no instruction; `mods`
 has the place (`home`: a `Ref`, or the number of a scratch word)."""
+SCRATCH_BASE = "scratch base"
+"""Name of the scalar register that scratch instructions of gfx90a address by; it must not be spilled itself."""
 GONE = "gone"
 """Row of `gone inst`: where `inst` was, which is now computed anew by every reader. It stands for no instruction."""
 
@@ -206,8 +208,8 @@ class Program:
     """Axes whose workgroup id is requested."""
     scratch_bytes: int = 0
     """Scratch per lane."""
-    scratch_descriptor: bool = False
-    """Whether the chip hands over a buffer descriptor of scratch in s[0:3] (and everything else 4 registers later)."""
+    scratch_base: Ref | None = None
+    """A scalar register that holds 0, where scratch instructions need an address; set when scratch was asked for."""
     original: list[list[tuple[Any, tuple[Any, ...], Any]]] | None = None
     """(row, operands, modifiers) of every instruction as selected, block by block; kept when spilling begins."""
 

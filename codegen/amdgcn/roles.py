@@ -83,9 +83,7 @@ DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_
 
 SPILLS = {1: "scratch_store_dword", 2: "scratch_store_dwordx2", 4: "scratch_store_dwordx4"}
 RELOADS = {1: "scratch_load_dword", 2: "scratch_load_dwordx2", 4: "scratch_load_dwordx4"}
-"""By registers, where the chip finds a wave's scratch by itself."""
-BUFFER_SPILL, BUFFER_RELOAD = "buffer_store_dword", "buffer_load_dword"
-"""Through the descriptor of scratch: single registers, since its elements are interleaved over the lanes."""
+"""By registers."""
 
 _HOW = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),

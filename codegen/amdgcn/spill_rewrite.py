@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
-from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy, fixed_register
 from wavedsl.codegen.amdgcn.rows import Rows
 
 SCRATCH_WORDS = 1024
-"""Words that the immediate offset of scratch and buffer instructions reaches."""
+"""Words that the immediate offset of scratch instructions reaches."""
 _NEAR = 4
 """Instructions for which a reloaded value is kept for the next reader."""
 
@@ -173,55 +173,52 @@ def _transfer(
     while k < ref.n:
         aligned = (ref.start + k) % 2 == 0
         rest = ref.n - k
-        n = 1 if program.scratch_descriptor or not aligned else 4 if rest >= 4 else 2 if rest >= 2 else 1
+        n = 1 if not aligned else 4 if rest >= 4 else 2 if rest >= 2 else 1
         word = home.start + first + k
         out.append(scratch_access(program, rows, ref.part(k, n), word, near, load=load))
         k += n
 
 
 def scratch_access(program: Program, rows: Rows, ref: Ref, word: int, near: Inst, *, load: bool) -> Inst:
-    """One load or store of scratch words from `word`. `program.scratch_descriptor` says how the chip reaches them."""
-    mods = {"offset": 4 * word} if word else {}
-    if program.scratch_descriptor:
-        row = rows.named(roles.BUFFER_RELOAD if load else roles.BUFFER_SPILL)
-        inst = rows.make(row, (ref, isa.OFF, descriptor(program), 0), mods, near.loc)
-    else:
-        row = rows.named((roles.RELOADS if load else roles.SPILLS)[ref.n])
-        ops = (ref, isa.OFF, isa.OFF) if load else (isa.OFF, ref, isa.OFF)
-        inst = rows.make(row, ops, mods, near.loc)
+    """One load or store of scratch words from `word`."""
+    row = rows.named((roles.RELOADS if load else roles.SPILLS)[ref.n])
+    base = program.scratch_base if program.scratch_base is not None else isa.OFF
+    ops = (ref, isa.OFF, base) if load else (isa.OFF, ref, base)
+    inst = rows.make(row, ops, {"offset": 4 * word} if word else {}, near.loc)
     inst.added = "reload" if load else "spill"
     return inst
 
 
-_DESCRIPTOR = "scratch descriptor"
-
-
-def descriptor(program: Program) -> Ref:
-    """The descriptor of scratch in s[0:3]."""
-    return next(ref for ref in program.inputs if ref.reg.name == _DESCRIPTOR)
-
-
 def open_scratch(program: Program, rows: Rows) -> None:
-    """Ask for scratch, once. gfx90a gets a descriptor, to whose base the wave's own offset must be added; later chips
-    know where a wave's scratch is."""
-    if program.scratch_descriptor or program.chip != "gfx90a":
+    """Ask for scratch, once.
+
+    gfx942 and gfx950 know where a wave's scratch is. gfx90a hands over its base, behind the argument pointer, and the
+    wave's offset, behind the workgroup ids, which the kernel adds into FLAT_SCRATCH; its instructions also need an
+    address, so a scalar register holds 0 (LLVM's AMDGPU usage guide; llc -mattr=+enable-flat-scratch does the same).
+    """
+    if program.scratch_base is not None or program.chip != "gfx90a":
         return
-    program.scratch_descriptor = True
-    after = 0
+    first = program.user_sgprs
     for ref in program.inputs:
-        if ref.reg.cls == "s":
-            ref.reg.at += 4
-            after = max(after, ref.reg.at + ref.n)
-    after = max(after, 4 + program.user_sgprs + len(program.workgroup_ids))
-    quad = Reg(len(program.regs), "s", 4, 4, 0, _DESCRIPTOR)
-    program.regs.append(quad)
-    offset = Reg(len(program.regs), "s", 1, 1, after, "scratch offset")
-    program.regs.append(offset)
-    all4, own = Ref(quad, 0, 4), Ref(offset, 0, 1)
-    program.inputs += [all4, own]
+        if ref.reg.cls == "s" and ref.reg.at >= first:
+            ref.reg.at += 2
+
+    def fixed(at: int, n: int, name: str) -> Ref:
+        reg = Reg(len(program.regs), "s", n, 1, at, name)
+        program.regs.append(reg)
+        program.inputs.append(Ref(reg, 0, n))
+        return program.inputs[-1]
+
+    start = fixed(first, 2, "scratch start")
+    offset = fixed(first + 2 + len(program.workgroup_ids), 1, "scratch offset of the wave")
+    base = Reg(len(program.regs), "s", 1, 1, -1, SCRATCH_BASE)
+    program.regs.append(base)
+    program.scratch_base = Ref(base, 0, 1)
+    low, high = (fixed_register("s", isa.FLAT_SCRATCH.index + k) for k in (0, 1))
     setup = [
-        rows.make(rows.s_add_u32, (all4.part(0), all4.part(0), own)),
-        rows.make(rows.s_addc_u32, (all4.part(1), all4.part(1), 0)),
+        rows.make(rows.s_add_u32, (low, start.part(0), offset)),
+        rows.make(rows.s_addc_u32, (high, start.part(1), 0)),
+        copy(program.scratch_base, 0),
     ]
     for inst in setup:
         inst.added = "setup"

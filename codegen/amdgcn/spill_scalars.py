@@ -9,7 +9,7 @@ A vector register holds 64 words and is cleared at entry, so that its first v_wr
 from __future__ import annotations
 
 from wavedsl.codegen.amdgcn.liveness import Liveness
-from wavedsl.codegen.amdgcn.machine import Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
 
 LANES = 64
@@ -48,7 +48,7 @@ class Spill:
                         price[ref.reg.id] = price.get(ref.reg.id, 0) + ref.n * 10**block.depth
         out = []
         for reg in self.program.regs:
-            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price:
+            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price or reg.name == SCRATCH_BASE:
                 continue
             first = liveness.first[reg.id]
             length = bin(liveness.live[first]).count("1")

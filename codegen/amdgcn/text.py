@@ -111,9 +111,9 @@ def _descriptor(program: Program, resources: Resources, params: list[Param], out
         ("group_segment_fixed_size", program.shared_bytes),
         ("private_segment_fixed_size", program.scratch_bytes),
         ("kernarg_size", kernarg_size(params)),
-        *_scratch_setup(program),
         ("user_sgpr_kernarg_segment_ptr", 1 if program.user_sgprs else 0),
-        ("user_sgpr_count", program.user_sgprs + (4 if program.scratch_descriptor else 0)),
+        *_scratch_setup(program),
+        ("user_sgpr_count", program.user_sgprs + (2 if program.scratch_base is not None else 0)),
         ("system_sgpr_workgroup_id_x", int(0 in program.workgroup_ids)),
         ("system_sgpr_workgroup_id_y", int(1 in program.workgroup_ids)),
         ("system_sgpr_workgroup_id_z", int(2 in program.workgroup_ids)),
@@ -132,9 +132,9 @@ def _descriptor(program: Program, resources: Resources, params: list[Param], out
 
 
 def _scratch_setup(program: Program) -> list[tuple[str, int]]:
-    """What asks for scratch: a descriptor and the wave's offset where the chip does not keep them itself."""
-    if program.scratch_descriptor:
-        return [("user_sgpr_private_segment_buffer", 1), ("system_sgpr_private_segment_wavefront_offset", 1)]
+    """What asks for scratch: where the chip does not keep a wave's place itself, its start and the wave's offset."""
+    if program.scratch_base is not None:
+        return [("user_sgpr_flat_scratch_init", 1), ("system_sgpr_private_segment_wavefront_offset", 1)]
     return [("enable_private_segment", 1)] if program.scratch_bytes else []
 
 
