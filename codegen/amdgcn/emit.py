@@ -19,6 +19,7 @@ from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
+from wavedsl.codegen.amdgcn.spill_rewrite import remember
 from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
 from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
 from wavedsl.codegen.amdgcn.target import register_limit
@@ -48,15 +49,17 @@ class AmdProgram:
     program: Program
 
 
-def compile_kernel_ir(kernel: Kernel, target: Target, verify: bool = True) -> AmdProgram:
-    """Compile a verified kernel for one of `target.TARGETS`.
+def compile_kernel_ir(
+    kernel: Kernel, target: Target, verify: bool = True, *, registers: int | None = None
+) -> AmdProgram:
+    """Compile a verified kernel for one of `target.TARGETS`, with at most `registers` vector registers per lane.
 
     With `verify` the allocation and the waits are re-derived by checkers that share no code with them. Raises
     `RegisterPressureError` when registers run out, `CompileError` for what the chip has no instructions for.
     """
     rows = rows_of(target.name)
     program = select(kernel, target.name)
-    used, spilled = _allocate(program, rows)
+    used, spilled = _allocate(program, rows, registers)
     if verify:
         _complain(kernel, "register allocation", check_allocation(program))
     _complain(kernel, "register moves", make_physical(program, rows, verify))
@@ -74,13 +77,15 @@ def _registers(used: dict[str, int]) -> int:
     return (used["v"] + 3) // 4 * 4 + used["a"] if used["a"] else max(1, used["v"])
 
 
-def _allocate(program: Program, rows: Rows) -> tuple[dict[str, int], Spilled]:
+def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tuple[dict[str, int], Spilled]:
     """Registers by file for everything, and what lives elsewhere.
 
     When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, accumulators move
-    to the accumulation file, as few as will do; then values are computed again, copied to that file, or kept in scratch.
+    to the accumulation file, as few as will do; then values are computed again, copied to that file, or kept in
+    scratch.
+    `registers` caps what the chip would give.
     """
-    total = register_limit(program.block_threads)
+    total = min(register_limit(program.block_threads), registers or 2 * VGPRS)
     room = left = max(0, total - VGPRS)
     scalars = SpillScalars(program, rows)
     vectors = VectorSpill(program, rows)
@@ -94,6 +99,7 @@ def _allocate(program: Program, rows: Rows) -> tuple[dict[str, int], Spilled]:
             used = allocate(program, live, limits)
             return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
         except Pressure as failure:
+            remember(program)
             if failure.cls == "s":
                 if scalars.words < MAX_SPILLED and scalars.some(live, _BATCH):
                     continue

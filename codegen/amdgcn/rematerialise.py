@@ -1,7 +1,7 @@
 """Values that are cheaper to compute again than to keep: their readers get a fresh copy of the instruction.
 
-In: a `Program` before allocation, its liveness. Out: candidates, and a rewrite for chosen ones: the instruction that made
-the value goes, and stands again before every reader (neighbouring readers share one).
+In: a `Program` before allocation, its liveness. Out: candidates, and a rewrite for chosen ones: the instruction that
+made the value goes, and stands again before every reader (neighbouring readers share one).
 
 A value can be made again where it is written once, by one vector instruction of full rate that touches nothing but its
 operands, and where each of those operands is written once and is live anyway: no other range grows.

@@ -1,12 +1,12 @@
-"""What to do when vector registers run out: compute again, keep in the accumulation file, keep in scratch; in this order.
+"""What to do when vector registers run out: compute again, keep in the accumulation file, or keep in scratch.
 
-In: a `Program` before allocation, its liveness, the bundles that coalescing made, and how many registers there are. Out:
-the program rewritten so that fewer registers are live where too many were; False when nothing is left to try.
+In: a `Program` before allocation, its liveness, the bundles that coalescing made, and how many registers there are.
+Out: the program rewritten so that fewer registers are live where too many were; False when nothing is left to try.
 
-The one idea: pressure is a number per point. Every bundle that is live across points with too much of it could leave; one
-that leaves costs its accesses (ten times as dear per loop level) and frees its registers at those points, except where it
-is accessed. Greedily the cheapest per freed register leaves, until pressure fits everywhere. Whole bundles leave, because
-copies inside a bundle cost nothing in memory either: both sides have one home.
+The one idea: pressure is a number per point. Every bundle that is live across points with too much of it could leave;
+one that leaves costs its accesses (ten times as dear per loop level) and frees its registers at those points, except
+where it is accessed. Greedily the cheapest per freed register leaves, until pressure fits everywhere. Whole bundles
+leave, because copies inside a bundle cost nothing in memory either: both sides have one home.
 
 Scratch words are shared by bundles that are never live together, within one round.
 """
@@ -162,7 +162,8 @@ class VectorSpill:
     def _home(self, choice: Choices) -> Reg:
         first = choice.bundle.members[0][0]
         n = choice.words
-        reg = Reg(len(self.program.regs), "a", n, 2 if n > 1 else 1, -1, f"{first.name or 'value'} (spilled)", first.loc)
+        name = f"{first.name or 'value'} (spilled)"
+        reg = Reg(len(self.program.regs), "a", n, 2 if n > 1 else 1, -1, name, first.loc)
         self.program.regs.append(reg)
         self.homes.add(reg.id)
         return reg
