@@ -278,7 +278,8 @@ def pressure_error(program: Program, liveness: Liveness, failure: Pressure) -> R
     parts = sorted(groups.items(), key=lambda g: (-g[1], g[0]))[:8]
     kind = {"v": "vector", "a": "accumulation", "s": "scalar"}[failure.cls]
     return RegisterPressureError(
-        f"{program.name}: {best} {kind} registers are live together, {failure.limit} are available on {program.chip}; "
+        f"{program.name}: {best} {kind} registers are live together, {failure.limit} are available on {program.chip}"
+        f"{' and scratch is full' if program.scratch_bytes else ''}; "
         "live: " + ", ".join(f"{label}: {n}" for label, n in parts),
         at_loc,
         "use a smaller wave tile (a smaller workgroup tile or more waves), fewer pipeline stages, "

@@ -178,6 +178,8 @@ def _rewriting(program: Program) -> list[str]:
 
 
 def _as_selected(inst: Inst) -> tuple[Any, tuple[Any, ...], Any]:
+    row: Any
+    mods: Any
     if inst.row == KEPT:
         row, mods = COPY, {}
     elif inst.row == GONE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
@@ -123,7 +124,7 @@ def make_again(program: Program, rows: Rows, chosen: Iterable[Candidate]) -> Non
 
 
 def _use(inst: Inst, fresh: dict[int, Reg]) -> None:
-    def moved(operand):  # type: ignore[no-untyped-def]
+    def moved(operand: Any) -> Any:
         if operand.__class__ is Ref and operand.reg.id in fresh:
             return Ref(fresh[operand.reg.id], operand.start, operand.n)
         if operand.__class__ is isa.Src and operand.value.__class__ is Ref:

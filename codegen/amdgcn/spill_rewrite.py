@@ -12,7 +12,7 @@ under a partial EXEC save only the lanes they write, which is what a register wo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
@@ -31,6 +31,17 @@ class Home:
 
     file: Reg | None
     start: int
+
+
+@dataclass(frozen=True)
+class _Recent:
+    """A temporary that may serve the next reader: it holds `words` of its tuple, and begins at register `low`."""
+
+    reg: Reg
+    low: int
+    words: frozenset[int]
+    when: int
+    """How many instructions there were when it was last used."""
 
 
 def remember(program: Program) -> None:
@@ -57,7 +68,7 @@ def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
     """Move the tuples with these ids to their homes."""
     for block in program.blocks:
         out: list[Inst] = []
-        recent: dict[int, tuple[Reg, int, int, int]] = {}
+        recent: dict[int, _Recent] = {}
         for inst in block.insts:
             if inst.row in (KEPT, GONE) or not any(r.reg.id in homes for r in (*inst.defs, *inst.uses)):
                 out.append(inst)
@@ -93,10 +104,9 @@ def _rewrite(
     inst: Inst,
     homes: Mapping[int, Home],
     out: list[Inst],
-    recent: dict[int, tuple[Reg, int, int, int]],
+    recent: dict[int, _Recent],
 ) -> None:
-    """Append `inst` on temporaries, with what fills and saves them. `recent`: tuple → (temporary, first register,
-    number of registers, length of `out` when it was last used)."""
+    """Append `inst` on temporaries, with what fills and saves them. `recent`: tuple → its last temporary."""
     touched: dict[int, tuple[Reg, int, int]] = {}
     for ref in (*inst.uses, *inst.defs):
         if ref.reg.id in homes:
@@ -107,19 +117,17 @@ def _rewrite(
         reads = [r for r in inst.uses if r.reg is reg]
         writes = [r for r in inst.defs if r.reg is reg]
         known = recent.pop(key, None)
-        if known is not None and reads and not writes:
-            old, first, n, when = known
-            if first <= low and high <= first + n and len(out) - when <= _NEAR:
-                temporaries[key] = (old, first)
-                recent[key] = (old, first, n, len(out))
-                continue
+        words = {k for r in (*reads, *writes) for k in range(r.start, r.start + r.n)}
+        if known is not None and not writes and words <= known.words and len(out) - known.when <= _NEAR:
+            temporaries[key] = (known.reg, known.low)
+            recent[key] = replace(known, when=len(out))
+            continue
         low -= low % min(reg.align, 2)
         made = temporary(program, reg, low, high - low)
         temporaries[key] = (made, low)
         for first, n in _runs(reads):
             _transfer(program, rows, Ref(made, first - low, n), homes[key], first, inst, out, load=True)
-        if not writes:
-            recent[key] = (made, low, high - low, len(out))
+        recent[key] = _Recent(made, low, frozenset(words), len(out))
 
     def moved(operand: Any) -> Any:
         if operand.__class__ is Ref and operand.reg.id in temporaries:

@@ -66,6 +66,9 @@ class VectorSpill:
         count = 2 * live.instructions + 2
         goal = limits[cls] - _SLACK * (1 + self.rounds // 2)
         pressure = pressure_of(bundles, cls, count)
+        elsewhere = SCRATCH_WORDS - self.program.scratch_bytes // 4 + (limits["a"] if cls == "v" else 0)
+        if int(pressure.max()) - goal > elsewhere:  # there is not enough room in all places together
+            return False
         over = pressure - goal
         if not (over > 0).any():  # it fits by numbers, but not by places
             over = pressure - (int(pressure.max()) - _SLACK)

@@ -430,7 +430,7 @@ class _Machine:
         blocks = LANES // m
         each = k // blocks
         d, a, b, c = (sorted(s, key=_number) for s in e.sources)
-        if parts[3] != "0" and not c or len(a) != each // 2 or len(b) != each // 2 or len(d) != m * m // LANES:
+        if (parts[3] != "0" and not c) or len(a) != each // 2 or len(b) != each // 2 or len(d) != m * m // LANES:
             raise Unknown(name)
         operation = label(name)
         lane = np.arange(LANES)
