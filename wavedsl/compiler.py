@@ -152,9 +152,10 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     """The resources of the kernel that `data` describes; on NVIDIA they assemble its text when asked for registers."""
     values = dict(data["resources"])
     if data["target"].startswith("gfx"):
-        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources
+        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources, Spilled
 
         values["loops"] = [LoopResources(**loop) for loop in values["loops"]]
+        values["spilled"] = Spilled(**values.get("spilled", {}))
         return Resources(**values)
     from wavedsl.codegen.ptx.resources import PtxResources
     from wavedsl.codegen.ptx.text import LoopCount

@@ -100,6 +100,10 @@ TRANSPOSING = {
 DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4"}
 """Direct-to-LDS copies by bytes per lane, without the suffix of their rows."""
 
+SPILLS = {1: "scratch_store_dword", 2: "scratch_store_dwordx2", 4: "scratch_store_dwordx4"}
+RELOADS = {1: "scratch_load_dword", 2: "scratch_load_dwordx2", 4: "scratch_load_dwordx4"}
+"""By registers."""
+
 _HOW = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),
     "sge": ("ge", "i"), "ult": ("lt", "u"), "ule": ("le", "u"), "ugt": ("gt", "u"), "uge": ("ge", "u"),
