@@ -79,6 +79,8 @@ class _Run:
         self.memory = {a.name: self._load(a) for a in graph.arguments if a.kind == "memory"}
         self.touched: set[str] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
+        self.mask: Named | None = None
+        """Which workgroups run, over index dimensions, inside conditions that differ among them."""
         self.results: dict[int, Any] = {}
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
@@ -307,13 +309,15 @@ def _coordinates(
             given.append(Named(index.dims, index.array.astype(np.int64)))
         else:
             given.append(_expression(run, c, mapping.dims))
-    hidden = run.hidden(*given, *values)
+    hidden = run.hidden(*given, *values, *(() if run.mask is None else (run.mask,)))
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
     shape = [run.size(d) for d in dims]
     coords = [np.broadcast_to(run.aligned(g, dims), shape) for g in given]
     inside = np.ones(shape, np.bool_)
     for c, extent in zip(coords, run.memory[argument.name].shape):
         inside &= (c >= 0) & (c < extent)
+    if run.mask is not None:
+        inside = inside & run.aligned(run.mask, dims)
     return dims, coords, inside
 
 
@@ -351,6 +355,9 @@ def _write(run: _Run, node: Node) -> None:
     memory = run.writable(argument.name)
     value = run.get(node.inputs[0])
     mapping = node.attrs.get("mapping")
+    if mapping is None and run.mask is not None:
+        _write_where(run, memory, argument, value, run.mask)
+        return
     if mapping is None:
         stray = [d for d in value.dims if d not in argument.dims]
         if stray:
@@ -366,6 +373,18 @@ def _write(run: _Run, node: Node) -> None:
     dims, coords, inside = _coordinates(run, node, mapping, argument, (value,))
     array = np.broadcast_to(run.aligned(value, dims), inside.shape)
     memory[tuple(c[inside] for c in coords)] = _stored(run, memory, array, argument.dtype)[inside]
+
+
+def _write_where(run: _Run, memory: Any, argument: Any, value: Named, mask: Named) -> None:
+    """A write by some workgroups only: those that the array has no dimension for write one after the other."""
+    stray = tuple(d for d in run.union(mask, value) if d not in argument.dims)
+    where = tuple(slice(*run.span(d)) for d in argument.dims)
+    shape = [run.size(d) for d in stray] + [run.size(d) for d in argument.dims]
+    dims = (*stray, *argument.dims)
+    chosen = np.broadcast_to(run.aligned(mask, dims), shape).reshape(-1, *shape[len(stray) :])
+    array = np.broadcast_to(run.aligned(value, dims), shape).reshape(-1, *shape[len(stray) :])
+    for on, x in zip(chosen, array):
+        memory[where] = np.where(on, _stored(run, memory, x, argument.dtype), memory[where])
 
 
 _UPDATES: dict[str, Callable[..., Any]] = {
@@ -430,6 +449,57 @@ def _iterate(run: _Run, node: Node) -> tuple[Named, ...]:
         carried = [run.get(y) for y in body.yields]
     run.spans.pop(dim, None)
     return tuple(carried)
+
+
+def _under(run: _Run, mask: Named | None) -> Named | None:
+    """`mask` and what holds already."""
+    if mask is None or run.mask is None:
+        return run.mask if mask is None else mask
+    dims = run.union(run.mask, mask)
+    return Named(dims, run.aligned(run.mask, dims) & run.aligned(mask, dims))
+
+
+def _choose(run: _Run, flag: Named, new: Named, old: Named) -> Named:
+    dims = run.union(new, old, flag)
+    return Named(dims, np.where(run.aligned(flag, dims), run.aligned(new, dims), run.aligned(old, dims)))
+
+
+@_meaning("when")
+def _when(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    flag = run.get(node.inputs[0])
+    carried = [run.get(i) for i in node.inputs[1:]]
+    if not np.any(flag.array):
+        return tuple(carried)
+    outer = run.mask
+    if not np.all(flag.array):
+        run.mask = _under(run, flag)
+    for carry, value in zip(body.carries, carried):
+        run.results[carry.id] = value
+    run.region(body)
+    run.mask = outer
+    found = [run.get(y) for y in body.yields]
+    return tuple(found if np.all(flag.array) else (_choose(run, flag, n, o) for n, o in zip(found, carried)))
+
+
+@_meaning("repeat")
+def _repeat(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    carried = [run.get(i) for i in node.inputs]
+    outer, active = run.mask, run.mask
+    while True:
+        run.mask = active
+        for carry, value in zip(body.carries, carried):
+            run.results[carry.id] = value
+        run.region(body)
+        found = [run.get(y) for y in body.yields[:-1]]
+        carried = found if active is None else [_choose(run, active, n, o) for n, o in zip(found, carried)]
+        again = run.get(body.yields[-1])
+        active = _under(run, again)
+        assert active is not None
+        if not np.any(active.array):
+            run.mask = outer
+            return tuple(carried)
 
 
 def _tile(run: _Run, dim: Any, node: Node) -> int:

@@ -79,6 +79,21 @@ class Region:
     loc: Loc | None = None
 
 
+REGIONS = ("iterate", "when", "repeat")
+"""Nodes that run a region and carry values: a loop over tiles, a condition, a loop that ends by itself."""
+
+
+def initial_values(node: Node) -> tuple[Node, ...]:
+    """What a node of `REGIONS` carries into its region; `when` has its condition first."""
+    return node.inputs[1:] if node.op == "when" else node.inputs
+
+
+def next_values(node: Node) -> tuple[Node, ...]:
+    """What its region yields for what is carried; `repeat` yields last whether it goes on."""
+    yields: tuple[Node, ...] = node.attrs["body"].yields
+    return yields[:-1] if node.op == "repeat" else yields
+
+
 @dataclass(frozen=True)
 class Mapping:
     """Where the elements of a gathered or scattered value lie (`IndexMapping`, resolved).
@@ -181,8 +196,8 @@ class Graph:
                 body = node.attrs.get("body")
                 if body is not None:
                     visit(body, node.id)
-                    if node.op == "iterate":
-                        for init, carry in zip(node.inputs, body.carries):
+                    if node.op in REGIONS:
+                        for init, carry in zip(initial_values(node), body.carries):
                             graph.add_edge(init.id, carry.id, kind="init")
                     for value in body.yields:
                         graph.add_edge(value.id, node.id, kind="yield")
@@ -207,10 +222,10 @@ class Graph:
                     out.append(f'{indent}  label="{title}";')
                     visit(body, indent + "  ")
                     out.append(f"{indent}}}")
-                    if node.op == "iterate":
+                    if node.op in REGIONS:
                         edges.extend(
                             f"  n{init.id} -> n{carry.id} [style=dotted];"
-                            for init, carry in zip(node.inputs, body.carries)
+                            for init, carry in zip(initial_values(node), body.carries)
                         )
                     edges.extend(f"  n{value.id} -> n{node.id} [style=dashed];" for value in body.yields)
 
@@ -260,10 +275,14 @@ def node_text(node: Node) -> str:
     """One node as a line of the listing: `%3 = mma %1, %2, %0 : [M, N] f32`."""
     words = [node.op]
     body = node.attrs.get("body")
-    if node.op == "iterate" and body is not None:
-        words.append(str(body.dim))
-        if node.inputs:
-            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, node.inputs)) + ")")
+    if node.op in REGIONS and body is not None:
+        if node.op == "iterate":
+            words.append(str(body.dim))
+        elif node.op == "when":
+            words.append(f"%{node.inputs[0].id}")
+        inits = initial_values(node)
+        if inits:
+            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, inits)) + ")")
     else:
         if body is not None:
             words.append("(" + ", ".join(f"%{c.id}" for c in body.carries) + ")")
