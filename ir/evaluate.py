@@ -406,7 +406,9 @@ def _atomic(run: _Run, node: Node) -> Named:
     values = tuple(run.get(i) for i in node.inputs[:count])
     if mapping is None:
         mapping = ResolvedMapping(argument.dims, argument.dims)
-    dims, coords, inside = _coordinates(run, node, mapping, argument, values)
+    # Every workgroup of an index dimension carries it out, whatever its value varies along.
+    every = Named(tuple(run.graph.index_dims), np.zeros([run.size(d) for d in run.graph.index_dims]))
+    dims, coords, inside = _coordinates(run, node, mapping, argument, (*values, every))
     arrays = [np.broadcast_to(run.aligned(v, dims), inside.shape)[inside] for v in values]
     arrays = [_stored(run, memory, a, argument.dtype) for a in arrays]
     where = np.ravel_multi_index(tuple(c[inside] for c in coords), memory.shape)
