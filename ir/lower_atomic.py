@@ -6,7 +6,7 @@ holds neighbours, else with -0 as the neighbour's addend, which changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -38,7 +38,7 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
     wave_guard = one_writer(low, layout, tuple(layout.dims), n)
-    group_guard = _one_workgroup(low, layout)
+    group_guard = one_workgroup(low, layout.dims)
     if group_guard is not None and used:
         raise CompileError(
             f"the result of {n.op} is used, but only one of several workgroups carries it out",
@@ -71,12 +71,12 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     return from_elements(b, layout, n.dtype, old)
 
 
-def _one_workgroup(low: Lowering, layout: Layout) -> Value | None:
+def one_workgroup(low: Lowering, dims: Sequence[str]) -> Value | None:
     """Only the first workgroup along a tiled dimension that the value does not have. (Index dimensions: every one.)"""
     b = low.b
     guard: Value | None = None
     for d, plan in low.plans.items():
-        if plan.role == "workgroup" and plan.trips != 1 and d not in layout.dims:
+        if plan.role == "workgroup" and plan.trips != 1 and d not in dims:
             base = low.base[d]
             first = b.cmp("eq", b.i32(base) if isinstance(base, int) else base, 0)
             guard = first if guard is None else b.pand(guard, first)
@@ -217,4 +217,4 @@ def until_swapped(
     return loop.results[2]
 
 
-__all__ = ["emit_atomic", "until_swapped"]
+__all__ = ["emit_atomic", "one_workgroup", "until_swapped"]
