@@ -159,6 +159,10 @@ class Core:
         """Depth of the region that defines each value, by id."""
         self._consts: dict[Any, Value] = {}
         self._loc: Loc | None = None
+        self.role_barrier: dict[str, int] = {}
+        """Attributes of barriers: which one and how many threads, where only some waves of the workgroup meet."""
+        self.matrix_reads_shared = False
+        """Whether matrix instructions read shared memory themselves: what threads write there is fenced."""
         # Immediates that memory ops are given: not below 0, so that bases stay addresses inside the array.
         self.global_range = (0, target.global_imm[1] if target is not None else 4095)
         self.shared_range = (0, target.shared_imm[1] if target is not None else 65535)

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.constraints import TilingConstraint
+from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, EmulationError, LaunchError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS, contracted, maximum_number, minimum_number, scale_block
 from wavedsl.ir.philox import philox, uniform
@@ -79,8 +79,8 @@ class _Run:
         self.memory = {a.name: self._load(a) for a in graph.arguments if a.kind == "memory"}
         self.touched: set[str] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
-        self.mask: Named | None = None
-        """Which workgroups run, over index dimensions, inside conditions that differ among them."""
+        self.active: list[Named] = []
+        """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
@@ -256,6 +256,27 @@ def _index(run: _Run, node: Node) -> Named:
     return Named((dim,), np.arange(*run.span(dim), dtype=np.int32))
 
 
+@_meaning("tile_start", "tile_stop")
+def _tile_end(run: _Run, node: Node) -> Named:
+    """A single number of each workgroup: the same for the elements of its tile."""
+    dim = node.attrs["dim"]
+    low, high = run.span(dim)
+    if dim in run.spans:
+        return Named((), np.asarray(high if node.op == "tile_stop" else low, np.int32))
+    tile = _workgroup_tile(run, dim)
+    start = np.arange(low, high, dtype=np.int32) // tile * tile
+    return Named((dim,), np.minimum(start + tile, high).astype(np.int32) if node.op == "tile_stop" else start)
+
+
+def _workgroup_tile(run: _Run, dim: Any) -> int:
+    for c in run.graph.constraints:
+        if isinstance(c, WorkgroupConstraint) and c.dim == dim:
+            tile = evaluate_expr(c.tile, run.symbols)
+            assert isinstance(tile, int)
+            return tile
+    return max(1, run.extent(dim))
+
+
 @_meaning("random")
 def _random(run: _Run, node: Node) -> Named:
     seed, offset = (run.get(i).array.astype(np.int64).astype(np.uint64) for i in node.inputs)
@@ -309,15 +330,15 @@ def _coordinates(
             given.append(Named(index.dims, index.array.astype(np.int64)))
         else:
             given.append(_expression(run, c, mapping.dims))
-    hidden = run.hidden(*given, *values, *(() if run.mask is None else (run.mask,)))
+    hidden = run.hidden(*given, *values, *run.active)
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
     shape = [run.size(d) for d in dims]
     coords = [np.broadcast_to(run.aligned(g, dims), shape) for g in given]
     inside = np.ones(shape, np.bool_)
     for c, extent in zip(coords, run.memory[argument.name].shape):
         inside &= (c >= 0) & (c < extent)
-    if run.mask is not None:
-        inside = inside & run.aligned(run.mask, dims)
+    for a in run.active:
+        inside &= run.aligned(a, dims)
     return dims, coords, inside
 
 
@@ -355,8 +376,8 @@ def _write(run: _Run, node: Node) -> None:
     memory = run.writable(argument.name)
     value = run.get(node.inputs[0])
     mapping = node.attrs.get("mapping")
-    if mapping is None and run.mask is not None:
-        _write_where(run, memory, argument, value, run.mask)
+    if mapping is None and run.active:
+        _write_where(run, memory, argument, value, _conjunction(run))
         return
     if mapping is None:
         stray = [d for d in value.dims if d not in argument.dims]
@@ -368,7 +389,8 @@ def _write(run: _Run, node: Node) -> None:
             )
         array = run.aligned(value, argument.dims)
         where = tuple(slice(*run.span(d)) for d in argument.dims)
-        memory[where] = _stored(run, memory, array, argument.dtype)
+        stored = _stored(run, memory, array, argument.dtype)
+        memory[where] = stored
         return
     dims, coords, inside = _coordinates(run, node, mapping, argument, (value,))
     array = np.broadcast_to(run.aligned(value, dims), inside.shape)
@@ -441,29 +463,29 @@ def _iterate(run: _Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     dim = node.attrs["dim"]
     tile = _tile(run, dim, node)
-    carried = [run.get(i) for i in node.inputs]
+    carried = [run.get(i) for i in node.inputs[: len(body.carries)]]
     total = run.extent(dim)
-    for start in range(0, total, tile):
+    trips = np.arange(-(-total // tile))
+    first, last = (None if x is None else run.get(x) for x in loop_bounds(node))
+    for trip in trips:
+        active = _active(run, trip * tile, tile, first, last)
+        if not active.array.any():
+            continue
+        start = int(trip) * tile
         run.spans[dim] = (start, min(start + tile, total))
         for carry, value in zip(body.carries, carried):
             run.results[carry.id] = value
+        everywhere = bool(active.array.all())
+        if not everywhere:
+            run.active.append(active)
         run.region(body)
-        carried = [run.get(y) for y in body.yields]
+        following = [run.get(y) for y in body.yields]
+        if not everywhere:
+            run.active.pop()
+            following = [_chosen(run, active, new, old) for new, old in zip(following, carried)]
+        carried = following
     run.spans.pop(dim, None)
     return tuple(carried)
-
-
-def _under(run: _Run, mask: Named | None) -> Named | None:
-    """`mask` and what holds already."""
-    if mask is None or run.mask is None:
-        return run.mask if mask is None else mask
-    dims = run.union(run.mask, mask)
-    return Named(dims, run.aligned(run.mask, dims) & run.aligned(mask, dims))
-
-
-def _choose(run: _Run, flag: Named, new: Named, old: Named) -> Named:
-    dims = run.union(new, old, flag)
-    return Named(dims, np.where(run.aligned(flag, dims), run.aligned(new, dims), run.aligned(old, dims)))
 
 
 @_meaning("when")
@@ -473,35 +495,65 @@ def _when(run: _Run, node: Node) -> tuple[Named, ...]:
     carried = [run.get(i) for i in node.inputs[1:]]
     if not np.any(flag.array):
         return tuple(carried)
-    outer = run.mask
-    if not np.all(flag.array):
-        run.mask = _under(run, flag)
+    everywhere = bool(np.all(flag.array))
     for carry, value in zip(body.carries, carried):
         run.results[carry.id] = value
+    if not everywhere:
+        run.active.append(flag)
     run.region(body)
-    run.mask = outer
     found = [run.get(y) for y in body.yields]
-    return tuple(found if np.all(flag.array) else (_choose(run, flag, n, o) for n, o in zip(found, carried)))
+    if not everywhere:
+        run.active.pop()
+        found = [_chosen(run, flag, new, old) for new, old in zip(found, carried)]
+    return tuple(found)
 
 
 @_meaning("repeat")
 def _repeat(run: _Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     carried = [run.get(i) for i in node.inputs]
-    outer, active = run.mask, run.mask
+    going = Named((), np.asarray(True))
     while True:
-        run.mask = active
         for carry, value in zip(body.carries, carried):
             run.results[carry.id] = value
+        run.active.append(going)
         run.region(body)
+        run.active.pop()
         found = [run.get(y) for y in body.yields[:-1]]
-        carried = found if active is None else [_choose(run, active, n, o) for n, o in zip(found, carried)]
+        carried = [_chosen(run, going, new, old) for new, old in zip(found, carried)]
         again = run.get(body.yields[-1])
-        active = _under(run, again)
-        assert active is not None
-        if not np.any(active.array):
-            run.mask = outer
+        dims = run.union(going, again)
+        going = Named(dims, run.aligned(going, dims) & run.aligned(again, dims))
+        # Workgroups that a condition around has left out do not keep the others waiting.
+        if not np.any(_conjunction(run, going).array):
             return tuple(carried)
+
+
+def _conjunction(run: _Run, *more: Named) -> Named:
+    """Where everything around runs."""
+    parts = (*run.active, *more)
+    dims = run.union(*parts)
+    return Named(dims, np.asarray(np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts)))))
+
+
+def _active(run: _Run, start: int, tile: int, first: Named | None, last: Named | None) -> Named:
+    """Where a loop's bounds include the tile that starts at `start`."""
+    parts = []
+    if first is not None:
+        parts.append(Named(first.dims, start + tile > first.array))
+    if last is not None:
+        parts.append(Named(last.dims, start < last.array))
+    if first is not None and last is not None:  # an empty range has no tile, whatever its ends
+        dims = run.union(first, last)
+        parts.append(Named(dims, run.aligned(first, dims) < run.aligned(last, dims)))
+    dims = run.union(*parts) if parts else ()
+    whole = np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts))) if parts else True
+    return Named(dims, np.asarray(whole))
+
+
+def _chosen(run: _Run, active: Named, new: Named, old: Named) -> Named:
+    dims = run.union(new, old, active)
+    return Named(dims, np.where(*(run.aligned(x, dims) for x in (active, new, old))))
 
 
 def _tile(run: _Run, dim: Any, node: Node) -> int:

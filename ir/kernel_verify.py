@@ -291,7 +291,7 @@ class _Check:
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
-            elif op.name == "mma" and attrs["atom"].name not in atoms:
+            elif op.name in ("mma", "matrix.start") and attrs["atom"].name not in atoms:
                 self.find("target", op, f"{t.name} has no matrix instruction {attrs['atom'].name}")
 
     def immediate(self, op: Op, which: str, limits: tuple[int, int]) -> None:
@@ -341,6 +341,18 @@ def _mma(op: Op) -> str:
     words = tuple(a.type.words for a in op.args)
     want = (atom.a_words, atom.b_words, atom.d_words)
     return "" if words == want else f"{atom.name} takes fragments of {want} words, not {words}"
+
+
+def _mma_async(op: Op) -> str:
+    atom: MmaAtom = op.attrs["atom"]
+    a, b, c, _ = op.args
+    if not atom.asynchronous or b.type is not I64 or not (a.type is I64 or a.type.words == atom.a_words):
+        return f"{atom.name} takes a tile or {atom.a_words} words, and a tile, not {a.type} and {b.type}"
+    if c.type.words != atom.d_words:
+        return f"{atom.name} adds to {atom.d_words} words, not {c.type}"
+    if set(op.attrs["majors"]) - {"k"} and not atom.transposes:
+        return f"{atom.name} takes operands with K contiguous only"
+    return ""
 
 
 def _vec(op: Op) -> str:
@@ -404,6 +416,7 @@ def _select(op: Op) -> str:
 _SPECIAL = {
     "atomic.global": _atomic,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
     "bfe": _bfe, "shl": _shift, "lshr": _shift, "ashr": _shift, "select": _select,
 }  # fmt: skip
@@ -465,7 +478,7 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name == "barrier" and culprit is not None:
+            if name == "barrier" and culprit is not None and "threads" not in op.attrs:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue

@@ -17,9 +17,10 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
-from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.views import is_tile
 
 Emitter = Callable[[Lowering, Node, Any, Context], Any]
 EMITTERS: dict[str, Emitter] = {}
@@ -62,6 +63,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif n.op == "size":
         extent = _size(low, n)
         env[key] = from_elements(b, layout, n.dtype, [b.i32(extent) if isinstance(extent, int) else extent])
+    elif n.op in ("tile_start", "tile_stop"):
+        env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
         env[key] = emit_index(low, n, layout, context)
     elif n.op in EMITTERS:
@@ -148,9 +151,24 @@ def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> l
     return out
 
 
+def tile_end(low: Lowering, n: Node, context: Context) -> Value:
+    """The first index of the tile at hand along a dimension, or the one after its last."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    at: Any = low.base_at(context.iteration).get(d, 0)
+    if n.op == "tile_stop":
+        extent = low.extent(d)
+        at = total(b, [at, plan.tile])
+        if isinstance(at, int) and isinstance(extent, int):
+            at = min(at, extent)
+        elif plan.ragged:
+            at = b.min_s(b.i32(at) if isinstance(at, int) else at, extent)
+    return b.i32(at) if isinstance(at, int) else at
+
+
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
     b = low.b
-    if n.attrs.get("mapping") is not None:
+    if not is_tile(low.graph, n):
         from wavedsl.ir.lower_mapped import store_mapped
 
         store_mapped(low, n, operand(low, n, 0, context), context)
@@ -164,9 +182,9 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         ]
         value = from_elements(b, value.layout, info.dtype, elements)
     del source
-    position = low.position(info.names, low.base_at(context.iteration))
+    position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
-    guard = one_writer(low, value.layout, info.names, n)
+    guard = both(b, one_writer(low, value.layout, info.names, n), inside)
     store_value(b, access, value, guard)
 
 

@@ -611,8 +611,11 @@ _add("scalar", "a Scalar argument", "any", _scalar, "A scalar argument of the ke
 _add("size", "a symbol in arithmetic", "any", _size, "The extent of a dimension as an i32.", public=False)
 _add("index", "index(dim)", "any", _index, "Each element's own index along `dim`, counted over the whole array.")
 
+_add("tile_start", "tile_start(dim)", "any", _size, "First index along `dim` of the tile at hand, as an i32.")
+_add("tile_stop", "tile_stop(dim)", "any", _size, "Index after the last one along `dim` of the tile at hand.")
+
 # Loops
-_add("iterate", "iterate(dim, init_args=())", "same", _iterate,
+_add("iterate", "iterate(dim, init_args=(), start=None, stop=None)", "same", _iterate,
      "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
 _add("when", "cond(condition, then, otherwise=None)", "same", _when,
      "Runs a function where a single condition holds, for the whole workgroup.", effect=True, public=False)  # fmt: skip

@@ -22,6 +22,7 @@ from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import unmapped_dims
 
 
 @dataclass
@@ -30,7 +31,8 @@ class DimPlan:
 
     dim: Any
     role: str
-    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register)."""
+    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register; without an
+    axis every access fixes its coordinate)."""
     extent: int | None
     """None: a run-time argument."""
     tile: int
@@ -41,6 +43,8 @@ class DimPlan:
     loc: Loc | None = None
     vector: int | None = None
     """Elements that one operation of a wave covers, where the user says so."""
+    parts: int = 1
+    """Trips that one tile of the user's was cut into (`retile.py`)."""
 
     @property
     def waves(self) -> int:
@@ -121,7 +125,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     """The partition that the constraints, or for what they leave open the target, give. Raises ConstraintError."""
     used = _used_dims(graph)
     matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
-    multiples = {d: 16 for n in matrix for d in n.dims}
+    multiples = {d: target.tile_rows for n in matrix for d in n.dims}
     multiples |= {d: r.vector for d in used if (r := resolved[d]).vector is not None}
     dims: dict[Any, DimPlan] = {}
     free: dict[Any, int] = {}
@@ -129,9 +133,13 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     together = _in_one_wave(graph)
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     per_block = resolved.hardware.waves_per_block
+    unmapped = unmapped_dims(graph)
     for d in used:
         r = resolved[d]
         extent = None if r.extent is DYNAMIC else int(r.extent)
+        if d in unmapped:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
+            continue
         if r.index:
             dims[d] = DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
             continue
@@ -169,7 +177,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     tiles = {d: free[d] for d in order}
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     wanted = (
-        4
+        target.default_waves
         if matrix
         else max(1, min(4, prod(p.tile for p in dims.values() if p.role != "index") // (target.wave_size * 4)))
     )

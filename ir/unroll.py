@@ -103,6 +103,7 @@ def _copy(b: Builder, op: Op, env: dict[Value, Value], factor: int, trips: int |
         stride = b.mul(step, count)
         loop = b.for_(lo, hi, stride, inits, label=label, min_trips=min_trips, uniform=marks)
         loop.op.attrs.update(attrs)
+        loop.op.attrs["steps"] = attrs.get("steps", 1) * count
         with loop:
             outs = bodies(loop.iv, list(loop.carried[counting:]), count)
             b.set_loc(body.ops[-1].loc)

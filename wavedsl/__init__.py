@@ -113,6 +113,8 @@ from wavedsl.language import (
     sqrt,
     sum,
     tanh,
+    tile_start,
+    tile_stop,
     topk,
     where,
     while_loop,
@@ -122,12 +124,15 @@ from wavedsl.memory import GLOBAL, SHARED, AddressSpace, IndexMapping, Memory, R
 from wavedsl.schedule import Schedule
 
 if TYPE_CHECKING:
+    from wavedsl.analysis.roofline import Roofline, analyze
     from wavedsl.compiler import CompiledKernel, load
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "CompiledKernel": "wavedsl.compiler",
+    "Roofline": "wavedsl.analysis.roofline",
+    "analyze": "wavedsl.analysis.roofline",
     "load": "wavedsl.compiler",
 }
 """Public names whose modules are imported on first use."""
@@ -166,6 +171,7 @@ __all__ = [
     "Memory",
     "Register",
     "RegisterPressureError",
+    "Roofline",
     "Scalar",
     "Schedule",
     "TilingConstraint",
@@ -176,6 +182,7 @@ __all__ = [
     "WorkgroupConstraint",
     "abs",
     "all",
+    "analyze",
     "any",
     "argmax",
     "argmin",
@@ -248,6 +255,8 @@ __all__ = [
     "symbols",
     "tanh",
     "tf32",
+    "tile_start",
+    "tile_stop",
     "topk",
     "u4",
     "u8",

@@ -281,7 +281,7 @@ def _compile(
         grid,
         (ir.block, 1, 1),
         shared,
-        params,
+        ir.params,
         resources,
         {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
@@ -317,7 +317,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"}
+    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -325,7 +325,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages)
+    return Choices(stages=schedule.stages, specialize=schedule.specialize)
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:

@@ -27,6 +27,10 @@ FUSED = {
     ("and", "lshr"): "v_bfe_u32",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
+FUSED_SCALAR = {1: "s_lshl1_add_u32", 2: "s_lshl2_add_u32", 3: "s_lshl3_add_u32", 4: "s_lshl4_add_u32"}
+"""Uniform (a << k) + b by k."""
+SCALAR_FIELD = "s_bfe_u32"
+"""Uniform (a >> k) & mask: the second source is k | width << 16."""
 FLOAT = {
     ("fadd", "f32"): "v_add_f32", ("fadd", "f64"): "v_add_f64", ("fmul", "f32"): "v_mul_f32",
     ("fmul", "f64"): "v_mul_f64", ("fmin", "f32"): "v_min_f32", ("fmin", "f64"): "v_min_f64",

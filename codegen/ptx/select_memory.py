@@ -72,16 +72,16 @@ def _terms(s: Selector, v: Value) -> list[Value]:
     return _terms(s, a) + _terms(s, b)
 
 
-def _shared_address(s: Selector, v: Value, imm: int) -> Mem:
+def shared_address(s: Selector, v: Value, imm: int) -> Mem:
     part = s.one(v)
     if type(part) is Imm:
         s.code.shared_symbol = "smem"
         return Mem("smem", int(part.value) + imm)
-    reg, offset = _shared_register(s, v)
+    reg, offset = shared_register(s, v)
     return Mem(reg, offset + imm)
 
 
-def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
+def shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
     """A register with array base + v - n, and n. The base goes to the operand that is known first."""
     r: Reg = s.one(v)
     for scope in reversed(s.scopes):
@@ -96,10 +96,10 @@ def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
             a, b = b, a
         if b.const is not None:
             if op.name == "add" and 0 <= int(b.const) < _SHARED_IMM:
-                base, more = _shared_register(s, a)
+                base, more = shared_register(s, a)
                 return base, more + int(b.const)
             if op.name == "xor" and 0 <= int(b.const) < SHARED_ALIGN:
-                base, more = _shared_register(s, a)
+                base, more = shared_register(s, a)
                 if more == 0:
                     flip = Imm(int(b.const))
                     return _keep(s, v, base.level, lambda: s.set("b32", ("xor", "b32"), base, flip))
@@ -107,7 +107,7 @@ def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
             x, y = s.of(a), s.of(b)
             if type(x[0]) is Reg and type(y[0]) is Reg and x[0].level != y[0].level:
                 late, early = (a, b) if x[0].level > y[0].level else (b, a)
-                base, offset = _shared_register(s, early)
+                base, offset = shared_register(s, early)
                 varying = s.one(late)
                 reg, _ = _keep(
                     s, v, s.level_of(varying, base), lambda: s.set("b32", ("add", "s32"), base, varying), offset
@@ -225,7 +225,7 @@ def _any_lane(s: Selector, op: Op) -> None:
 
 def _load_shared(s: Selector, op: Op) -> None:
     atom = op.attrs.get("atom", "vector")
-    address = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    address = shared_address(s, op.args[0], op.attrs.get("imm", 0))
     if atom == "vector":
         _load(s, op, "shared", address, True)
         return
@@ -243,7 +243,7 @@ def _load_shared(s: Selector, op: Op) -> None:
 
 def _store_shared(s: Selector, op: Op) -> None:
     addr, mask, value = op.args
-    _store(s, op, "shared", _shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
+    _store(s, op, "shared", shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
 
 
 def _copy_async(s: Selector, op: Op) -> None:
@@ -256,7 +256,7 @@ def _copy_async(s: Selector, op: Op) -> None:
     if bytes_ not in (4, 8, 16):
         raise CompileError(f"no asynchronous copy of {bytes_} bytes", op.loc, "4, 8 or 16 bytes per lane")
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
-    target = _shared_address(s, saddr, op.attrs.get("simm", 0))
+    target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
     words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
     if mask is True:
