@@ -4,8 +4,8 @@
           ── the best `keep` share ──▶ checked on the emulator ──▶ measured ──▶ the fastest is pinned
 
 Measuring is timing on the device where the target is a GPU at hand, else the emulator's cycle model of one workgroup,
-extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon as
-it is there, so an interrupted run goes on where it stopped.
+extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon
+as it is there, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def tune(
     steps: Steps | None = None,
     **kwargs: Any,
 ) -> TuningResult:
-    """Find the fastest candidate for these arguments (or the extents that `subs` binds), and pin it in the results file.
+    """Find the fastest candidate for these arguments (or the extents that `subs` binds), and pin it in the results
+    file.
 
     `space` maps tile symbols (and `"stages"`) to values (default: derived from the constraints and the chip). `budget`:
     seconds of wall time; `limit`: candidates that are compiled at most; `keep`: the share of them that runs, but
