@@ -39,8 +39,8 @@ def wave(
 
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
     are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
-    ranges (up to 16, up to 128, above) that share a tuned choice and, where M is dynamic, what `precompile` prepares.
-    Raises ConstraintError and TraceError for what is wrong with the declaration.
+    ranges (up to 16, up to 128, above), each with a tuned choice of its own. Raises ConstraintError and TraceError for
+    what is wrong with the declaration.
     """
     loc = here(calls=False)
     if callable(constraints):
@@ -235,9 +235,9 @@ class Kernel:
     ) -> list[Any]:
         """Compile ahead what later calls need, so that they find it; the `CompiledKernel`s.
 
-        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a
-        dynamic dimension that they leave out is prepared for extents that are multiples of 16 and for odd ones, in
-        each of its buckets' ranges only once since the text is the same. Raises what `compile` raises.
+        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a dynamic
+        dimension that they leave out is prepared for every divisibility that the text can depend on. Raises what
+        `compile` raises.
         """
         from wavedsl.precompile import precompile
 

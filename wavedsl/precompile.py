@@ -18,8 +18,8 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.symbols import evaluate
 from wavedsl.tracer.annotations import ScalarType
 
-CLASSES = (4096, 4097)
-"""Extents that stand for a run-time dimension: the text depends only on what divides them (16, or nothing)."""
+CLASSES = (4096, 4104, 4100, 4098, 4097)
+"""Extents that stand for a run-time dimension: the text depends only on the power of two up to 16 that divides them."""
 
 
 def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, target: str | None) -> list[Any]:

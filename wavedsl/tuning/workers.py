@@ -56,8 +56,8 @@ class WorkerPool(Executor):
                     item = self._tasks.get_nowait()
                 except queue.Empty:
                     break
-                if item is not None:
-                    item[0].cancel()
+                if item is not None and item[0].cancel():
+                    item[0].set_running_or_notify_cancel()  # so that those who wait for it are told
         for _ in self._threads:
             self._tasks.put(None)
         if wait:

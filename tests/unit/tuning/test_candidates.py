@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, double, gemm
+
+import wavedsl as wd
 from wavedsl.analysis import product_named
 from wavedsl.compiler import get_target
 from wavedsl.tuning.candidates import (
@@ -14,8 +16,6 @@ from wavedsl.tuning.candidates import (
     estimate,
     tile_symbols,
 )
-
-import wavedsl as wd
 
 SIZES = {M: 1024, N: 1024, K: 1024}
 
@@ -29,7 +29,12 @@ def judge(kernel, target, sizes=SIZES, **choice):
 def test_the_derived_space_covers_tiles_and_stages():
     space = derive_space(gemm, SIZES, get_target("gfx942"))
     assert tile_symbols(gemm) == [BM, BN, BK]
-    assert space == {BM: (16, 32, 64, 128, 256), BN: (16, 32, 64, 128, 256), BK: (16, 32, 64, 128), "stages": (1, 2, 3, 4)}
+    assert space == {
+        BM: (16, 32, 64, 128, 256),
+        BN: (16, 32, 64, 128, 256),
+        BK: (16, 32, 64, 128),
+        "stages": (1, 2, 3, 4),
+    }
     assert len(enumerate_space(space)) == 5 * 5 * 4 * 4
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tune_kernels import double, gemm
+
 from wavedsl.tuning.results import ResultsFile, TuningWarning, beside, environment, kernel_digest
 
 
@@ -91,7 +92,12 @@ def test_entries_of_something_else_are_reported(file, change, why):
 
 def test_candidates_that_make_no_sense_are_dropped(file):
     good = {"status": "ok", "seconds": 1e-5}
-    strange = {"a": 1, "b": {"status": "great"}, "c": {"status": "ok", "seconds": -1}, "d": {"status": "ok", "seconds": "1"}}
+    strange = {
+        "a": 1,
+        "b": {"status": "great"},
+        "c": {"status": "ok", "seconds": -1},
+        "d": {"status": "ok", "seconds": "1"},
+    }
     file.write(gemm, "gfx942", "K=64", entry(candidates={**strange, "e": good}))
     assert quietly(file)["candidates"] == {"e": good}
 

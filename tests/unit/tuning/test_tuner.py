@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import tune_kernels as tk
 from tune_kernels import BK, BM, BN, K, M, N, double, gemm
+
+import wavedsl as wd
+from wavedsl import cli
 from wavedsl.tuning import tune
 from wavedsl.tuning.progress import Bar, Lines, make_progress
 from wavedsl.tuning.results import TuningWarning
 from wavedsl.tuning.tuner import BY_MODEL, Steps
 
-import wavedsl as wd
-from wavedsl import cli
-
 SIZES = {M: 64, N: 256}
 FAKE = Steps(tk.instant, tk.right, tk.measured)
+MISBEHAVE = Steps(tk.compile_or_misbehave, tk.right, tk.measured)
 
 
 @pytest.fixture
@@ -90,28 +91,30 @@ def test_a_wrong_candidate_is_never_chosen(results):
 
 def test_candidates_that_crash_hang_or_raise_are_reported(results):
     found = run(
-        results, space={BM: [4, 8, 16, 32, 64], BN: [64]}, steps=Steps(tk.compile_or_misbehave), timeout=1.0
+        results, space={BM: [4, 8, 16, 32, 64], BN: [64]}, steps=MISBEHAVE, timeout=0.5
     )  # fmt: skip
     said = {k.split()[0]: (e["status"], e.get("reason", "")) for k, e in found.entries.items()}
     assert said["BM=8"] == ("crashed", "the worker ended with status 7")
-    assert said["BM=16"][0] == "hung" and "1 s" in said["BM=16"][1]
+    assert said["BM=16"][0] == "hung" and "0.5 s" in said["BM=16"][1]
     assert said["BM=32"] == ("crashed", "MemoryError: as the test wants it")
     assert said["BM=4"][0] == said["BM=64"][0] == "ok"
     assert found.best is not None and found.best.key in ("BM=4 BN=64", "BM=64 BN=64")
 
 
 def test_all_candidates_lost_says_why(results):
-    found = run(results, space={BM: [8, 32], BN: [64]}, steps=Steps(tk.compile_or_misbehave))
+    found = run(results, space={BM: [8, 32], BN: [64]}, steps=MISBEHAVE)
     assert found.best is None and stored(results)["pinned"] is None
     assert "no candidate is usable" in found.message and "MemoryError" in found.message
 
 
 def test_what_the_compiler_refuses_is_recorded(results):
-    found = run(results, gemm, {BM: [32], BN: [32], BK: [32], "stages": [9]}, subs={M: 64, N: 64, K: 64})
-    (outcome,) = found.entries.values()
-    assert outcome["status"] in ("refused", "pruned", "ok")
-    if outcome["status"] != "ok":
-        assert outcome["reason"]
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], schedule=wd.Schedule(cluster=(2, 1, 1)))
+    def clustered(a: wd.Memory[M, wd.f32], b: wd.Memory[M, wd.f32]):
+        wd.write(wd.read(a), b)
+
+    found = run(results, clustered, {BM: [64, 128]}, subs={M: 256})
+    assert found.count("refused") == 2 and found.best is None
+    assert "cluster" in found.message and "gfx942" in found.entries["BM=64"]["reason"]
 
 
 def test_an_empty_space_is_an_error(results):
@@ -201,7 +204,7 @@ def test_any_executor_does(results, make):
 def test_a_broken_executor_is_replaced(results):
     """ProcessPoolExecutor is broken by the first crash: the innocent go on in our own processes."""
     with ProcessPoolExecutor(1) as executor:
-        found = run(results, space={BM: [4, 8, 64], BN: [64]}, executor=executor, steps=Steps(tk.compile_or_misbehave))
+        found = run(results, space={BM: [4, 8, 64], BN: [64]}, executor=executor, steps=MISBEHAVE)
     said = {k: e["status"] for k, e in found.entries.items()}
     assert said == {"BM=4 BN=64": "ok", "BM=8 BN=64": "crashed", "BM=64 BN=64": "ok"}
 

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import CancelledError, wait
 
 import pytest
+
 from wavedsl.tuning.workers import WorkerCrash, WorkerPool
 
 
@@ -62,7 +63,7 @@ def test_what_cannot_travel_is_an_exception_of_its_task():
     with WorkerPool(1) as pool:
         with pytest.raises(Exception, match="pickle"):
             pool.submit(unpicklable).result(10)
-        with pytest.raises(Exception, match="pickle|local object"):
+        with pytest.raises(Exception, match=r"pickle|local object"):
             pool.submit(square, lambda: 0).result(10)
         assert pool.submit(square, 4).result(10) == 16
 
