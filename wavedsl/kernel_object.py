@@ -235,9 +235,9 @@ class Kernel:
     ) -> list[Any]:
         """Compile ahead what later calls need, so that they find it; the `CompiledKernel`s.
 
-        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a dynamic
-        dimension that they leave out is prepared for every divisibility that the text can depend on. Raises what
-        `compile` raises.
+        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a
+        dynamic dimension that they leave out is prepared for every divisibility that the text can depend on. Raises
+        what `compile` raises.
         """
         from wavedsl.precompile import precompile
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tune_kernels as tk
 from tune_kernels import BM, BN, M, N, double
+
 from wavedsl.tuning import tune
 from wavedsl.tuning.progress import Progress
 from wavedsl.tuning.tuner import Steps
