@@ -67,7 +67,7 @@ class Kernel:
     """A kernel. Call it like the function: `kernel(a, b, c)` compiles for these arguments if it must, and launches.
 
     `name`, `constraints`, `subs`, `dynamic`, `schedule` and `parameters` are what was declared. The call returns None;
-    outputs are arguments.
+    outputs are arguments. A parameter annotated None is none: calls leave it out, and the function gets None for it.
     """
 
     def __init__(
@@ -93,7 +93,14 @@ class Kernel:
         self._namespace = namespace
         self._graphs: dict[Any, Graph] = {}
         self._variants: dict[Any, Kernel] = {}
-        self.parameters = _parameters(function, namespace)
+        self._declared = _parameters(function, namespace)
+        self.parameters = [p for p in self._declared if p.annotation is not None]
+        if not self.parameters:
+            raise TraceError(
+                f"kernel {function.__name__} has no parameters",
+                definition(function.__code__),
+                hint="a kernel writes to array arguments",
+            )
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__doc__ = function.__doc__
@@ -126,7 +133,7 @@ class Kernel:
 
         graph = trace(
             self.function,
-            [(p.name, p.annotation) for p in self.parameters],
+            [(p.name, p.annotation) for p in self._declared],
             self.constraints,
             subs,
             self.dynamic,
@@ -272,6 +279,9 @@ class Kernel:
         launch_kernel(self, self.bind_arguments(args, kwargs))
 
 
+_UNANNOTATED = object()
+
+
 def check_dynamic(dynamic: Any, loc: Loc | None) -> tuple[Any, ...]:
     """A user's `dynamic` as a tuple of symbols."""
     if isinstance(dynamic, sympy.Symbol):
@@ -325,8 +335,8 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             raise TraceError(
                 f"kernel {function.__name__}: {p.name} can only be passed by name", loc, hint="drop the * before it"
             )
-        annotation = function.__annotations__.get(p.name)
-        if annotation is None:
+        annotation = function.__annotations__.get(p.name, _UNANNOTATED)
+        if annotation is _UNANNOTATED:
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} has no annotation",
                 loc,
@@ -338,15 +348,11 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             if error.location is None:
                 error.location = loc
             raise
-        if not isinstance(resolved, (MemoryType, ScalarType)):
+        if resolved is not None and not isinstance(resolved, (MemoryType, ScalarType)):
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} is annotated {resolved}",
                 loc,
                 hint="arguments are wd.Memory[...] or wd.Scalar[...]; registers are made inside",
             )
         found.append(Parameter(p.name, resolved, loc, p.default))
-    if not found:
-        raise TraceError(
-            f"kernel {function.__name__} has no parameters", definition(code), hint="a kernel writes to array arguments"
-        )
     return found

@@ -152,6 +152,7 @@ class _Engine:
         self.env.scratch_size = self.private
         self.cost = Cost(self, target)
         self.env.conflicts = self.cost.conflict
+        self.env.accesses = self.cost.access
         self.blocks: dict[int, Block] = {}
         self.executed: dict[int, int] = {}
         leaders = set(program.labels.values())
@@ -246,6 +247,7 @@ class _Engine:
         gx, gy, _ = self.grid
         self.workgroup_of = np.stack((groups % gx, groups // gx % gy, groups // (gx * gy)), axis=1)
         self.live = np.full(n, self.waves, np.int64)
+        self.cost.tracer.new_batch(groups)
         st.wg = np.repeat(np.arange(n), self.waves)
         st.wave = np.tile(np.arange(self.waves), n)
         self.env.new_batch(n, self.lds)
@@ -404,12 +406,14 @@ class _Engine:
         """Run blocks: one when other groups wait for a turn, until something happens when there is no other group."""
         blocks, executed = self.blocks, self.executed
         checker = self.checker
+        enter = self.cost.tracer.enter
         turns, limit = 0, min(ALONE_BLOCKS, max(1, self._look - self._idle))
         while True:
             block = blocks.get(st.block)
             if block is None:
                 block = self._decode_block(st.block)
             executed[block.first] = executed.get(block.first, 0) + st.waves
+            enter(st, block.first)
             if checker is None:
                 for step in block.steps:
                     step(st)

@@ -23,7 +23,7 @@ import trial
 from mutants import Mutant
 
 RANDOM = 200
-HOW = ("found", "proven", "same results", "listed", "open")
+HOW = ("found", "proven", "listed", "open")
 SEED = 7
 HERE = Path(__file__).resolve().parent
 SURVIVORS = HERE / "survivors.json"
@@ -64,8 +64,6 @@ def fate(name: str, target: str, mutant: Mutant) -> Fate:
     proof = proofs.prove(case, mutant)
     if proof is not None:
         return Fate("proven", proof)
-    if proofs.same_results(case, mutant):
-        return Fate("same results", proofs.SAME_RESULTS)
     reason = listed().get(f"{name} on {target}", {}).get(key(mutant))
     return Fate("open", "nothing accounts for it") if reason is None else Fate("listed", reason)
 
@@ -85,11 +83,7 @@ def main(targets: list[str]) -> int:
                 if f.how == "open":
                     loose += 1
                     print(f"{name} on {target}: {mutant}", flush=True)
-                elif (
-                    "-v" in sys.argv
-                    and f.how in ("proven", "same results")
-                    and f.why not in ("independent", "commutes")
-                ):
+                elif "-v" in sys.argv and f.how == "proven" and f.why not in ("independent", "commutes"):
                     print(f"  {name} on {target}: {f.why}: {mutant}")
             rows.append((name, target, fates))
             print(f"{name} on {target}: {dict(fates)}", flush=True)

@@ -537,3 +537,25 @@ def test_registers_do_not_start_as_zeros():
     out = np.zeros(64, np.uint32)
     run(body, [out])
     assert (out == 1).all()
+
+
+@pytest.mark.parametrize("checks", [False, "report"])
+def test_a_pair_of_reads_may_overwrite_its_own_address(checks):
+    """LLVM emits it: the address register of ds_read2 is among the destinations."""
+    out = np.zeros(128, np.uint32)
+    body = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_mul_u32_u24 v2, 3, v0
+ds_write2st64_b32 v1, v0, v2 offset1:1
+v_lshlrev_b32 v3, 3, v0
+v_mov_b32 v4, v1
+s_waitcnt lgkmcnt(0)
+ds_read2st64_b32 v[4:5], v4 offset1:1
+s_waitcnt lgkmcnt(0)
+global_store_dwordx2 v3, v[4:5], s[10:11]
+"""
+    report = run(body, [None, out], lds=512, checks=checks)
+    assert report.findings == []
+    assert out[::2].tolist() == LANE.tolist() and out[1::2].tolist() == (3 * LANE).tolist()

@@ -10,38 +10,32 @@ gemm:
 	s_load_dwordx2          s[8:9], s[0:1], 8
 	s_load_dwordx2          s[12:13], s[0:1], 16
 	.loc 1 12 4
-	s_waitcnt               lgkmcnt(0)                      ; gemm.py:12
-	s_and_b32               s5, s5, 0xffff
-	s_mov_b32               s6, 0x20000
+	s_mov_b32               s6, 0x20000                     ; gemm.py:12
 	s_mov_b32               s7, 0x27000
+	s_waitcnt               lgkmcnt(0)
 	s_mov_b32               s16, s4
 	s_mov_b32               s17, s5
 	s_mov_b32               s19, s7
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x20000
-	s_mov_b32               s11, 0x27000
+	s_mov_b64               s[10:11], s[6:7]
 	s_mov_b32               s20, s8
 	s_mov_b32               s21, s9
 	s_mov_b32               s23, s11
-	s_and_b32               s13, s13, 0xffff
 	s_mov_b32               s14, 0x40000
 	s_mov_b32               s15, 0x27000
 	v_and_b32               v8, 63, v0
-	v_lshrrev_b32           v1, 6, v0
-	s_nop                   0
-	v_readfirstlane_b32     s0, v1
+	v_readfirstlane_b32     s0, v0
 	s_lshl_b32              s1, s2, 6
 	s_lshl_b32              s24, s3, 6
 	v_lshrrev_b32           v1, 2, v0
 	v_and_b32               v2, 3, v0
-	v_bfe_u32               v0, v0, 3, 2
-	v_xor_b32               v0, v2, v0
-	v_lshlrev_b32           v0, 4, v0
-	v_lshl_add_u32          v32, v1, 6, v0
-	v_and_b32               v33, 15, v8
+	v_bfe_u32               v3, v0, 3, 2
+	v_xor_b32               v3, v2, v3
+	v_lshlrev_b32           v3, 4, v3
+	v_lshl_add_u32          v32, v1, 6, v3
+	v_and_b32               v33, 15, v0
 	v_lshrrev_b32           v34, 4, v8
-	s_and_b32               s18, s0, 1
-	s_lshr_b32              s0, s0, 1
+	s_bfe_u32               s18, s0, 0x10006
+	s_lshr_b32              s0, s0, 7
 	s_lshl_b32              s2, s2, 15
 	v_lshlrev_b32           v0, 9, v1
 	v_lshl_add_u32          v35, v2, 4, v0

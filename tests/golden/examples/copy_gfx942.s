@@ -9,19 +9,14 @@ copy:
 	s_load_dwordx2          s[4:5], s[0:1], 0
 	s_load_dwordx2          s[8:9], s[0:1], 8
 	.loc 1 28 17
-	v_bfe_u32               v1, v0, 1, 4                    ; copy.py:28  wd.write(wd.read(a), b)
-	v_and_b32               v2, 1, v0
-	v_lshlrev_b32           v2, 4, v2
-	s_waitcnt               lgkmcnt(0)
-	s_and_b32               s5, s5, 0xffff
+	v_and_b32               v1, 31, v0                      ; copy.py:28  wd.write(wd.read(a), b)
+	v_lshlrev_b32           v1, 4, v1
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
-	v_lshl_add_u32          v1, v1, 5, v2
+	s_waitcnt               lgkmcnt(0)
 	buffer_load_dwordx4     v[2:5], v1, s[4:7], 0 offen
 	.loc 1 28 8
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x200
-	s_mov_b32               s11, 0x27000
+	s_mov_b64               s[10:11], s[6:7]
 	v_and_b32               v0, 32, v0
 	v_cmp_eq_u32            vcc, v0, 0
 	s_nop                   1
