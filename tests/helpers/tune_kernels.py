@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import wavedsl as wd
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
