@@ -156,6 +156,8 @@ def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
     try:
         graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
         resolved = resolve_constraints(graph, values, max_waves=target.max_waves, wave_word=word)
+        if target.warpgroup is not None and resolved.hardware.threads_per_wave not in (None, target.wave_size):
+            target = target.warpgroup()
         partition = cut(graph, resolved, target)
     except WaveError as error:
         return Estimate(candidate, error.message)
