@@ -377,7 +377,7 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
     block = ParameterBlock(compiled.params, call.values, {})
-    stream = _stream(call)
+    stream = stream_of(call)
     return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
 
 
@@ -401,7 +401,7 @@ def _choose(call: Call, device: Device | None) -> Device:
     return devices.for_place(place, index)
 
 
-def _stream(call: Call) -> int:
+def stream_of(call: Call) -> int:
     """The current stream of the package that the arrays come from; the default stream if none has one."""
     for value in call.values:
         if isinstance(value, ArrayRef) and value.stream is not None:
@@ -438,7 +438,7 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
             _with_log_on_gpu(compiled, call, driver, function)
             return
         block = ParameterBlock(compiled.params, call.values, {})
-        driver.launch(function, call.grid, call.block, block.address, _stream(call))
+        driver.launch(function, call.grid, call.block, block.address, stream_of(call))
         return
     copies: dict[int, int] = {}
     done: list[str] = []
@@ -446,7 +446,7 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
     try:
         for i, value in enumerate(call.values):
             if isinstance(value, ArrayRef):
-                data = _covering_bytes(value)
+                data = covering_bytes(value)
                 copies[i] = driver.allocate(data.nbytes)
                 driver.upload(copies[i], data)
         block = ParameterBlock(compiled.params, call.values, copies)
@@ -529,7 +529,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     ]
 
 
-def _covering_bytes(ref: ArrayRef) -> np.ndarray:
+def covering_bytes(ref: ArrayRef) -> np.ndarray:
     """The bytes from an array's first to its last, as a flat view; those between its elements included."""
     low, high = ref.extent_bytes()
     return ArrayRef(low, (high - low,), (1,), np.dtype(np.uint8), "cpu", 0, True, None, (ref.keep,)).numpy()
@@ -557,13 +557,13 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
     return _emulate(compiled, call, checks, in_place=True)
 
 
-def sample(compiled: Launchable, values: Sequence[Any], workgroups: tuple[int, int, int] = (1, 1, 1)) -> EmulationReport:
-    """Run only the first workgroups of the grid on the emulator, unchecked: for the report's clocks, not for results."""
+def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
+    """Run only the first workgroup of the grid on the emulator, unchecked: for the report's clocks, not for results."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
-    few = Call(tuple(min(a, b) for a, b in zip(call.grid, workgroups)), call.block, call.values, call.place)  # type: ignore[arg-type]
-    return _emulate(compiled, few, False, in_place=True)
+    first = Call((1, 1, 1), call.block, call.values, call.place)
+    return _emulate(compiled, first, False, in_place=True)
 
 
 def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:
@@ -581,7 +581,7 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
         if not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
-            args.append(_view(value, _aligned_copy(_covering_bytes(value))))
+            args.append(_view(value, _aligned_copy(covering_bytes(value))))
     finished = False
     try:
         report = emulator.run(
