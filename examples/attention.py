@@ -121,7 +121,12 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
         total = wd.Register[M, wd.f32](0.0)
         acc = wd.Register[M, E, wd.f32](0.0)
 
-        @wd.iterate(N, init_args=[top, total, acc])
+        # Tiles of keys that no query of the workgroup sees are left out.
+        behind = N - M
+        start = None if variant.window is None else wd.tile_start(M) + (behind + 1 - variant.window)
+        stop = wd.tile_stop(M) + behind if variant.causal else None
+
+        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop)
         def over_keys(top, total, acc):
             keys = wd.read(k, mapping=shared_heads[0])
             scores = masked(scored(wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))))

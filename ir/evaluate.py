@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.constraints import TilingConstraint
+from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, EmulationError, LaunchError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS, contracted, maximum_number, minimum_number, scale_block
 from wavedsl.ir.philox import philox, uniform
@@ -79,6 +79,8 @@ class _Run:
         self.memory = {a.name: self._load(a) for a in graph.arguments if a.kind == "memory"}
         self.touched: set[str] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
+        self.active: list[Named] = []
+        """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
@@ -254,6 +256,27 @@ def _index(run: _Run, node: Node) -> Named:
     return Named((dim,), np.arange(*run.span(dim), dtype=np.int32))
 
 
+@_meaning("tile_start", "tile_stop")
+def _tile_end(run: _Run, node: Node) -> Named:
+    """A single number of each workgroup: the same for the elements of its tile."""
+    dim = node.attrs["dim"]
+    low, high = run.span(dim)
+    if dim in run.spans:
+        return Named((), np.asarray(high if node.op == "tile_stop" else low, np.int32))
+    tile = _workgroup_tile(run, dim)
+    start = np.arange(low, high, dtype=np.int32) // tile * tile
+    return Named((dim,), np.minimum(start + tile, high).astype(np.int32) if node.op == "tile_stop" else start)
+
+
+def _workgroup_tile(run: _Run, dim: Any) -> int:
+    for c in run.graph.constraints:
+        if isinstance(c, WorkgroupConstraint) and c.dim == dim:
+            tile = evaluate_expr(c.tile, run.symbols)
+            assert isinstance(tile, int)
+            return tile
+    return max(1, run.extent(dim))
+
+
 @_meaning("random")
 def _random(run: _Run, node: Node) -> Named:
     seed, offset = (run.get(i).array.astype(np.int64).astype(np.uint64) for i in node.inputs)
@@ -314,6 +337,8 @@ def _coordinates(
     inside = np.ones(shape, np.bool_)
     for c, extent in zip(coords, run.memory[argument.name].shape):
         inside &= (c >= 0) & (c < extent)
+    for a in run.active:
+        inside &= run.aligned(a, dims)
     return dims, coords, inside
 
 
@@ -361,7 +386,11 @@ def _write(run: _Run, node: Node) -> None:
             )
         array = run.aligned(value, argument.dims)
         where = tuple(slice(*run.span(d)) for d in argument.dims)
-        memory[where] = _stored(run, memory, array, argument.dtype)
+        stored = _stored(run, memory, array, argument.dtype)
+        if run.active:
+            runs = [run.aligned(a, argument.dims) for a in run.active]
+            stored = np.where(np.logical_and.reduce(np.broadcast_arrays(*runs)), stored, memory[where])
+        memory[where] = stored
         return
     dims, coords, inside = _coordinates(run, node, mapping, argument, (value,))
     array = np.broadcast_to(run.aligned(value, dims), inside.shape)
@@ -420,16 +449,49 @@ def _iterate(run: _Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     dim = node.attrs["dim"]
     tile = _tile(run, dim, node)
-    carried = [run.get(i) for i in node.inputs]
+    carried = [run.get(i) for i in node.inputs[: len(body.carries)]]
     total = run.extent(dim)
-    for start in range(0, total, tile):
+    trips = np.arange(-(-total // tile))
+    first, last = (None if x is None else run.get(x) for x in loop_bounds(node))
+    for trip in trips:
+        active = _active(run, trip * tile, tile, first, last)
+        if not active.array.any():
+            continue
+        start = int(trip) * tile
         run.spans[dim] = (start, min(start + tile, total))
         for carry, value in zip(body.carries, carried):
             run.results[carry.id] = value
+        everywhere = bool(active.array.all())
+        if not everywhere:
+            run.active.append(active)
         run.region(body)
-        carried = [run.get(y) for y in body.yields]
+        following = [run.get(y) for y in body.yields]
+        if not everywhere:
+            run.active.pop()
+            following = [_chosen(run, active, new, old) for new, old in zip(following, carried)]
+        carried = following
     run.spans.pop(dim, None)
     return tuple(carried)
+
+
+def _active(run: _Run, start: int, tile: int, first: Named | None, last: Named | None) -> Named:
+    """Where a loop's bounds include the tile that starts at `start`."""
+    parts = []
+    if first is not None:
+        parts.append(Named(first.dims, start + tile > first.array))
+    if last is not None:
+        parts.append(Named(last.dims, start < last.array))
+    if first is not None and last is not None:  # an empty range has no tile, whatever its ends
+        dims = run.union(first, last)
+        parts.append(Named(dims, run.aligned(first, dims) < run.aligned(last, dims)))
+    dims = run.union(*parts) if parts else ()
+    whole = np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts))) if parts else True
+    return Named(dims, np.asarray(whole))
+
+
+def _chosen(run: _Run, active: Named, new: Named, old: Named) -> Named:
+    dims = run.union(new, old, active)
+    return Named(dims, np.where(*(run.aligned(x, dims) for x in (active, new, old))))
 
 
 def _tile(run: _Run, dim: Any, node: Node) -> int:
@@ -698,9 +760,14 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
     k, dim = node.attrs["k"], node.attrs["dim"]
     count = run.extent(k)
     have = array.shape[-1]
-    keys = np.where(np.isnan(array), -np.inf, array) if dtype.is_float else array
+    back = array[..., ::-1]
     # Ascending and stable on the reversed axis; read backwards that is descending with the earlier of equals first.
-    order = have - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    if dtype.is_float:  # a NaN comes after minus infinity
+        nan = np.isnan(back)
+        found = np.lexsort((np.where(nan, -np.inf, back), ~nan), axis=-1)
+    else:
+        found = np.argsort(back, axis=-1, kind="stable")
+    order = have - 1 - found[..., ::-1]
     order = order[..., :count]
     chosen = np.take_along_axis(array, order, axis=-1)
     missing = count - chosen.shape[-1]

@@ -5,8 +5,9 @@ registers; a value's dimensions are names and their order carries no meaning. Ef
 nodes without a value whose order in the list is their order in time.
 
 Invariants (checked by `graph_verify`): a node's inputs come before it, in its own region or in one that encloses it;
-`iterate` has as many inputs as its region has carries and yields, with equal types; a tuple-valued node (`iterate`,
-`topk`) is used through `result` nodes only.
+`iterate` has as many inputs as its region has carries and yields, with equal types, and after them those of its bounds
+(`attrs["bounds"]`: where `start` and `stop` are among the inputs, None where there is none); a tuple-valued node
+(`iterate`, `topk`) is used through `result` nodes only.
 """
 
 from __future__ import annotations
@@ -256,13 +257,22 @@ def region_nodes(region: Region) -> Iterator[Node]:
             yield from region_nodes(body)
 
 
+def loop_bounds(node: Node) -> tuple[Node | None, Node | None]:
+    """The nodes that hold the first element and the end of a loop's range; None where it is that of the dimension."""
+    start, stop = node.attrs.get("bounds", (None, None))
+    return (None if start is None else node.inputs[start]), (None if stop is None else node.inputs[stop])
+
+
 def node_text(node: Node) -> str:
     """One node as a line of the listing: `%3 = mma %1, %2, %0 : [M, N] f32`."""
     words = [node.op]
     body = node.attrs.get("body")
     if node.op == "iterate" and body is not None:
         words.append(str(body.dim))
-        if node.inputs:
+        for word, bound in zip(("from", "to"), loop_bounds(node)):
+            if bound is not None:
+                words.append(f"{word} %{bound.id}")
+        if body.carries:
             words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, node.inputs)) + ")")
     else:
         if body is not None:
@@ -277,7 +287,7 @@ def node_text(node: Node) -> str:
     return f"%{node.id} = {text}" + (f" : {types}" if types else "")
 
 
-_SILENT = ("body", "dims", "dtype")
+_SILENT = ("body", "dims", "dtype", "bounds")
 
 
 def _shown(node: Node) -> list[str]:

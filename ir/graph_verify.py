@@ -4,7 +4,7 @@ What it holds a graph to:
 DOM     every input of a node comes before it, in its own region or in one that encloses it.
 IDS     ids are unique.
 TYPE    every node's type follows from its row, its inputs and its attributes.
-LOOP    a loop has as many inputs, carries, yields and types, equal up to the order of dimensions.
+LOOP    a loop has as many inputs, carries, yields and types, equal up to the order of dimensions; then its bounds.
 CLOSED  a region's yields are values of that region or of one that encloses it.
 RESULT  a node with several results is used by `result` nodes only.
 ARG     memories and scalars that nodes name are arguments of the right kind.
@@ -13,6 +13,7 @@ LOC     every node has a location.
 
 from __future__ import annotations
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.ops import ROWS
@@ -94,7 +95,13 @@ def graph_problems(graph: Graph) -> list[tuple[Node | None, str]]:
 
     def loop(node: Node) -> None:
         body: Region = node.attrs["body"]
-        counts = {len(node.inputs), len(body.carries), len(body.yields)}
+        bounds = [i for i in node.attrs.get("bounds", ()) if i is not None]
+        if bounds != list(range(len(body.carries), len(node.inputs))):
+            problems.append((node, f"LOOP {node!r}: its bounds are not the inputs after the carried ones"))
+        for i in bounds:
+            if i < len(node.inputs) and node.inputs[i].type != ValueType((), dt.i32):
+                problems.append((node, f"LOOP {node!r}: a bound is {node.inputs[i].type}"))
+        counts = {len(node.inputs) - len(bounds), len(body.carries), len(body.yields)}
         if len(counts) != 1 or not isinstance(node.type, tuple) or len(node.type) not in counts:
             problems.append((node, f"LOOP {node!r}: inputs, carries, yields and results differ in number"))
             return

@@ -98,7 +98,16 @@ class Step:
     writes: tuple[str, ...] = ()
     """Arrays that an effect writes; loops inside the body count with all that they write."""
     words: int = 0
-    """32-bit registers that hold the results of a load from its issue on."""
+    """32-bit registers that hold the step's results from its issue on."""
+    reads: tuple[str, ...] = ()
+    """Shared buffers that a matrix instruction of the step reads itself."""
+
+    node: Any = None
+    """The product that an asynchronous matrix step carries out."""
+
+    def reads_shared(self, buffer: str) -> bool:
+        """Whether the step reads this shared buffer."""
+        return (self.buffer == buffer and self.kind == "sread") or buffer in self.reads
 
 
 @dataclass
@@ -153,7 +162,7 @@ def dependences(
     barrier = next((i for i, s in enumerate(steps) if s.kind == "barrier"), None)
     for buffer, depth in slots.items():
         writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
-        reads = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind == "sread"]
+        reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
         if barrier is not None:
             # One barrier an iteration: writes, barrier, reads; reads, the next iteration's barrier, the slot's next
             # write.
@@ -449,7 +458,7 @@ def place_barriers(
     arcs: list[_Arc] = []
     for buffer, depth in slots.items():
         writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
-        reads = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind == "sread"]
+        reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
         for w in writes:
             for r in reads:
                 ahead = body.stages[r] - body.stages[w]
@@ -472,7 +481,7 @@ def place_barriers(
 
     left = arcs
     chosen: list[int] = []
-    first_reads = sorted({place[i] for i, s in enumerate(steps) if s.kind == "sread"})
+    first_reads = sorted({place[i] for i, s in enumerate(steps) if s.kind == "sread" or s.reads})
     while left:
         # Prefer the spot right before a first read: the copy has had the longest time to arrive.
         best = max(range(n), key=lambda p: (sum(stabbed(a, p) for a in left), p in given, p in first_reads, -p))
@@ -508,7 +517,7 @@ def _pending(
     for i, s in enumerate(steps):
         if s.kind == "acopy":
             writes.setdefault(s.buffer, []).append(i)
-    reads = [i for i, s in enumerate(steps) if s.kind == "sread" and s.buffer in writes]
+    reads = [i for i, s in enumerate(steps) if any(s.reads_shared(buffer) for buffer in writes)]
     if not reads or not body.commits:
         return None
     if not cyclic:
@@ -520,7 +529,7 @@ def _pending(
         later = 0 if place[r] >= p and (following <= p or place[r] < following) else 1
         if later and not (following <= p and place[r] < following):
             continue  # another barrier lies between
-        for w in writes[steps[r].buffer]:
+        for w in (w for buffer, found in writes.items() if steps[r].reads_shared(buffer) for w in found):
             trip = later - body.stages[r] + body.stages[w]
             needed = max(needed, trip * per_trip + bisect_left(body.commits, place[w]))
     if needed > newest:
@@ -536,7 +545,7 @@ def emit_steps(
     contexts = {g: context_of(g) for g in range(body.count)}
     for p, i in enumerate(body.order):
         if p in body.barriers:
-            _sync(b, body.barriers[p])
+            synchronise(b, body.barriers[p])
         s = steps[i]
         context = contexts[body.stages[i]]
         if context is not None:
@@ -547,9 +556,12 @@ def emit_steps(
             b.copy_commit()
 
 
-def _sync(b: Builder, pending: int | None) -> None:
+def synchronise(b: Builder, pending: int | None) -> None:
+    """A barrier of the workgroup, after the asynchronous copies that it has to see (None: there are none)."""
     if pending is not None:
         b.copy_wait(pending)
+    if b.matrix_reads_shared:
+        b.proxy_fence()
     b.barrier()
 
 

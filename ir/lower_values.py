@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
-from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, register_type, scalar_type
@@ -23,8 +22,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.views import is_tile
 
-
-Emitter = Callable[[Lowering, Node, Layout, Context], Fragment]
+Emitter = Callable[[Lowering, Node, Any, Context], Any]
 EMITTERS: dict[str, Emitter] = {}
 """Operation → what emits a node of it, for operations that have a file of their own."""
 
@@ -47,6 +45,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         emit_write(low, n, context)
         return
     layout = low.layout(n) if isinstance(n.type, ValueType) else None
+    if layout is None and n.op in EMITTERS:
+        env[low.keys(n)[0]] = EMITTERS[n.op](low, n, None, context)
+        return
     if layout is None:  # an effect such as device_print: layouts belong to values
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
     key = low.keys(n)[0]
@@ -62,6 +63,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif n.op == "size":
         extent = _size(low, n)
         env[key] = from_elements(b, layout, n.dtype, [b.i32(extent) if isinstance(extent, int) else extent])
+    elif n.op in ("tile_start", "tile_stop"):
+        env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
         env[key] = emit_index(low, n, layout, context)
     elif n.op in EMITTERS:
@@ -148,12 +151,28 @@ def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> l
     return out
 
 
+def tile_end(low: Lowering, n: Node, context: Context) -> Value:
+    """The first index of the tile at hand along a dimension, or the one after its last."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    at: Any = low.base_at(context.iteration).get(d, 0)
+    if n.op == "tile_stop":
+        extent = low.extent(d)
+        at = total(b, [at, plan.tile])
+        if isinstance(at, int) and isinstance(extent, int):
+            at = min(at, extent)
+        elif plan.ragged:
+            at = b.min_s(b.i32(at) if isinstance(at, int) else at, extent)
+    return b.i32(at) if isinstance(at, int) else at
+
+
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
     b = low.b
     if not is_tile(low.graph, n):
-        raise CompileError(
-            "a scatter through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
-        )
+        from wavedsl.ir.lower_mapped import store_mapped
+
+        store_mapped(low, n, operand(low, n, 0, context), context)
+        return
     info, extents, strides = low.array(n.attrs["memory"])
     value = operand(low, n, 0, context)
     source = n.inputs[0]
@@ -165,15 +184,15 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     del source
     position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
-    guard = both(b, one_writer(low, value.layout, info), inside)
+    guard = both(b, one_writer(low, value.layout, info.names, n), inside)
     store_value(b, access, value, guard)
 
 
-def one_writer(low: Lowering, layout: Layout, info: ArrayInfo) -> Value | None:
-    """Only one wave stores where waves are spread over a dimension that the array does not have."""
+def one_writer(low: Lowering, layout: Layout, dims: Sequence[str], n: Node) -> Value | None:
+    """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None
-    names = set(info.names)
+    names = set(dims)
     for d, digit in low.wave_digit.items():
         if d not in names and low.plans[d].waves > 1:
             first = b.cmp("eq", digit, 0)

@@ -591,8 +591,11 @@ _add("scalar", "a Scalar argument", "any", _scalar, "A scalar argument of the ke
 _add("size", "a symbol in arithmetic", "any", _size, "The extent of a dimension as an i32.", public=False)
 _add("index", "index(dim)", "any", _index, "Each element's own index along `dim`, counted over the whole array.")
 
+_add("tile_start", "tile_start(dim)", "any", _size, "First index along `dim` of the tile at hand, as an i32.")
+_add("tile_stop", "tile_stop(dim)", "any", _size, "Index after the last one along `dim` of the tile at hand.")
+
 # Loops
-_add("iterate", "iterate(dim, init_args=())", "same", _iterate,
+_add("iterate", "iterate(dim, init_args=(), start=None, stop=None)", "same", _iterate,
      "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
 _add("carry", "a parameter of a loop function", "same", _typed, "A loop-carried value inside its loop.", public=False)
 _add("result", "a result of a loop", "same", _result, "One of several results of a node.", public=False)
@@ -684,6 +687,8 @@ _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
      "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
 
 # Atomics
+ATOMIC_VALUES: dict[str, int] = {}
+"""Atomic → how many of its inputs are values; indices follow."""
 for _name, _values, _allowed, _doc in (
     ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
     ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
@@ -691,6 +696,8 @@ for _name, _values, _allowed, _doc in (
     ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
 ):
     _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)
+    ATOMIC_VALUES[_name] = _values
+ATOMIC_VALUES["atomic_cas"] = 2
 _add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _atomic("atomic_cas", 2, _INT),
      "Stores `value` where memory holds `expected`, indivisibly; gives what was there.", effect=True)  # fmt: skip
 

@@ -18,6 +18,7 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import Finding, check, describe
+from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips, unroll
@@ -182,10 +183,18 @@ SHORT_LOOPS = Pass(
 )
 
 
-def unroll_pass(factors: dict[str, int], remainder: bool = False) -> Pass:
-    """A pass that unrolls loops by label; with `remainder` trip counts need not be multiples of the factor."""
+SPLIT_LOOPS = Pass(
+    "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
+
+
+def unroll_pass(factors: dict[str, int] | Callable[[Op], int], remainder: bool = False) -> Pass:
+    """A pass that unrolls loops, by label or by a function of the op.
+
+    With `remainder` trip counts need not be multiples of the factor.
+    """
     return Pass(
-        f"unroll {factors}",
+        "unroll" if callable(factors) else f"unroll {factors}",
         lambda kernel, target: unroll(kernel, factors, target, remainder=remainder),
         gives=frozenset({"no-short-loops", "no-dead-code"}),
         breaks=frozenset({"strength-reduced"}),

@@ -20,6 +20,8 @@ Hook = Callable[[Op], bool]
 def static_trips(loop: Op) -> int | None:
     """How often a `for` with constant bounds runs; None where that is not known."""
     lo, hi, step = (a.const for a in loop.args[:3])
+    if loop.attrs.get("again"):
+        return None
     if not isinstance(lo, int) or not isinstance(hi, int) or not isinstance(step, int):
         return None
     return max(0, -((lo - hi) // step))

@@ -347,8 +347,11 @@ class Builder:
 
     # --- loops and combining functions
 
-    def iterate(self, dim: Any, init_args: Any, body: Callable[..., Any], loc: Loc | None) -> Any:
-        """Traces a loop's function and gives the loop's results. `loc` is where `iterate(…)` was written."""
+    def iterate(
+        self, dim: Any, init_args: Any, body: Callable[..., Any], loc: Loc | None, bounds: Sequence[Any] = (None, None)
+    ) -> Any:
+        """Traces a loop's function and gives the loop's results. `loc` is where `iterate(…)` was written; `bounds` its
+        `start` and `stop`."""
         if not isinstance(body, FunctionType):
             raise TraceError(
                 f"iterate decorates a function, not {describe(body)[0]}", loc, hint="@wd.iterate(K, init_args=[acc])"
@@ -360,9 +363,19 @@ class Builder:
         inits = [self.node_of(x, "iterate", loc) for x in init_args]
         region = Region(dim=dim, loc=definition(body.__code__))
         self._check_parameters(body, inits, region)
+        attrs: dict[str, Any] = {"dim": dim, "body": region}
+        count = len(inits)
+        if any(x is not None for x in bounds):
+            places: list[int | None] = []
+            for name, x in zip(("start", "stop"), bounds):
+                places.append(None if x is None else len(inits))
+                if x is not None:
+                    inits.append(self._bound(name, x, loc))
+            attrs["bounds"] = tuple(places)
         # Appended before its body, so that ids and program order agree.
-        node = Node(len(self.home), "iterate", tuple(inits), {"dim": dim, "body": region}, (), loc)
-        for init in inits:
+        node = Node(len(self.home), "iterate", tuple(inits), attrs, (), loc)
+        inits, given = inits[:count], inits
+        for init in given:
             self._check_reach(init, loc)
         self.home[node.id] = self.regions[-1]
         self.regions[-1].nodes.append(node)
@@ -374,6 +387,17 @@ class Builder:
         node.type = tuple(n.type for n in inits)  # type: ignore[misc]
         results = self.results(node)
         return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+    def _bound(self, name: str, x: Any, loc: Loc | None) -> Node:
+        """A loop's bound as a single i32."""
+        node = self.operands(f"iterate: {name}", (x,), dt.i32)[0]
+        if node.type != ValueType((), dt.i32):
+            raise TraceError(
+                f"iterate: {name} is {node.type}, not a single i32",
+                loc,
+                hint="wd.tile_start(M) and wd.tile_stop(M) are the ends of a workgroup's tile",
+            )
+        return node
 
     def _carries(self, region: Region, types: Sequence[Any], spots: Sequence[tuple[str, Loc | None]]) -> list[Value]:
         """Region arguments of the given types; `spots` are their names and where they are declared."""

@@ -52,11 +52,16 @@ def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> V
     return builder.results(builder.emit("scaled_mma", [builder.node_of(v, "scaled_mma") for v in operands], {}))
 
 
-def iterate(dim: Any, init_args: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Any]:
+def iterate(
+    dim: Any, init_args: Sequence[Any] = (), start: Any = None, stop: Any = None
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
 
     `init_args` are the carried values before the first trip, and the result where there is no trip. The function gets
     the carried values and returns their successors: one value, or a tuple of as many as `init_args` has.
+
+    `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
+    over symbols, or single i32 values, which may differ between workgroups (`tile_start`, `tile_stop`).
     """
     builder = current("iterate")
     loc = here()
@@ -64,7 +69,7 @@ def iterate(dim: Any, init_args: Sequence[Any] = ()) -> Callable[[Callable[..., 
         raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
 
     def decorate(body: Callable[..., Any]) -> Any:
-        return builder.iterate(dim, init_args, body, loc)
+        return builder.iterate(dim, init_args, body, loc, (start, stop))
 
     return decorate
 
@@ -256,6 +261,18 @@ def index(dim: Any) -> Value:
     """Each element's own index along `dim`, counted over the whole array, as i32."""
     builder = current("index")
     return builder.results(builder.emit("index", (), {"dim": builder.dim(dim, "index")}))
+
+
+def tile_start(dim: Any) -> Value:
+    """The first index along `dim` of the tile at hand, as a single i32: the workgroup's tile, or the loop trip's."""
+    builder = current("tile_start")
+    return builder.results(builder.emit("tile_start", (), {"dim": builder.dim(dim, "tile_start")}))
+
+
+def tile_stop(dim: Any) -> Value:
+    """The index after the last one along `dim` of the tile at hand (at most the extent), as a single i32."""
+    builder = current("tile_stop")
+    return builder.results(builder.emit("tile_stop", (), {"dim": builder.dim(dim, "tile_stop")}))
 
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:

@@ -517,6 +517,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     Raises `CompileError` for an op or a type that the chip has no instructions for.
     """
     from wavedsl.codegen.amdgcn import (  # noqa: F401  (they fill LOWER)
+        select_atomic,
         select_control,
         select_convert,
         select_entry,
@@ -528,7 +529,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     s = Selector(kernel, chip)
     s.uses = count_uses(kernel)
     for op in kernel.body.walk():
-        if op.name in ("load.global", "store.global", "copy.async") and op.args[4].const is None:
+        if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
             s.guarded_buffers.add(op.args[0].id)
             users = s.guards.setdefault(op.args[4].id, [])
             if op.args[0].id not in users:

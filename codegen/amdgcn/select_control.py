@@ -103,6 +103,8 @@ def loop(s: Selector, op: Op) -> None:
     else:
         s.emit(r.s_add_u32, counter, counter, increment)
         s.emit(r.s_cmp_lt_i32, counter, limit)
+        if op.attrs.get("again"):
+            _both(s, homes[0])
     s.emit(r.s_cbranch_scc1, s.blocks[body].label)
     s.depth -= 1
     s.blocks[last].succs.append(body)
@@ -117,12 +119,19 @@ def loop(s: Selector, op: Op) -> None:
     s.loops.append(found)
 
 
+def _both(s: Selector, again: Ref) -> None:
+    """scc = scc and a uniform predicate."""
+    r = s.rows
+    more = s.stemp(r.s_cselect_b64, -1, 0, n=2)
+    s.emit(r.s_and_b64, s.new("s", 2), more, again)
+
+
 def _last_value(op: Op) -> int | None:
     """The induction variable's value in the last trip, where the loop may count what is left to it instead: the carry
     of that counter's addition is the loop's test. None where the bounds are not known or the variable is wanted for
-    more than comparisons."""
+    more than comparisons, or a predicate ends the loop as well."""
     low, high, step = (v.const for v in op.args[:3])
-    if not all(v.__class__ is int for v in (low, high, step)):
+    if op.attrs.get("again") or not all(v.__class__ is int for v in (low, high, step)):
         return None
     if not (0 < step < 1 << 16 and -(1 << 29) < low < high < 1 << 29):
         return None

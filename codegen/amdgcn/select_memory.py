@@ -109,11 +109,12 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int) -> tuple[Operand, Operand, int] | None:
-    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false."""
+def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
+    `masked` the mask is the caller's business."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
-    held = s.mask(mask)
+    held = s.mask(mask) if masked else True
     if held is False:
         return None
     soff = s.scalar(scalar)
