@@ -183,6 +183,7 @@ def _target(chip: Chip) -> Target:
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        packed_f32=True,
         clock_unit=4,
     )
 
