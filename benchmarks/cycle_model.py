@@ -53,7 +53,7 @@ PUBLISHED = (
 
 def texts() -> Iterator[tuple[str, str, str]]:
     """(name, target, text) of what is compared: our kernels, and the conformance vectors of Triton and clang."""
-    M, N, K, BM, BN, BK = (s for s in wd.symbols("M N K BM BN BK"))
+    M, N, K = wd.symbols("M N K")
     for target in TARGETS:
         yield "our copy", target, copy_kernel.compile(target=target, subs={M: 512, N: 512}).asm
         yield "our small GEMM", target, small_gemm.compile(target=target, subs={M: 512, N: 512, K: 512}).asm
@@ -89,9 +89,8 @@ def against_mca() -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
         here: dict[str, list[float]] = {kind: [] for kind in ratios}
         for block, other in zip(blocks, theirs):
             if other:
-                memory = any(
-                    line.inst is not None and line.inst.unit in _MEMORY for line in program.lines[block[0] : block[1] + 1]
-                )
+                lines = program.lines[block[0] : block[1] + 1]
+                memory = any(line.inst is not None and line.inst.unit in _MEMORY for line in lines)
                 here["with memory" if memory else "arithmetic"].append(
                     clocks_per_trip(program, [block], target) / other
                 )
@@ -204,7 +203,8 @@ def large_gemms(python: str | None, k: int) -> list[dict[str, Any]]:
                     "mfma": round(timing.utilisation["mfma"], 3), "mfma in loop": round(timing.matrix_window, 3),
                     "lds": round(timing.utilisation["lds"], 3), "waits": _top(timing.stalls),
                     "conflicts": report.bank_conflicts,
-                    "emulated_ms": round(1e3 * (middle - start)), "modelled_ms": round(1e3 * (time.perf_counter() - middle)),
+                    "emulated_ms": round(1e3 * (middle - start)),
+                    "modelled_ms": round(1e3 * (time.perf_counter() - middle)),
                 }
             )  # fmt: skip
     return rows
@@ -261,13 +261,23 @@ def sensitivity(k: int) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------------------------------- report
 
-_ERROR_FILE = '''"""How far the AMDGCN cycle model is from others, as last measured. Written by `benchmarks/cycle_model.py --update`."""
+_ERROR_FILE = '''"""How far the AMDGCN cycle model is from others. Written by `benchmarks/cycle_model.py --update`."""
+
+from __future__ import annotations
 
 MCA = {mca}
 """Our clocks over llvm-mca's, per basic block of one wave: blocks, 10th percentile, median, 90th percentile."""
 PUBLISHED = {published}
-"""Product → lowest and highest predicted over best published TFLOP/s of bf16 GEMMs: our text, which is not the text that
-was measured, at the peak clock."""
+"""Product: lowest and highest of (predicted over best published TFLOP/s) of bf16 GEMMs.
+
+Predicted for our text at the peak clock; published for hand-tuned kernels at whatever clock the board kept."""
+
+
+def error_text() -> str:
+    """The errors in one line, to stand beside a prediction."""
+    blocks = "; ".join(f"{{kind}}: median {{m}}, 80 % in {{a}} to {{b}}" for kind, (_, a, m, b) in MCA.items())
+    gemms = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in PUBLISHED.items())
+    return f"model / llvm-mca per block: {{blocks}}; model / published bf16 GEMMs: {{gemms}}"
 '''
 
 
@@ -279,9 +289,12 @@ def update(mca_spread: dict[str, Any] | None, published: list[dict[str, Any]]) -
             products.setdefault(row["product"], []).append(row["ratio to best"])
     found = {product: (min(values), max(values)) for product, values in products.items()}
     (ROOT / "runtime" / "emulator" / "cycle_error.py").write_text(
-        _ERROR_FILE.format(mca=json.dumps(spread).replace("[", "(").replace("]", ")"),
-                           published=json.dumps(found).replace("[", "(").replace("]", ")"))
-    )  # fmt: skip
+        _ERROR_FILE.format(mca=_literal(spread), published=_literal(found)), encoding="utf-8"
+    )
+
+
+def _literal(values: dict[str, tuple[Any, ...]]) -> str:
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
 
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:

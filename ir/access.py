@@ -279,22 +279,7 @@ class GlobalAccess:
             )
 
     def _buffer(self, offset: Value | None) -> Value:
-        b, info = self.b, self.info
-        span = info.span()
-        size: Value
-        if span is not None:
-            size = b.i64(span)
-        else:
-            # (n0 - 1) * s0 + ... + elsize, in 64 bits.
-            size = b.i64(info.elsize)
-            for n, s in zip(self.extents, self.strides):
-                last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
-                step = b.i64(s) if isinstance(s, int) else b.zext(s)
-                size = b.add(size, b.mul(last, step))
-        base = b.param(info.param)
-        if offset is None:
-            return b.buffer(base, size)
-        return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+        return whole_buffer(self.b, self.info, self.extents, self.strides, offset)
 
     def _limit(self, i: int) -> Any:
         """Elements of dimension i from this wave's first coordinate to the array's end (may be negative)."""
@@ -338,6 +323,27 @@ class GlobalAccess:
         b = self.b
         mask = sum(1 << number_of(x) for x in self.layout.replica_bits("l"))
         return b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
+
+
+def whole_buffer(
+    b: Builder, info: ArrayInfo, extents: Sequence[Any], strides: Sequence[Any], offset: Value | None = None
+) -> Value:
+    """The array as a buffer, from a byte offset (i64) on if one is given."""
+    span = info.span()
+    size: Value
+    if span is not None:
+        size = b.i64(span)
+    else:
+        # (n0 - 1) * s0 + ... + elsize, in 64 bits.
+        size = b.i64(info.elsize)
+        for n, s in zip(extents, strides):
+            last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
+            step = b.i64(s) if isinstance(s, int) else b.zext(s)
+            size = b.add(size, b.mul(last, step))
+    base = b.param(info.param)
+    if offset is None:
+        return b.buffer(base, size)
+    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:

@@ -19,7 +19,7 @@ READS, WRITES = "read shared", "write shared"
 def remove_dead_stores(kernel: Kernel) -> int:
     """Delete them in place; returns how many ops went, not counting what had no other use."""
     ops = kernel.body.ops
-    read: list[str] = []
+    read: list[Op] = []
     touched = False
     gone: set[Op] = set()
     for op in reversed(ops):
@@ -30,11 +30,11 @@ def remove_dead_stores(kernel: Kernel) -> int:
             if not touched:
                 gone.add(op)
             continue
-        if op.name == "store.shared" and not any(overlap(kernel, op.attrs.get("buffer", ""), b) for b in read):
+        if op.name == "store.shared" and not any(overlap(kernel, op, other) for other in read):
             gone.add(op)
             continue
         if READS in effects:
-            read.append(op.attrs.get("buffer", ""))
+            read.append(op)
         touched |= READS in effects or WRITES in effects or "read global" in effects
     if gone:
         ops[:] = [op for op in ops if op not in gone]
@@ -42,9 +42,21 @@ def remove_dead_stores(kernel: Kernel) -> int:
     return len(gone)
 
 
-def overlap(kernel: Kernel, a: str, b: str) -> bool:
-    """Whether two named buffers may share bytes; one without a known place shares them with all."""
-    if a == b or a not in kernel.shared_names or b not in kernel.shared_names:
+def overlap(kernel: Kernel, a: Op, b: Op) -> bool:
+    """Whether two accesses to shared memory may share bytes: by the ranges of their addresses, else of their buffers;
+    one of which nothing is known shares them with all."""
+    first, second = _span(kernel, a), _span(kernel, b)
+    if first is None or second is None:
         return True
-    (first, size), (second, other) = kernel.shared_names[a], kernel.shared_names[b]
-    return first < second + other and second < first + size
+    return first[0] < second[1] and second[0] < first[1]
+
+
+def _span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
+    """First byte and the one behind the last that an access to shared memory may touch."""
+    place = kernel.shared_names.get(op.attrs.get("buffer", ""))
+    low, high = (place[0], place[0] + place[1]) if place is not None else (0, 1 << 32)
+    if op.name in ("load.shared", "store.shared") and op.attrs.get("atom", "vector") == "vector":
+        address, imm = op.args[0], op.attrs.get("imm", 0)
+        if address.lo is not None and address.hi is not None and address.lo >= 0:
+            low, high = max(low, address.lo + imm), min(high, address.hi + imm + op.attrs["bytes"])
+    return (low, high) if place is not None or high < 1 << 32 else None

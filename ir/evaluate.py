@@ -760,9 +760,14 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
     k, dim = node.attrs["k"], node.attrs["dim"]
     count = run.extent(k)
     have = array.shape[-1]
-    keys = np.where(np.isnan(array), -np.inf, array) if dtype.is_float else array
+    back = array[..., ::-1]
     # Ascending and stable on the reversed axis; read backwards that is descending with the earlier of equals first.
-    order = have - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    if dtype.is_float:  # a NaN comes after minus infinity
+        nan = np.isnan(back)
+        found = np.lexsort((np.where(nan, -np.inf, back), ~nan), axis=-1)
+    else:
+        found = np.argsort(back, axis=-1, kind="stable")
+    order = have - 1 - found[..., ::-1]
     order = order[..., :count]
     chosen = np.take_along_axis(array, order, axis=-1)
     missing = count - chosen.shape[-1]

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.ir import lower_reduce  # noqa: F401  (registers lowerings)
+from wavedsl.ir import (  # noqa: F401  (they register lowerings)
+    lower_atomic,
+    lower_random,
+    lower_reduce,
+    lower_scan,
+    lower_shape,
+    lower_sort,
+)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
@@ -22,15 +29,23 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.rings import wait_full
+from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import run as run_roles
+from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
-from wavedsl.ir.views import is_settled
+
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
 
 
 def lower(
@@ -66,16 +81,22 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 
 def _run(low: Lowering) -> Kernel:
-    with low.b.loc(low.graph.loc):
-        low.coordinates()
     converted, reduced = scratch_bytes(low)
     if converted or reduced:
         low.reduced_at = low.scratch + converted
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
-    steps = region_steps(low, low.graph.region)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False)
-    emit_straight(low.b, body, steps, Env())
+    strategy = choose(low)
+    if strategy.bulk:
+        low.kernel.waves += strategy.specialize
+        plan_rings(low, strategy)
+    low.strategy = low.notes.strategy = strategy
+    with low.b.loc(low.graph.loc):
+        low.coordinates()
+        if strategy.bulk:
+            run_roles(low, strategy, lambda: emit_kernel(low))
+        else:
+            emit_kernel(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -91,6 +112,17 @@ def _run(low: Lowering) -> Kernel:
     return kernel
 
 
+def emit_kernel(low: Lowering) -> None:
+    """The outermost region, all of it or what one role does of it."""
+    region = low.graph.region
+    steps = region_steps(low, region)
+    body = program_order(steps, ring_depths(low, steps), cyclic=False)
+    if low.strategy.bulk:
+        emit_once(low, region, body, steps, Env())
+    else:
+        emit_straight(low.b, body, steps, Env())
+
+
 def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
     """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
     memory budget."""
@@ -102,29 +134,18 @@ def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> li
     return steps
 
 
-def invariant_reads(low: Lowering, region: Region) -> list[Node]:
-    """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
-    loop writes."""
-    written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
-    return [
-        n
-        for n in region.nodes
-        if n.op == "read"
-        and is_settled(low.graph, n)
-        and n.attrs["memory"] not in written
-        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
-    ]
-
-
 def emit_invariant(low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool) -> None:
     """Carry out a loop's invariant reads before it; their registers join what is fixed."""
     if not reads:
         return
     plan_staged_reads(low, region, reads, once=True)
-    steps = [s for n in reads for s in node_steps(low, n)]
+    steps = [s for n in reads for s in node_steps(low, n, once=True)]
     slots = ring_depths(low, steps)
     if nested and slots:
         low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    for n in reads:
+        if n.id in low.ring_of:
+            wait_full(low, low.ring_of[n.id])
     inner = Env(env.fixed)
     emit_straight(low.b, program_order(steps, slots, cyclic=False), steps, inner)
     for s in steps:
@@ -137,15 +158,19 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
     return {s.buffer: low.depths[s.buffer] for s in steps if s.buffer}
 
 
-def node_steps(low: Lowering, n: Node) -> list[Step]:
-    """The steps of one node."""
+def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
+    """The steps of one node; `once`: those that use it are in a loop that comes later."""
+    if n.id in low.ring_of:
+        return []
     if n.op == "read":
-        steps = staged_steps(low, n) if n.id in low.staged else direct_steps(low, n)
+        steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
         return steps
     if n.op == "mma":
+        if low.inference.mmas[n.id].atom.asynchronous:
+            return async_steps(low, n)
         return mma_steps(low, n)
     if n.op == "iterate":
         return [loop_step(low, n)]
@@ -222,7 +247,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
+        if started_by_product(low, region, init, carry):
+            value = undefined(low, carry)
+            low.zero_started.add(carry.id)
+        else:
+            value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -239,6 +268,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     steps += chunk_steps
     if trips == 0:
         results = [v for _, v in carried]
+    elif low.strategy.bulk:
+        body = program_order(steps, slots, cyclic=trips != 1)
+        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
         for key, v in carried:
@@ -253,12 +286,12 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         else:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo,
+                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
         known = trips if isinstance(trips, int) else None
-        low.notes.loops.append(LoopNote(label, steps, body, depth, known))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+        low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -272,9 +305,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
 def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
     """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
     b, plan = low.b, low.plans[dim]
-    whole: Any = plan.trips
-    if whole is None:
-        whole = b.udiv(b.add(low.extent(dim), plan.tile - 1), plan.tile)
+    whole = low.trip_count(dim)
     start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
     if start is None and stop is None:
         return 0, whole
@@ -294,6 +325,13 @@ def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any,
     )
 
 
+def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
+    """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
+    for addresses."""
+    waves = -(-low.partition.waves // low.target.simds)
+    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
+
+
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
     """A loop's initial or yielded value in the layout that the loop keeps it in."""
     return value if same_layout(value.layout, layout) else convert(low, value, layout)
@@ -306,7 +344,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
     replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
-        if last.op in ("mma", "carry") and len(mine) == len(theirs):
+        if last.op in ("mma", "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
             replaced.update(zip(mine, theirs))
             continue
@@ -317,7 +355,9 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
             for key, chunk in zip(made, value.chunks):
                 context.env[key] = chunk
 
-        steps.append(Step(f"yield {i}", "compute", (), 0, tuple(theirs), made, emit, "", last.loc))
+        # A value that is handed on as it is needs not even be there: a product may still be adding to it.
+        kind = "yield" if last.op == "mma" and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
         replaced.update(zip(mine, made))
     return steps, next_keys, replaced

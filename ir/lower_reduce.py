@@ -119,7 +119,7 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
             lambda c: from_word(b, c[0], flag),
             (as_word(b, constant(b, n.attrs["identity"], dtype)),),
         )
-    neutral = constant(b, _neutral(n.op, dtype), dtype)
+    neutral = constant(b, extreme(n.op, dtype), dtype)
     return Reduction(
         lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
     )
@@ -142,7 +142,7 @@ def constant(b: Builder, number: Any, dtype: DType) -> Value:
     return b.const(float(number) if kind.is_float else int(number), kind)
 
 
-def _neutral(op: str, dtype: DType) -> Any:
+def extreme(op: str, dtype: DType) -> Any:
     """The identity of a reduction."""
     if op == "sum":
         return 0
@@ -267,6 +267,15 @@ def shuffled(low: Lowering, v: Value, mask: int) -> Value:
         return b.shuffle_xor(v, mask)
     pair = b.bitcast(v, vector(2))
     return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
+
+
+def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
+    """The value of a lane, of any width."""
+    b = low.b
+    if v.type.words == 1:
+        return b.shuffle_index(v, lane)
+    pair = b.bitcast(v, vector(2))
+    return b.bitcast(b.vec(*(b.shuffle_index(b.slice(pair, i), lane) for i in range(2))), v.type)
 
 
 def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]) -> list[Cell]:

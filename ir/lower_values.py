@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
-from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, register_type, scalar_type
@@ -23,7 +22,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.views import is_tile
 
-Emitter = Callable[[Lowering, Node, Layout, Context], Fragment]
+Emitter = Callable[[Lowering, Node, Any, Context], Any]
 EMITTERS: dict[str, Emitter] = {}
 """Operation → what emits a node of it, for operations that have a file of their own."""
 
@@ -46,6 +45,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         emit_write(low, n, context)
         return
     layout = low.layout(n) if isinstance(n.type, ValueType) else None
+    if layout is None and n.op in EMITTERS:
+        env[low.keys(n)[0]] = EMITTERS[n.op](low, n, None, context)
+        return
     if layout is None:  # an effect such as device_print: layouts belong to values
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
     key = low.keys(n)[0]
@@ -167,9 +169,10 @@ def tile_end(low: Lowering, n: Node, context: Context) -> Value:
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
     b = low.b
     if not is_tile(low.graph, n):
-        raise CompileError(
-            "a scatter through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
-        )
+        from wavedsl.ir.lower_mapped import store_mapped
+
+        store_mapped(low, n, operand(low, n, 0, context), context)
+        return
     info, extents, strides = low.array(n.attrs["memory"])
     value = operand(low, n, 0, context)
     source = n.inputs[0]
@@ -181,15 +184,15 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     del source
     position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
-    guard = both(b, one_writer(low, value.layout, info), inside)
+    guard = both(b, one_writer(low, value.layout, info.names, n), inside)
     store_value(b, access, value, guard)
 
 
-def one_writer(low: Lowering, layout: Layout, info: ArrayInfo) -> Value | None:
-    """Only one wave stores where waves are spread over a dimension that the array does not have."""
+def one_writer(low: Lowering, layout: Layout, dims: Sequence[str], n: Node) -> Value | None:
+    """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None
-    names = set(info.names)
+    names = set(dims)
     for d, digit in low.wave_digit.items():
         if d not in names and low.plans[d].waves > 1:
             first = b.cmp("eq", digit, 0)

@@ -687,6 +687,8 @@ _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
      "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
 
 # Atomics
+ATOMIC_VALUES: dict[str, int] = {}
+"""Atomic → how many of its inputs are values; indices follow."""
 for _name, _values, _allowed, _doc in (
     ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
     ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
@@ -694,6 +696,8 @@ for _name, _values, _allowed, _doc in (
     ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
 ):
     _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)
+    ATOMIC_VALUES[_name] = _values
+ATOMIC_VALUES["atomic_cas"] = 2
 _add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _atomic("atomic_cas", 2, _INT),
      "Stores `value` where memory holds `expected`, indivisibly; gives what was there.", effect=True)  # fmt: skip
 

@@ -155,7 +155,7 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
         if i <= last or op.name != "store.shared":
             continue
         readers = (x for x in ops[i + 1 :] if "read shared" in x.row.effects and x.name != "barrier")
-        if not any(overlap(kernel, op.attrs.get("buffer", ""), x.attrs.get("buffer", "")) for x in readers):
+        if not any(overlap(kernel, op, x) for x in readers):
             found.append(Finding("no-dead-stores", f"{describe(op)}: nothing reads it", op.loc))
     return found
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
@@ -22,8 +23,10 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import B32, I32, Value
+from wavedsl.ir.infer import MmaPlan
+from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Bits, Digit, Layout, spec
+from wavedsl.ir.matrix_tile import MatrixTile, matrix_tile
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
@@ -43,14 +46,17 @@ class Staged:
     threads: int
     asynchronous: bool
     place: Place
-    loads: LoadPlan
-    addresses: AddressPlan
+    loads: LoadPlan | None
+    """How fragments are loaded; None for a tile that only matrix instructions read."""
+    addresses: AddressPlan | None
     groups: tuple[tuple[int, ...], ...]
     piece: int
     """Elements of a vector that are neighbours in shared memory: they are stored together."""
     offset: int = 0
     """Byte of slot 0 in shared memory."""
     cost: Any = None
+    tile: MatrixTile | None = None
+    """How matrix instructions see the tile, where they read it themselves."""
 
     @property
     def name(self) -> str:
@@ -207,6 +213,54 @@ def plan_staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector), 0, choice,
     )  # fmt: skip
+
+
+def plan_matrix(
+    node: Node, info: ArrayInfo, layout: Layout, uses: Sequence[tuple[MmaPlan, bool]], partition: Partition,
+    target: Target, slots: int, budget: int, allow_async: bool,
+) -> Staged:  # fmt: skip
+    """Place a read that matrix instructions take from shared memory, and choose how it is copied there.
+
+    It lies as in memory where every use can take it so, else with the contracted dimension contiguous: then the copy
+    transposes it, element by element. Raises ConstraintError when it does not fit.
+    """
+    plans = {str(d): p for d, p in partition.dims.items()}
+    c = info.contiguous()
+    names = [d for d in info.names if d in layout.dims]
+    memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
+    ks = {plan.k for plan, _ in uses}
+    fast = memory_fast
+    if fast not in ks or len(ks) > 1:
+        fast = memory_fast if all(plan.atom.transposes for plan, _ in uses) else min(ks)
+    order = [d for d in names if d != memory_fast] + [memory_fast]
+    extents = {d: plans[d].tile for d in order}
+    unit = extents[fast]
+    for plan, is_a in uses:
+        if fast != plan.k:
+            unit = gcd(unit, gcd(plans[fast].wave, plan.atom.m if is_a else plan.atom.n))
+    es = info.elsize
+    try:
+        tile = matrix_tile(extents, fast, es, unit, slots)
+        if tile.place.bytes * slots > budget:
+            size = " x ".join(f"{d}={n}" for d, n in extents.items())
+            raise ConstraintError(
+                f"a shared tile of {size} elements of {es} bytes, {slots} times, exceeds the {budget} bytes left",
+                hint="smaller tiles or fewer pipeline stages",
+            )
+    except ConstraintError as error:
+        error.location = error.location or node.loc
+        error.message = f"argument {info.name}: {error.message}"
+        raise
+    vector = copy_vector(info, extents, plans)
+    threads = target.wave_size * partition.waves
+    even = prod(extents.values()) // vector % threads == 0
+    # tf32 is rounded on the way: the instruction would cut the bits off.
+    direct = fast == memory_fast and even and info.dtype is not dt.tf32
+    asynchronous = allow_async and direct and vector * es in target.copy_async
+    piece = vector if fast == memory_fast else 1
+    return Staged(
+        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, 0, None, tile
+    )
 
 
 def _plain_place(
@@ -410,6 +464,10 @@ def store_copied(
     base = total(b, [s.offset, slot])
     fast = list(s.extents)[-1]
     size = s.piece * es
+    if s.info.dtype is dt.tf32 and s.tile is not None:
+        words = b.elements(data) if data.type.n > 1 else (data,)
+        rounded = [b.bitcast(b.round_tf32(b.bitcast(w, F32)), B32) for w in words]
+        data = b.vec(*rounded) if len(rounded) > 1 else rounded[0]
     for j in range(0, s.vector, s.piece):
         shifted = dict(fixed)
         shifted[fast] = fixed.get(fast, 0) + j
@@ -437,6 +495,7 @@ class FragmentLoads:
     ):
         self.b, self.s = b, s
         plan = s.addresses
+        assert plan is not None
         lane = combine_fields(b, plan.lane, b.lane(), plan.xor)
         added: Any = 0
         for (joined, fields), d in zip(plan.digits, digit_dims):
@@ -479,6 +538,7 @@ class FragmentLoads:
     def load(self, g: int, slot: Any, buffer: str) -> Value:
         """Group g of the fragment from the slot at byte `slot`."""
         b, s = self.b, self.s
+        assert s.addresses is not None and s.loads is not None
         register, immediate = s.addresses.items[g]
         address = total(b, [self.bases[register], slot, s.offset + immediate])
         return b.load_shared(address, bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)

@@ -251,11 +251,28 @@ def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]
     return bind(compiled, list(arguments.values()), device)
 
 
-def _compiled(kernel: Any, arguments: Mapping[str, Any]) -> tuple[Launchable, Device]:
+def target_of(arguments: Mapping[str, Any]) -> str:
+    """The target that a call with these arguments compiles for: that of the device where they lie, or the default."""
+    refs = [(n, arrays.describe(v, n)) for n, v in arguments.items() if _is_array(v)]
+    return devices.for_place(*arrays.common_place(refs)).target
+
+
+def _is_array(value: Any) -> bool:
+    return arrays.is_array(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None = None) -> Launchable:
+    """What a call with such arguments will find: compiled now if need be, for `target` or their device."""
+    return _compiled(kernel, arguments, target, asked=True)[0]
+
+
+def _compiled(
+    kernel: Any, arguments: Mapping[str, Any], target: str | None = None, asked: bool = False
+) -> tuple[Launchable, Device]:
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
     for name, value in arguments.items():
-        if not arrays.is_array(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        if not _is_array(value):
             key.append(type(value))
             continue
         ref = arrays.describe(value, name)
@@ -264,13 +281,42 @@ def _compiled(kernel: Any, arguments: Mapping[str, Any]) -> tuple[Launchable, De
         alignment = 16 if ref.place == "cpu" else arrays.divisibility(ref.pointer)
         shape, strides = _relied_on(kernel, name, ref)
         key.append((ref.storage, shape, strides, alignment))
-    device = devices.for_place(*arrays.common_place(refs))
+    device = devices.for_place(*arrays.common_place(refs)) if target is None else Device("emulator", 0, target)
     table = _COMPILED.setdefault(kernel, {})
     full_key = (device.target, *key)
     compiled = table.get(full_key)
     if compiled is None:
-        compiled = table[full_key] = kernel.compile_cached(arguments, device.target)
+        why = "it was asked for" if asked else _why(list(arguments), full_key, table)
+        compiled = table[full_key] = kernel.compile_cached(arguments, device.target, why, asked)
     return compiled, device
+
+
+def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, ...], Any]) -> str:
+    """What a call has that no compiled kernel fits: against the one that differs least."""
+    known = [k for k in table if k[0] == key[0]]
+    if not table:
+        return "first call in this process"
+    if not known:
+        return f"first call for {key[0]}"
+    near = min(known, key=lambda k: sum(a != b for a, b in zip(k[1:], key[1:])))
+    said = []
+    for name, new, old in zip(names, key[1:], near[1:]):
+        if new == old:
+            continue
+        if not isinstance(new, tuple) or not isinstance(old, tuple):
+            said.append(f"`{name}` is another kind of argument")
+            continue
+        for what, a, b in zip(("dtype", "shape", "strides", "alignment"), new, old):
+            if a != b:
+                said.append(f"`{name}` has {what} {_sizes(a)}, not {_sizes(b)}")
+                break  # strides follow from the shape
+    return "; ".join(said)
+
+
+def _sizes(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return "(" + ", ".join(f"{n[0]} {n[1]}" if isinstance(n, tuple) else str(n) for n in value) + ")"
 
 
 def _relied_on(kernel: Any, name: str, ref: ArrayRef) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -460,6 +506,15 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
             "copy them to the host",
         )
     return _emulate(compiled, call, checks, in_place=True)
+
+
+def sample(compiled: Launchable, values: Sequence[Any], workgroups: tuple[int, int, int] = (1, 1, 1)) -> EmulationReport:
+    """Run only the first workgroups of the grid on the emulator, unchecked: for the report's clocks, not for results."""
+    call = prepare(compiled, values)
+    if 0 in call.grid:
+        return EmulationReport()
+    few = Call(tuple(min(a, b) for a, b in zip(call.grid, workgroups)), call.block, call.values, call.place)  # type: ignore[arg-type]
+    return _emulate(compiled, few, False, in_place=True)
 
 
 def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:

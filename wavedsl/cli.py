@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     emulate = kernel_command("emulate", _emulate, "execute a kernel's text on the emulator and report what it finds")
     emulate.add_argument("--target", help=target_help)
     emulate.add_argument("--no-checks", action="store_true", help="run as fast as possible")
+    emulate.add_argument("--waits", action="store_true", help="the lines of AMDGCN text at which waves wait longest")
     with_arguments(emulate)
 
     inspect = kernel_command("inspect", _inspect, "show what the compiler made of a kernel")
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         ("dot", "the same for Graphviz"),
         ("ir", "the kernel IR"),
         ("schedule", "the loops as cycle tables"),
+        ("cycles", "clocks per trip of each loop of AMDGCN text by the cycle model, memory taken as ideal"),
         ("asm", "the target text"),
         ("roofline", "work, traffic per level, what bounds it and a strategy"),
         ("resources", "registers, shared memory, instructions (the default)"),
@@ -152,7 +154,7 @@ def _run(options: Any) -> int:
 
 
 def _emulate(options: Any) -> int:
-    from wavedsl.reports import errors, table
+    from wavedsl.reports import errors, model_text, table, waits_text
 
     kernel, subs, arguments = _kernel_and_arguments(options)
     compiled = kernel.compile(**arguments, target=options.target, subs=subs)
@@ -166,10 +168,12 @@ def _emulate(options: Any) -> int:
     seconds = time.perf_counter() - start
     total = sum(report.instructions.values())
     print(f"{kernel.name} for {compiled.target}: {total} instructions in {1e3 * seconds:.1f} ms of emulation")
-    print(f"model: {report.cycles} cycles, {report.bank_conflicts} cycles of bank conflicts")
+    print(model_text(report, compiled.target))
     _print_errors(errors(arguments, want, _outputs(compiled)))
     most = sorted(report.instructions.items(), key=lambda item: (-item[1], item[0]))[:15]
     print(table(("instruction", "executed"), most))
+    if options.waits and report.timing is not None:
+        print("\n" + waits_text(report.timing, compiled.asm, compiled.target))
     for finding in report.findings:
         print(f"\n{finding}")
     if not options.no_checks:
@@ -179,7 +183,7 @@ def _emulate(options: Any) -> int:
 
 def _inspect(options: Any) -> int:
     from wavedsl.ir.kernel_text import text
-    from wavedsl.reports import resources_text, schedule_text
+    from wavedsl.reports import loop_cycles_text, resources_text, schedule_text
 
     kernel, subs = _kernel(options)
     views: dict[str, Callable[[], str]] = {
@@ -187,6 +191,7 @@ def _inspect(options: Any) -> int:
         "dot": lambda: kernel.trace(subs).dot(),
         "ir": lambda: text(compiled().kernel_ir),
         "schedule": lambda: schedule_text(compiled().kernel_ir),
+        "cycles": lambda: loop_cycles_text(compiled()) + "\n",
         "asm": lambda: compiled().asm,
         "roofline": lambda: _roofline(kernel, subs, options),
         "resources": lambda: resources_text(compiled()) + "\n",
@@ -222,7 +227,7 @@ def _bench(options: Any) -> int:
     device = devices.parse(options.device) if options.device else devices.default()
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     values = list(arguments.values())
-    launch(compiled, values, device)
+    report = launch(compiled, values, device)
     seconds = []
     for _ in range(max(1, options.repeat)):
         start = time.perf_counter()
@@ -234,6 +239,10 @@ def _bench(options: Any) -> int:
         f"{kernel.name} on {device}: median {1e3 * seconds[len(seconds) // 2]:.3f} ms, "
         f"best {1e3 * seconds[0]:.3f} ms of {len(seconds)} ({kind})"
     )
+    if device.kind == "emulator" and report is not None:
+        from wavedsl.reports import model_text
+
+        print(model_text(report, compiled.target))
     return 0
 
 

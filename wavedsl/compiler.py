@@ -273,12 +273,12 @@ def _compile(
         grid,
         (ir.block, 1, 1),
         shared,
-        params,
+        ir.params,
         resources,
         {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
-        {n: tuple(partition.dims[d].tile for d in i.dims) for n, i in arrays.items() if None in i.strides},
+        _tiles(graph, arrays, partition),
         kernel.loc,
         graph,
         ir,
@@ -308,7 +308,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"}
+    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -316,7 +316,24 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages)
+    return Choices(stages=schedule.stages, specialize=schedule.specialize)
+
+
+def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
+    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
+    mapped = {
+        n.attrs["memory"]
+        for n in graph.all_nodes()
+        if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
+    }
+    return {
+        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
+        for name, info in arrays.items()
+        if None in info.strides
+    }
+
+
+_WHOLE = 1 << 62
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:

@@ -67,6 +67,25 @@ STORES = {
 }  # fmt: skip
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
+_ATOMIC_WORDS = {
+    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "xchg": "swap",
+    "cas": "cmpswap",
+}  # fmt: skip
+ATOMICS = {
+    **{(how, "i32"): f"buffer_atomic_{word}" for how, word in _ATOMIC_WORDS.items()},
+    **{(how, "i64"): f"buffer_atomic_{word}_x2" for how, word in _ATOMIC_WORDS.items()},
+    ("fadd", "f32"): "buffer_atomic_add_f32", ("fadd", "f64"): "buffer_atomic_add_f64",
+    ("fmin", "f64"): "buffer_atomic_min_f64", ("fmax", "f64"): "buffer_atomic_max_f64",
+    ("pk_add_f16", "b32"): "buffer_atomic_pk_add_f16", ("pk_add_bf16", "b32"): "buffer_atomic_pk_add_bf16",
+}  # fmt: skip
+"""(what is done, type) → instruction; the returning form has a row of its own."""
+
+
+def returning(chip: str) -> str:
+    """The flag that makes an atomic return what was in memory."""
+    return "glc" if chip == "gfx90a" else "sc0"
+
+
 SHARED_LOADS = {
     1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",
 }  # fmt: skip

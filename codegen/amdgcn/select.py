@@ -126,6 +126,10 @@ class Selector:
         self.guarded_buffers: set[int] = set()
         self.shadows: dict[int, Ref] = {}
         self.shadow_state: dict[int, tuple[int, int, int]] = {}
+        self.guards: dict[int, list[int]] = {}
+        """Buffers that are used under a guard, by the guard's value id."""
+        self.biased: dict[int, int] = {}
+        """Loop counters that count up to 0: what is missing to the induction variable, by its value id."""
         self.scope_serial = 0
         self.from_thread: frozenset[str] = frozenset()
         """Which of `lane` and `wave` everybody reads from the thread's number (LANE)."""
@@ -512,6 +516,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     Raises `CompileError` for an op or a type that the chip has no instructions for.
     """
     from wavedsl.codegen.amdgcn import (  # noqa: F401  (they fill LOWER)
+        select_atomic,
         select_control,
         select_convert,
         select_entry,
@@ -523,8 +528,11 @@ def select(kernel: Kernel, chip: str) -> Program:
     s = Selector(kernel, chip)
     s.uses = count_uses(kernel)
     for op in kernel.body.walk():
-        if op.name in ("load.global", "store.global", "copy.async") and op.args[4].const is None:
+        if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
             s.guarded_buffers.add(op.args[0].id)
+            users = s.guards.setdefault(op.args[4].id, [])
+            if op.args[0].id not in users:
+                users.append(op.args[0].id)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))
     select_entry.begin(s)

@@ -74,7 +74,8 @@ def loop(s: Selector, op: Op) -> None:
     limit, increment = s.scalar(high), s.scalar(step)
     pairs = [(home, v) for home, v in zip(homes, op.args[3:])]
     _assign(s, pairs)
-    s.copy(counter, s.scalar(low))
+    bias = _bias(op)
+    s.copy(counter, low.const - bias if bias is not None else s.scalar(low))
     before = len(s.blocks) - 1
     may_skip = not (low.hi is not None and high.lo is not None and low.hi < high.lo)
     exit_label = s.label(f"{_safe(label)}_end") if may_skip else ""
@@ -86,6 +87,8 @@ def loop(s: Selector, op: Op) -> None:
     s.blocks[body].comment = f"loop over {label}"
     s.blocks[before].succs.append(body)
     s.values[iv.id] = counter
+    if bias is not None:
+        s.biased[iv.id] = bias
     for v, home in zip(carried, homes):
         s.values[v.id] = home
     s.open_scope()
@@ -95,9 +98,14 @@ def loop(s: Selector, op: Op) -> None:
     s.close_scope()
     s.loc = start
     s.emit(r.s_add_u32, counter, counter, increment)
-    s.emit(r.s_cmp_lt_i32, counter, limit)
     last = len(s.blocks) - 1
-    s.emit(r.s_cbranch_scc1, s.blocks[body].label)
+    if bias is not None:
+        s.emit(r.s_cbranch_scc0, s.blocks[body].label)
+    else:
+        s.emit(r.s_cmp_lt_i32, counter, limit)
+        if op.attrs.get("again"):
+            _both(s, homes[0])
+        s.emit(r.s_cbranch_scc1, s.blocks[body].label)
     s.depth -= 1
     s.blocks[last].succs.append(body)
     after = s.block(exit_label)
@@ -106,9 +114,31 @@ def loop(s: Selector, op: Op) -> None:
         s.blocks[before].succs.append(after)
     for v, home in zip(op.results, homes):
         s.values[v.id] = home
-    found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)))
+    found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)))
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)
+
+
+def _both(s: Selector, again: Ref) -> None:
+    """scc = scc and a uniform predicate."""
+    r = s.rows
+    more = s.stemp(r.s_cselect_b64, -1, 0, n=2)
+    s.emit(r.s_and_b64, s.new("s", 2), more, again)
+
+
+def _bias(op: Op) -> int | None:
+    """What to take off the induction variable so that the loop's counter ends at 0: the carry of its addition is then
+    the loop's test. None where the bounds are not known, the variable is wanted for more than comparisons, or a
+    predicate ends the loop as well."""
+    low, high, step = (v.const for v in op.args[:3])
+    if op.attrs.get("again") or not all(v.__class__ is int for v in (low, high, step)) or not (step > 0 and low < high < 1 << 30):
+        return None
+    iv = op.regions[0].args[0]
+    end = low + -(-(high - low) // step) * step
+    for user in op.regions[0].walk():
+        if iv in user.args and (user.name != "cmp" or user.args[1].const is None or user.attrs["how"][0] == "u"):
+            return None
+    return end
 
 
 def _safe(label: str) -> str:

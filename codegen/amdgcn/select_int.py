@@ -243,6 +243,10 @@ def bfe(s: Selector, op: Op) -> None:
 def cmp(s: Selector, op: Op) -> None:
     a, b = op.args
     how = op.attrs["how"]
+    bias = s.biased.get(a.id)
+    if bias is not None:
+        s.bind(op, Compare(s.rows.named(roles.scalar_compare(how)), s.operand(a), b.const - bias))
+        return
     if a.type is I32:
         if op.results[0].uniform:
             s.bind(op, Compare(s.rows.named(roles.scalar_compare(how)), s.scalar(a), s.scalar(b)))

@@ -8,7 +8,8 @@ constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Im
 wrap around.
 
 (GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
-made. Its size word is set again whenever another guard, or another region, was there in between.
+made. Its size word is set again whenever another guard, or another region, was there in between; one comparison sets
+those of all buffers that the guard is for.
 
 The scalar offset of an access takes part in the bounds check only on paper (the two published descriptions differ),
 so it is used as such only where the whole access is provably inside; elsewhere it is added to the vector offset.
@@ -100,17 +101,20 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     shadow: Ref = s.shadows[buffer.id]
     state = (guard.id, len(s.scopes), s.scope_serial)
     if s.shadow_state.get(buffer.id) != state:
-        s.shadow_state[buffer.id] = state
         s.scc(guard)
-        s.emit(s.rows.s_cselect_b32, shadow.part(2), ref.part(2), 0)
+        for id in s.guards[guard.id]:
+            if id in s.shadows:
+                s.shadow_state[id] = state
+                s.emit(s.rows.s_cselect_b32, s.shadows[id].part(2), s.values[id].part(2), 0)
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int) -> tuple[Operand, Operand, int] | None:
-    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false."""
+def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
+    `masked` the mask is the caller's business."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
-    held = s.mask(mask)
+    held = s.mask(mask) if masked else True
     if held is False:
         return None
     soff = s.scalar(scalar)

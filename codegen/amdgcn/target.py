@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn import isa
+from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.mfma import Mfma, dense
 from wavedsl.ir import dtypes as dt
@@ -19,6 +19,9 @@ from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64
 SIMDS = 4
+BATCH_WORDS = 32
+"""What a wave tile of 64 x 64 reads per lane for one step along K: fragments in registers twice over still leave room
+for its accumulators at two waves per SIMD."""
 REGISTERS = 512
 """Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
 REGISTER_GRANULE = 8
@@ -142,6 +145,14 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
 _PLAIN = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4", "i1")
 
 
+def _has(mnemonic: str, chip: str) -> bool:
+    try:
+        isa.lookup(mnemonic, chip)
+    except KeyError:
+        return False
+    return True
+
+
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
     instead = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
@@ -184,7 +195,9 @@ def _target(chip: Chip) -> Target:
         instead=instead,
         occupancy=_occupancy(chip),
         packed_f32=True,
+        atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
+        batch_words=BATCH_WORDS,
     )
 
 

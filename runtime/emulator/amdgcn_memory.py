@@ -4,8 +4,9 @@ In: a parsed line with its row's `Mem`. Out: `step(state)`. Addresses of all lan
 or scatter. Without a checker, results arrive at once. With one, every operation is put in flight: the checker keeps
 the queues, decides when data arrive (earliest or latest legal moment), and looks at each LDS access for races.
 
-Rules of bounds: an access beyond a buffer's NUM_RECORDS is legal, reads 0 and writes nothing; any other access outside
-every allocation, beyond the workgroup's LDS or beyond scratch is a finding, reads 0 and writes nothing.
+Rules of bounds: an access that begins beyond a buffer's NUM_RECORDS is legal, reads 0 and writes nothing; one that
+begins before its end and reaches beyond is undefined and a finding; any other access outside every allocation, beyond
+the workgroup's LDS or beyond scratch is a finding, reads 0 and writes nothing.
 """
 
 from __future__ import annotations
@@ -457,13 +458,14 @@ Address = Callable[[State], tuple[np.ndarray, Active]]
 """int64 byte addresses [wave, lane], and the lanes inside the buffer's range (None: no range, or all)."""
 
 
-_SRD_FORMAT = 0xF << 15
-"""DATA_FORMAT of a descriptor's last word: 0 is a buffer that is not bound."""
-_SRD_OTHER = 3 << 30 | 1 << 23
-"""TYPE (0: buffer) and ADD_TID_EN, which puts the lane into the address."""
+_SRD_FIXED = 3 << 30 | 1 << 23 | 0xF << 15
+"""TYPE (0: buffer), ADD_TID_EN (puts the lane into the address) and DATA_FORMAT of a descriptor's last word."""
+_SRD_RAW = 4 << 15
+"""DATA_FORMAT 32, which compilers give to untyped accesses; 0 is a buffer that is not bound, and what chips make of
+others in an untyped access is not written anywhere."""
 
 
-def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
+def _buffer_address(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     v, m = named(line), line.modifiers
     p = v["srd"].index >> 1
     soffset = scalar_operand(line.inst.operand("soffset"), v["soffset"])  # type: ignore[union-attr]
@@ -482,7 +484,7 @@ def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
         if (flags & 0x8000).any() and stride.any():
             raise Unsupported(f"`{line.text}`: a swizzled buffer descriptor")
         kind = (st.S[p + 1] >> U64(32)).astype(I64)
-        if ((kind & _SRD_FORMAT == 0) | (kind & _SRD_OTHER != 0)).any():
+        if (kind & _SRD_FIXED != _SRD_RAW).any():
             raise Unsupported(f"`{line.text}`: descriptor word {int(kind[0]):#x} is of no plain buffer")
         s = np.broadcast_to(soffset(st), (st.waves,)).astype(I64)
         at = np.full((st.waves, 1), offset, I64) if off_row is None else st.U[off_row].astype(I64) + offset
@@ -491,6 +493,15 @@ def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
         at = np.broadcast_to(at, (st.waves, LANES))
         limit = (records - s)[:, None]
         inside = at < limit
+        if env.check is not None:
+            across = inside & (at + size > limit) & (True if st.mask is None else st.mask)
+            if across.any():
+                worst = int(np.argmax(across))
+                env.check.fault(
+                    st, index, "out-of-bounds",
+                    f"{size} bytes at offset {int(at.reshape(-1)[worst])} reach across the end of a buffer of "
+                    f"{int(np.broadcast_to(limit, at.shape).reshape(-1)[worst])} bytes: undefined", across,
+                )  # fmt: skip
         return at + (base + s)[:, None], None if inside.all() else inside
 
     return address
@@ -531,11 +542,11 @@ def _scratch_address(ctx: Context, line: Line) -> Address:
     return address
 
 
-def address_of(ctx: Context, line: Line, size: int) -> Address:
+def address_of(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     assert line.inst is not None
     space = line.inst.extra
     if space == "buffer":
-        return _buffer_address(ctx, line, size)
+        return _buffer_address(ctx, env, line, index, size)
     if space == "scratch":
         return _scratch_address(ctx, line)
     return _global_address(ctx, line)
@@ -669,7 +680,7 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     v = named(line)
     size, convert = mem.bytes, mem.convert
     n = (size + 3) // 4
-    address = address_of(ctx, line, size)
+    address = address_of(ctx, env, line, index, size)
     access = Access(env, index, inst.extra)
     regs = ctx.regs
     check = env.check
@@ -765,7 +776,7 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
     if inst.extra == "global":
         m0_mask &= U32(0x3FFFC)
     offset = int(line.modifiers.get("offset", 0))
-    address = address_of(ctx, line, size)
+    address = address_of(ctx, env, line, index, size)
     access = Access(env, index, inst.extra)
     m0 = vector_raw(ctx.regs, Reg("s", 124))
     check = env.check

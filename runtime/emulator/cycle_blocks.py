@@ -37,9 +37,7 @@ def loops(program: Program) -> list[tuple[int, int]]:
             to = program.labels.get(label) if isinstance(label, str) else i + 1 + int(label)
             if to is not None and to <= i:
                 found.append((to, i))
-    return [
-        (a, b) for a, b in found if not any((c, d) != (a, b) and a <= c and d <= b for c, d in found)
-    ]
+    return [(a, b) for a, b in found if not any((c, d) != (a, b) and a <= c and d <= b for c, d in found)]
 
 
 def ideal_trace(program: Program, spans: Sequence[tuple[int, int]], repeat: int, line_bytes: int) -> WaveTrace:
@@ -57,8 +55,9 @@ def ideal_trace(program: Program, spans: Sequence[tuple[int, int]], repeat: int,
             if value > 0:
                 trace.events.append(value)
                 continue
-            count = -(-(-value) // line_bytes)
-            trace.events.append((-value, tuple(range(fresh, fresh + count))))
+            size = abs(value)
+            count = -(-size // line_bytes)
+            trace.events.append((size, tuple(range(fresh, fresh + count))))
             fresh += count
     return trace
 
@@ -77,20 +76,21 @@ def _accesses(line: Line) -> list[int]:
 
 def run_spans(
     program: Program, spans: Sequence[tuple[int, int]], target: str, *, repeat: int, waves: int = 1,
-    chip: ChipModel | None = None,
+    groups: int = 1, chip: ChipModel | None = None,
 ) -> Timing:  # fmt: skip
-    """`waves` waves of one workgroup run the spans `repeat` times, alone on a compute unit."""
+    """`groups` workgroups of `waves` waves run the spans `repeat` times, together on one compute unit."""
     chip = chip or CHIPS[target]
     trace = ideal_trace(program, spans, repeat, chip.line)
-    replay = Replay(program, dict(spans), target, chip, Launch(1, 1, 0.0))
+    replay = Replay(program, dict(spans), target, chip, Launch(groups, groups, 0.0))
     return replay.run([[trace] * waves])
 
 
 def clocks_per_trip(
-    program: Program, spans: Sequence[tuple[int, int]], target: str, *, waves: int = 1, chip: ChipModel | None = None
-) -> float:
+    program: Program, spans: Sequence[tuple[int, int]], target: str, *, waves: int = 1, groups: int = 1,
+    chip: ChipModel | None = None,
+) -> float:  # fmt: skip
     """Clocks of one more trip, once the pipeline is filled."""
     few, many = 8, 24
-    a = run_spans(program, spans, target, repeat=few, waves=waves, chip=chip)
-    b = run_spans(program, spans, target, repeat=many, waves=waves, chip=chip)
+    a = run_spans(program, spans, target, repeat=few, waves=waves, groups=groups, chip=chip)
+    b = run_spans(program, spans, target, repeat=many, waves=waves, groups=groups, chip=chip)
     return (b.cycles - a.cycles) / (many - few)

@@ -20,7 +20,7 @@ class ChipModel:
     units: int
     """Compute units: AMD's data sheets (one die of MI250X, MI300X, MI355X)."""
     gigahertz: float
-    """Peak engine clock of the data sheets. Boards under matrix load run slower; the model does not know by how much."""
+    """Peak engine clock of the data sheets. Boards under matrix load run slower, by how much the model cannot know."""
     line: int
     """Bytes of a cache line of the vector L1: AMD CDNA2 and CDNA3 white papers."""
     l1_lines: int

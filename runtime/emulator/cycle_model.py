@@ -87,6 +87,32 @@ class _Op:
         "addend", "arrival", "busy", "events", "holds", "index", "kind", "latency", "limit", "pipe", "port", "reads",
         "second", "slow", "waits", "writes",
     )  # fmt: skip
+    index: int
+    kind: int
+    port: int
+    second: int
+    """Another port that must be free: the matrix unit."""
+    busy: int
+    """Clocks that the port is taken."""
+    holds: int
+    """Clocks until the wave's next instruction."""
+    latency: int
+    """Clocks until the result; the new priority of a wave; see the row."""
+    slow: bool
+    """Whether readers of the result may have to wait."""
+    pipe: int
+    """Clocks of the matrix unit, or of LDS where no addresses were recorded."""
+    arrival: int
+    """Clocks of LDS when data arrive that were copied straight there."""
+    events: int
+    """Entries of the trace that belong to it."""
+    waits: tuple[int | None, int | None] | None
+    """vmcnt and lgkmcnt of a wait."""
+    limit: str
+    """The counter that it counts on."""
+    reads: int
+    writes: int
+    addend: int
 
 
 def _bits(value: Any) -> int:
@@ -168,10 +194,12 @@ def _matrix(op: _Op, inst: Inst, line: Line, target: str) -> None:
 class _Wave:
     __slots__ = (
         "age", "at", "block", "blocks", "event", "events", "free", "group", "lgkm", "next", "op", "ops", "pending",
-        "priority", "rank", "reason", "simd", "vm",
+        "priority", "rank", "reason", "shift", "simd", "vm",
     )  # fmt: skip
 
-    def __init__(self, trace: WaveTrace, group: _Group, simd: int, at: int, age: int):
+    def __init__(self, trace: WaveTrace, group: _Group, simd: int, at: int, age: int, shift: int):
+        self.shift = shift
+        """Added to cache lines: a workgroup that stands for others touches lines of its own."""
         self.blocks, self.events = trace.blocks, trace.events
         self.group, self.simd, self.at, self.age = group, simd, at, age
         self.block = self.event = self.next = 0
@@ -237,7 +265,9 @@ class Replay:
 
     # ---- workgroups come and go
 
-    def _start(self, traces: Sequence[WaveTrace], slot: int, at: int) -> None:
+    def _start(self, recorded: Sequence[Sequence[WaveTrace]], number: int, slot: int, at: int) -> None:
+        again, which = divmod(number, len(recorded))
+        traces = recorded[which]
         group = _Group(slot)
         load = [0] * SIMDS
         for w in self.waves:
@@ -245,7 +275,7 @@ class Replay:
         for trace in traces:
             simd = min(range(SIMDS), key=lambda s: load[s])
             load[simd] += 1
-            wave = _Wave(trace, group, simd, at + (simd - at) % TURN, self.count)
+            wave = _Wave(trace, group, simd, at + (simd - at) % TURN, self.count, again << 48)
             self.count += 1
             group.waves.append(wave)
             if self._fetch(wave):
@@ -256,9 +286,7 @@ class Replay:
     def run(self, traces: Sequence[Sequence[WaveTrace]]) -> Timing:
         """Replay the workgroups, each of which is the list of its waves; the first of them again after the last."""
         launch = self.launch
-        instructions = [
-            sum(self.spans[b] - b + 1 for w in group for b in w.blocks) for group in traces
-        ]
+        instructions = [sum(self.spans[b] - b + 1 for w in group for b in w.blocks) for group in traces]
         total = 0
         wanted = 0
         while wanted < launch.groups and (wanted <= 2 * launch.resident or total < LIMIT_INSTRUCTIONS):
@@ -267,7 +295,7 @@ class Replay:
         started = min(wanted, launch.resident)
         ends: list[int] = []
         for k in range(started):
-            self._start(traces[k % len(traces)], k, 0)
+            self._start(traces, k, k, 0)
         clock = 0
         while self.waves:
             clock, ended = self._step()
@@ -275,7 +303,7 @@ class Replay:
             if ended is not None:
                 ends.append(clock)
                 if started < wanted:
-                    self._start(traces[started % len(traces)], ended.slot, clock)
+                    self._start(traces, started, ended.slot, clock)
                     started += 1
         timing = self._timing(max([*ends, self.last]))
         if wanted < launch.groups:
@@ -328,6 +356,7 @@ class Replay:
             if self.matrix_first < 0:
                 self.matrix_first = t
             self.matrix_last = max(self.matrix_last, t + op.pipe)
+            self.last = max(self.last, t + op.pipe)
         if op.slow:
             w.pending.append((op.writes, t + op.latency, op.second == MATRIX))
         w.free = t + op.holds
@@ -493,7 +522,8 @@ class Replay:
         w.lgkm.append((done, False))
 
     def _memory(self, w: _Wave, op: _Op, t: int) -> None:
-        size, lines = 0, ()
+        size = 0
+        lines: Sequence[int] = ()
         if op.events:
             size, lines = w.events[w.event]
             w.event += 1
@@ -505,7 +535,7 @@ class Replay:
         self.busy["vmem"] += clocks
         cache = self.cache
         missed = 0
-        for line in lines:
+        for line in [x + w.shift for x in lines] if w.shift else lines:
             if line in cache:
                 cache.move_to_end(line)
             else:
@@ -525,6 +555,7 @@ class Replay:
         if w.vm:
             done = max(done, w.vm[-1])
         w.vm.append(done)
+        self.last = max(self.last, done)  # a kernel has not ended before its stores have
         if op.arrival:
             self.lds_free = max(self.lds_free, t) + op.arrival
             self.busy["lds"] += op.arrival
@@ -563,7 +594,7 @@ def _extend(timing: Timing, ends: list[int], launch: Launch) -> None:
     timing.extrapolated = True
 
 
-def blocks_of(timing: Timing, program: Program, count: int = 10) -> Iterator[tuple[Line, int, int]]:
+def longest_waits(timing: Timing, program: Program, count: int = 12) -> Iterator[tuple[Line, int, int]]:
     """The lines of the text in front of which waves waited longest: (line, clocks waited, times issued)."""
     for index, clocks in sorted(timing.lines.items(), key=lambda x: (-x[1], x[0]))[:count]:
         yield program.lines[index], clocks, timing.issued[index]

@@ -96,10 +96,11 @@ def test_angles_of_many_turns(op: str, target: str) -> None:
 
 
 INTEGERS = (wd.i8, wd.u8, wd.i16, wd.u16, wd.i32, wd.u32, wd.i64, wd.u64)
+QUICK = [d if d in (wd.u8, wd.i16, wd.u32, wd.i64) else pytest.param(d, marks=pytest.mark.slow) for d in INTEGERS]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("dtype", QUICK, ids=str)
 def test_bits_and_shifts(dtype: wd.DType, target: str) -> None:
     rng = np.random.default_rng(3)
     info = np.iinfo(dtype.numpy)

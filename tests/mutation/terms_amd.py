@@ -19,6 +19,7 @@ import order
 import trial
 from mutants import Instruction, instructions, split_operands
 from names import Unknown, fold, known, label, mix, spread, value_of
+from sums import element
 from wavedsl.runtime.emulator import amdgcn, amdgcn_state
 
 if TYPE_CHECKING:
@@ -45,15 +46,15 @@ class _Garbage(amdgcn_state.State):
 class Shadow:
     """Names beside a group of waves: V [register, byte, wave, lane], S [register, byte, wave], scc [wave]."""
 
-    def __init__(self, v: Any, s: Any, scc: Any, who: Any):
-        self.V, self.S, self.scc, self.who = v, s, scc, who
+    def __init__(self, v: Any, s: Any, scc: Any):
+        self.V, self.S, self.scc = v, s, scc
 
     def select(self, index: Any) -> Shadow:
-        return Shadow(self.V[:, :, index], self.S[:, :, index], self.scc[index], self.who[index])
+        return Shadow(self.V[:, :, index], self.S[:, :, index], self.scc[index])
 
     def merge(self, other: Shadow, a: Any, b: Any) -> Shadow:
-        return Shadow(*(np.concatenate((x, y), axis=k) for x, y, k in (
-            (self.V, other.V, 2), (self.S, other.S, 2), (self.scc, other.scc, 0), (self.who, other.who, 0))))  # fmt: skip
+        v, s = (np.concatenate(x, axis=2) for x in ((self.V, other.V), (self.S, other.S)))
+        return Shadow(v, s, np.concatenate((self.scc, other.scc)))
 
 
 def run(case: trial.Case, text: str, r: Recorder) -> None:
@@ -126,7 +127,7 @@ class _Machine:
         if flat[:2, 0].tolist() != [self.engine.kernarg & 0xFFFFFFFF, self.engine.kernarg >> 32]:
             raise Unknown("the address of the arguments is not in s[0:1]")
         s[0], s[1] = self.argument[:4, None], self.argument[4:, None]
-        return Shadow(v, s, mix(label("scc"), who), who)
+        return Shadow(v, s, mix(label("scc"), who))
 
     # ---- registers
 
@@ -197,12 +198,12 @@ class _Machine:
 
     def vector(self, e: Any, parts: list[str], name: str) -> Any:
         """Lane by lane."""
-        operation = label(name + "|" + "|".join(amd_replay_text(p) for p in parts[1:]))
+        operation = label(name + "|" + "|".join(_shape(p) for p in parts[1:]))
         writes = sorted(e.writes, key=lambda r: int(r[1:]))
         sources = [sorted(s, key=_number) for s in e.sources[1:]]
         copies = name.startswith(_COPIES)
         ands = name == "v_and_b32"
-        selects = name == "v_cndmask_b32"
+        selects, permutes = name == "v_cndmask_b32", name == "v_perm_b32"
         if not writes or any(r[0] not in "va" or r == "vcc" for r in writes):
             raise Unknown(name)
 
@@ -225,6 +226,12 @@ class _Machine:
                 lanes = _lanes(words[2])
                 first, second = (np.broadcast_to(w[0], values[0].shape) if w else values[0] for w in words[:2])
                 out = [np.where(lanes, second, first)]
+            elif permutes and len(words[2]) == 1 and known(words[2][0]).all() and (words[2][0] < 8).all():
+                # selectors 0 to 3: bytes of the second source, 4 to 7: of the first
+                held = np.concatenate([np.broadcast_to(_operand(w, p, 4, 3), (4, st.waves, LANES))
+                                       for w, p in ((words[1], parts[2]), (words[0], parts[1]))])  # fmt: skip
+                chosen = np.broadcast_to(words[2][0], (4, st.waves, LANES)).astype(np.intp)
+                out = [np.take_along_axis(held, chosen, axis=0)]
             else:
                 term = fold(operation, (b for w in flat for b in w))
                 out = [np.where(sure, v, spread(term, 4, 4 * n)) for n, v in enumerate(values)]
@@ -235,7 +242,7 @@ class _Machine:
 
     def compare(self, e: Any, parts: list[str], name: str) -> Any:
         """A bit per lane; inactive lanes give 0."""
-        operation = label(name + "|" + "|".join(amd_replay_text(p) for p in parts[1:]))
+        operation = label(name + "|" + "|".join(_shape(p) for p in parts[1:]))
         sources = [r for s in e.sources[1:] for r in sorted(s, key=_number)]
         targets = [w for r in sorted(e.writes, key=_number) for w in _words(r)]
 
@@ -269,7 +276,7 @@ class _Machine:
     def scalar(self, e: Any, parts: list[str], name: str) -> Any:
         """Scalar arithmetic, and EXEC and VCC as registers."""
         compares = name.startswith(("s_cmp_", "s_bitcmp"))
-        operation = label(name + "|" + "|".join(amd_replay_text(p) for p in parts))
+        operation = label(name + "|" + "|".join(_shape(p) for p in parts))
         operands = list(e.sources) if compares else list(e.sources[1:])
         used = [sorted(s, key=_number) for s in operands]
         implied = sorted(set(e.reads) - {r for s in used for r in s}, key=_number)
@@ -423,7 +430,7 @@ class _Machine:
 
     def matrix(self, e: Any, parts: list[str], name: str) -> Any:
         """D = A·B + C of 16-bit inputs: an element depends on its row of A, its column of B and its element of C."""
-        shape = re.search(r"f32_(\d+)x(\d+)x(\d+)_?b?f16$", name)
+        shape = re.search(r"f32_(\d+)x(\d+)x(\d+)_?f16$", name)
         if shape is None or shape[1] != shape[2] or len(parts) != 4:
             raise Unknown(name)
         m, k = int(shape[1]), int(shape[3])
@@ -446,42 +453,18 @@ class _Machine:
             rows, columns = operand(sh, a), operand(sh, b)
             sums = [self.read(sh, r)[0].copy() for r in c]
             yield
-            sure = known(rows).all(axis=(0, 3))[:, :, None] & known(columns).all(axis=(0, 3))[:, None, :]
-            pairs = _products(rows, columns)
+            i0, j = 4 * (lane // m), lane % m
             for n, register in enumerate(d):
-                i, j = n // 4 * 4 * blocks + 4 * (lane // m) + n % 4, lane % m
-                term = np.broadcast_to(operation, (st.waves, LANES))
-                certain = sure[:, i, j]
-                if sums:
-                    term = fold(term, sums[n])
-                    certain = certain & known(sums[n]).all(axis=0)
+                i = i0 + n // 4 * 4 * blocks + n % 4
+                start = sums[n] if sums else np.zeros((4, st.waves, LANES), np.uint64)
                 value = names.bytes_of(st.U[self.row(register)])
-                term = fold(term, (p[:, i, j] for p in pairs))
-                self.put_vector(st, register, np.where(certain, value, spread(term, 4)), None)
+                self.put_vector(st, register,
+                                element(operation, start, rows[:, :, i], columns[:, :, j], value), None)  # fmt: skip
 
         return finish
 
 
-def _products(rows: Any, columns: Any) -> list[Any]:
-    """Names of the products of each k, [wave, row, column]: of known numbers their product, for 0 times whatever is
-    finite is 0."""
-    x, y = mix(rows[0], rows[1]), mix(columns[0], columns[1])
-    a, b = _numbers(rows), _numbers(columns)
-    out = []
-    for k in range(x.shape[2]):
-        term = mix(x[:, :, None, k], y[:, None, :, k])
-        exact = a[:, :, None, k] * b[:, None, :, k]
-        out.append(np.where(np.isfinite(exact), exact.view(np.uint64) ^ label("number"), term))
-    return out
-
-
-def _numbers(operand: Any) -> Any:
-    """float64 values of known f16 elements; NaN for others."""
-    bits = (operand[0] | operand[1] << np.uint64(8)) & np.uint64(0xFFFF)
-    return np.where(known(operand).all(axis=0), bits.astype(np.uint16).view(np.float16).astype(np.float64), np.nan)
-
-
-def amd_replay_text(part: str) -> str:
+def _shape(part: str) -> str:
     """An operand without its register's number: what is left tells operations apart."""
     return re.sub(r"(?<![\w.])[vsa](\d+|\[\d+:\d+\])", "R", part)
 

@@ -16,6 +16,7 @@ import numpy as np
 import order
 import trial
 from names import Unknown, fold, known, label, mix, spread, value_of
+from sums import element
 from wavedsl.runtime.emulator import ptx_machine, ptx_run
 from wavedsl.runtime.emulator.ptx_parse import Address, Imm, Reg, RegUse, Special, Sym, Vector
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _SIZES = {"b16": 2, "u16": 2, "b32": 4, "u32": 4, "f32": 4, "b64": 8, "u64": 8, "f64": 8}
 _MANY = {"v2": 2, "v4": 4}
 _BY_THREAD = frozenset(
-    "mov add sub mul mad neg abs min max and or xor not shl shr bfe bfi prmt lop3 setp selp cvt cvta fma rcp ex2".split()
+    "mov add sub mul mad neg abs min max and or xor not shl shr bfe bfi prmt lop3 setp selp cvt cvta fma".split()
 )
 _LATE = 1 << 20
 """Epoch of what is never waited for."""
@@ -218,6 +219,9 @@ class _Keeper:
             raise Unknown(inst.name)
         copies = words[0] == "mov" and isinstance(rest[0], RegUse)
         selects = words[0] == "selp"
+        # bit 3 of a selector spreads the sign
+        permutes = inst.name == "prmt.b32" and isinstance(rest[2], Imm) and not rest[2].value & 0x8888 and all(
+            isinstance(a, RegUse) for a in rest[:2])  # fmt: skip
 
         def finish(on: Any) -> Any:
             parts = [self.source(a) for a in rest]
@@ -234,6 +238,9 @@ class _Keeper:
             elif selects and known(parts[2][1][0][:, on]).all():
                 chosen = self.m.reg(rest[2].reg) != rest[2].negated
                 what = np.where(chosen, *(used.pop(0) if p[1] else values for p in parts[:2]))
+            elif permutes:
+                held = np.concatenate(used[:2])
+                what = held[[rest[2].value >> 4 * b & 7 for b in range(4)]]
             else:
                 term = fold(label(inst.name + "|" + "|".join(p[0] for p in parts)), (b for n in used for b in n))
                 what = np.where(sure, values, spread(term, len(values)))
@@ -364,7 +371,7 @@ class _Keeper:
 
     def matrix(self, inst: Any, row: Any, words: list[str]) -> Any:
         """m16n8k16 of 16-bit inputs: an element depends on its row of A, its column of B and its element of C."""
-        if words[3:6] != ["m16n8k16", "row", "col"] or words[6] != "f32" or words[7] not in ("f16", "bf16"):
+        if words[3:6] != ["m16n8k16", "row", "col"] or words[6] != "f32" or words[7] != "f16":
             raise Unknown(inst.name)
         d, a, b, c = inst.args
         operation = label(inst.name)
@@ -386,13 +393,10 @@ class _Keeper:
                         columns[:, :, :, k] = held[1][half, 2 * h : 2 * h + 2, :, :, t]
             sums = [self.names(p.reg).copy() for p in c.parts]
             yield
-            x, y = mix(rows[0], rows[1]), mix(columns[0], columns[1])
             lane, warp = self.m.lane_of, self.m.global_warp
             for n, p in enumerate(d.parts):
                 i, j = lane // 4 + n // 2 * 8, 2 * (lane % 4) + n % 2
-                term = fold(operation, sums[n])
-                for k in range(16):
-                    term = mix(term, mix(x[warp, i, k], y[warp, j, k]))
-                self.put(p.reg, spread(term, 4), on)
+                value = names.bytes_of(self.m.reg(p.reg))
+                self.put(p.reg, element(operation, sums[n], rows[:, warp, i], columns[:, warp, j], value), on)
 
         return finish
