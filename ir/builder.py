@@ -374,6 +374,19 @@ class Builder(Core):
             raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.bits}")
         if all(v.const == 0 and str(v.const)[0] != "-" for v in values):
             return self.const(0, B32)
+        first = values[0].op
+        if (
+            first is not None
+            and first.name == "unpack"
+            and all(
+                v.op is not None
+                and v.op.name == "unpack"
+                and v.op.args == first.args
+                and v.op.attrs == {"dtype": dtype, "index": i}
+                for i, v in enumerate(values)
+            )
+        ):
+            return first.args[0]
         return self._pure("pack", tuple(values), B32, {"dtype": dtype})
 
     def unpack(self, word: Value, dtype: DType, index: int) -> Value:
@@ -434,7 +447,23 @@ class Builder(Core):
                 end = e
             else:
                 return self.slice(source, start, end - start)
+        if n > 2:
+            parts = self._joined_slices(parts)
         return self._pure("vec", tuple(parts), vector(n, kind))
+
+    def _joined_slices(self, parts: Sequence[Value]) -> list[Value]:
+        """Parts that are consecutive slices of one tuple, as one."""
+        out: list[Value] = []
+        runs: list[tuple[Value | None, int, int]] = []
+        for p in parts:
+            source, start, end = _slice_of(p)
+            if source is not None and runs and runs[-1][0] is source and runs[-1][2] == start:
+                runs[-1] = (source, runs[-1][1], end)
+                out[-1] = self.slice(source, runs[-1][1], end - runs[-1][1])
+            else:
+                runs.append((source, start, end))
+                out.append(p)
+        return out
 
     def slice(self, v: Value, start: int, count: int = 1) -> Value:
         """`count` registers of a tuple from `start`."""

@@ -43,8 +43,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if trips is not None:
         depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
-    while True:
-        left = budget
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    if low.choices.stages:
+        attempts = [(low.choices.stages if loop else 1, budget)]
+    for depth, room in attempts:
+        left = room
         plans = []
         problem: Exception | None = None
         for n in reads:
@@ -71,11 +75,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             plans.append(s)
         if problem is None and left >= 0:
             break
-        if depth == 1 or low.choices.stages:
-            if problem is not None:
-                raise problem
-            break
-        depth -= 1
+    if problem is not None:
+        raise problem
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -87,6 +88,25 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    if target.copy_async or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
 
 
 def invariant_reads(low: Lowering, region: Region) -> list[Node]:
@@ -185,7 +205,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)])
+                address = total(
+                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
+                )
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,

@@ -58,12 +58,18 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
     names = [x for x in value.layout.dims if x != d]
     axes = [value.layout.dims.index(x) for x in names]
     parts: dict[tuple[int, ...], Cell] = {}
+    others: dict[tuple[int, ...], Cell] = {}
+    # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
+    two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
     for i, offsets in enumerate(value.layout.element_offsets()):
         at = tuple(offsets[a] for a in axes)
         cell = how.load(value, i)
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
-        parts[at] = how.join(parts[at], cell) if at in parts else cell
+        chain = others if two and i % 2 and at in parts else parts
+        chain[at] = how.join(chain[at], cell) if at in chain else cell
+    for at, cell in others.items():
+        parts[at] = how.join(parts[at], cell)
     reduced = value.layout.project(d)
     cells = []
     for offsets in reduced.element_offsets():

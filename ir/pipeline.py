@@ -7,7 +7,9 @@
     split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                                        unroll.py
     stores    copies to shared memory that nobody reads                                           dead_stores.py
+    pair      f32 arithmetic on neighbouring registers                                            pair_floats.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
+    sink      conditions move down to their readers                                               sink.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -29,7 +31,17 @@ from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.passes import DEAD_CODE, DEAD_STORES, SPLIT_LOOPS, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.passes import (
+    DEAD_CODE,
+    DEAD_STORES,
+    PAIR_FLOATS,
+    SINK_CONDITIONS,
+    SPLIT_LOOPS,
+    STRENGTH_REDUCE,
+    run_passes,
+    unroll_pass,
+    verifying,
+)
 from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
@@ -82,7 +94,7 @@ def build_kernel(
             error.location = graph.loc
         raise
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, STRENGTH_REDUCE)
+    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
 

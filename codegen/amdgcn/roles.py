@@ -24,7 +24,7 @@ FUSED = {
     ("add", "shl"): "v_lshl_add_u32", ("add", "mul"): "v_mad_u32_u24", ("add", "and"): "v_and_or_b32",
     ("add", "xor"): "v_xad_u32", ("add", "add"): "v_add3_u32", ("or", "shl"): "v_lshl_or_b32",
     ("or", "and"): "v_and_or_b32", ("or", "or"): "v_or3_b32", ("shl", "add"): "v_add_lshl_u32",
-    ("and", "lshr"): "v_bfe_u32",
+    ("and", "lshr"): "v_bfe_u32", ("fmax", "fmax"): "v_max3_f32", ("fmin", "fmin"): "v_min3_f32",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
 FUSED_SCALAR = {1: "s_lshl1_add_u32", 2: "s_lshl2_add_u32", 3: "s_lshl3_add_u32", 4: "s_lshl4_add_u32"}

@@ -194,6 +194,7 @@ def _target(chip: Chip) -> Target:
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        packed_f32=True,
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
         batch_words=BATCH_WORDS,
