@@ -13,7 +13,9 @@ HEAD = """.version 8.7
 .address_size 64
 .extern .shared .align 1024 .b8 smem[];
 """
-REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<8>; .reg .b32 %r<64>, %a<8>, %s<256>; .reg .b64 %d<32>; .reg .f32 %f<256>;\n"
+REGISTERS = (
+    ".reg .pred %p<16>; .reg .b16 %h<8>; .reg .b32 %r<64>, %a<8>, %s<256>; .reg .b64 %d<32>; .reg .f32 %f<256>;\n"
+)
 
 
 def module(params, body, threads=128, directives="", registers=""):
@@ -57,7 +59,11 @@ add.u32 %r3, %r1, %r2; st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7}; add.u32 %r2
 COPIED: fence.proxy.async.shared::cta;
 bar.sync 0;
 """
-FENCE, COMMIT, WAIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n", "wgmma.wait_group.sync.aligned 0;\n"
+FENCE, COMMIT, WAIT = (
+    "wgmma.fence.sync.aligned;\n",
+    "wgmma.commit_group.sync.aligned;\n",
+    "wgmma.wait_group.sync.aligned 0;\n",
+)
 
 
 def registers_of(what):
@@ -91,7 +97,9 @@ def wgmma_text(what, size, steps, scale_d, a_in_registers, **options):
     body += "\n".join(f"ld.global.b32 {r}, [%d3+{4 * i}];" for i, r in enumerate(regs)) + "\n"
     if a_in_registers:
         body += f"ld.param.u64 %d6, [afrag]; mul.wide.u32 %d7, %r0, {16 * len(steps)}; add.s64 %d6, %d6, %d7;\n"
-        body += "".join(f"ld.global.b32 %s{128 + 4 * s + i}, [%d6+{16 * s + 4 * i}];\n" for s in range(len(steps)) for i in range(4))
+        body += "".join(
+            f"ld.global.b32 %s{128 + 4 * s + i}, [%d6+{16 * s + 4 * i}];\n" for s in range(len(steps)) for i in range(4)
+        )
     body += FENCE
     for s, (a, b) in enumerate(steps):
         # Descriptors count from the address of shared memory.
@@ -122,7 +130,17 @@ def a_index(bits):
 
 
 def launch(text, args, grid=1, block=128, shared=0, checks="report", seed=0, **kwargs):
-    return run_ptx(text, target="sm_90a", grid=(grid,) if isinstance(grid, int) else grid, block=(block,), args=args, shared_bytes=shared, checks=checks, seed=seed, **kwargs)
+    return run_ptx(
+        text,
+        target="sm_90a",
+        grid=(grid,) if isinstance(grid, int) else grid,
+        block=(block,),
+        args=args,
+        shared_bytes=shared,
+        checks=checks,
+        seed=seed,
+        **kwargs,
+    )
 
 
 def described(start, leading, stride, span):

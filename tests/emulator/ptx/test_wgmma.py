@@ -4,7 +4,20 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hopper_text import COMMIT, COPY_IN, FENCE, a_index, d_index, described, laid_out, launch, module, multiply, registers_of, wgmma_text
+from hopper_text import (
+    COMMIT,
+    COPY_IN,
+    FENCE,
+    a_index,
+    d_index,
+    described,
+    laid_out,
+    launch,
+    module,
+    multiply,
+    registers_of,
+    wgmma_text,
+)
 from wavedsl.codegen.ptx.isa_wgmma import TYPES, Descriptor, wgmma, widths
 from wavedsl.ir import dtypes as dt
 from wavedsl.runtime.emulator.ptx_wgmma import addresses
@@ -24,7 +37,19 @@ def fragments(a, dtype):
     return np.ascontiguousarray(a[rows, columns]).view(np.uint32).reshape(128, 4)
 
 
-def product(what, span=128, orders=(0, 0), signs=(1, 1), scale_d="1", steps=1, in_registers=False, seed=0, saturate=False, checks=True, run_seed=0):
+def product(
+    what,
+    span=128,
+    orders=(0, 0),
+    signs=(1, 1),
+    scale_d="1",
+    steps=1,
+    in_registers=False,
+    seed=0,
+    saturate=False,
+    checks=True,
+    run_seed=0,
+):
     """Run D = ± A B^T (+ D) over `steps` of k and compare with NumPy."""
     rng = np.random.default_rng(seed)
     depth = what.k * steps
@@ -46,7 +71,10 @@ def product(what, span=128, orders=(0, 0), signs=(1, 1), scale_d="1", steps=1, i
             forward = what.k * item // 16 * leading * s
         return described(base + forward, leading, stride, span)
 
-    pairs = [(None if in_registers else step(0, la, sa, 64, orders[0], s), step(start_b, lb, sb, what.n, orders[1], s)) for s in range(steps)]
+    pairs = [
+        (None if in_registers else step(0, la, sa, 64, orders[0], s), step(start_b, lb, sb, what.n, orders[1], s))
+        for s in range(steps)
+    ]
     half = what.d_dtype == dt.f16
     kind = np.float16 if half else np.int32 if what.d_dtype == dt.i32 else np.float32
     old = rng.integers(-5, 6, (64, what.n)).astype(kind)
@@ -55,7 +83,9 @@ def product(what, span=128, orders=(0, 0), signs=(1, 1), scale_d="1", steps=1, i
     out = np.zeros_like(init)
     frag = np.concatenate([fragments(a[:, what.k * s : what.k * (s + 1)], what.a_dtype) for s in range(steps)], axis=1)
     text = wgmma_text(what, len(image), pairs, scale_d, in_registers, signs=signs, orders=orders, saturate=saturate)
-    report = launch(text, [image, init, out, np.ascontiguousarray(frag)], shared=len(image), checks=checks, seed=run_seed)
+    report = launch(
+        text, [image, init, out, np.ascontiguousarray(frag)], shared=len(image), checks=checks, seed=run_seed
+    )
     want = signs[0] * signs[1] * (a.astype(np.float64) @ b.astype(np.float64).T)
     if scale_d == "1":
         want = want + old
@@ -121,7 +151,9 @@ def test_tf32_drops_low_bits():
     image = np.concatenate([laid_out(a, 32, 0)[0], laid_out(b, 32, 0)[0]])
     out = np.zeros((128, 4), np.uint32)
     text = wgmma_text(what, len(image), [(described(0, 16, 256, 32), described(2048, 16, 256, 32))], "0", False)
-    launch(text, [image, np.zeros((128, 4), np.uint32), out, np.zeros((128, 4), np.uint32)], shared=len(image), checks=True)
+    launch(
+        text, [image, np.zeros((128, 4), np.uint32), out, np.zeros((128, 4), np.uint32)], shared=len(image), checks=True
+    )
     assert (out.view(np.float32) == np.float32(8 * (1 + 2**-10))).all()
 
 
@@ -162,7 +194,9 @@ def test_warpgroups_go_their_own_ways(seed, threads):
     text = TWO.format(copy=copy, a=described(0, 16, 256, 32).encode(), b=described(2048, 16, 256, 32).encode(), fence=FENCE, commit=COMMIT,
                       multiply=first, twice=first + multiply(what, "%d11", "%d12", "1"))  # fmt: skip
     if threads == 288:
-        text = text.replace("shr.u32 %r9", "setp.ge.u32 %p5, %r0, 256; mov.f32 %f0, 0f3F800000; @%p5 bra DONE; shr.u32 %r9")
+        text = text.replace(
+            "shr.u32 %r9", "setp.ge.u32 %p5, %r0, 256; mov.f32 %f0, 0f3F800000; @%p5 bra DONE; shr.u32 %r9"
+        )
     out = np.zeros(threads, np.float32)
     text = module(".param .u64 image, .param .u64 out", text, threads)
     report = launch(text, [image, out], block=threads, shared=len(image), checks=True, seed=seed)
