@@ -170,12 +170,12 @@ class Param:
     """Empty for the user's arguments; else e.g. `extent K` or `stride a[0]`."""
     access: str = ""
     """`read`, `write` or `readwrite` for pointers and tensor maps."""
-    map: TensorMapSpec | None = None
+    map: TensorBoxes | None = None
     """What a tensor map says of its array."""
 
 
 @dataclass(frozen=True)
-class TensorMapSpec:
+class TensorBoxes:
     """How bulk copies see an array: boxes of `box` elements along its axes `order`, innermost first, at the array's own
     strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all)."""
 

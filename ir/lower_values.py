@@ -10,7 +10,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, convert
+from wavedsl.ir.exchange import SCRATCH, convert, high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, register_type, scalar_type
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.infer import project_to, same_layout
@@ -160,12 +160,16 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
     inner = value.layout.inner
     lanes = [number_of(x) for x, c in zip(inner.ins, inner.coordinate_columns(d)) if kind_of(x) == "l" and c]
     reduced = value.layout.project(d)
+    far = high_lanes(lanes, low.target.wave_size)
     out = []
     for offsets in reduced.element_offsets():
         v = parts[tuple(offsets[reduced.dims.index(x)] for x in names)]
         for bit in lanes:
-            v = join(v, shuffled(low, v, 1 << bit))
+            if bit not in far:
+                v = join(v, shuffled(low, v, 1 << bit))
         out.append(v)
+    if far:
+        out = across_warps(low, far, out, join)
     if plan.waves > 1:
         out = across_waves(low, d, out, join)
     found = from_elements(b, reduced, n.dtype, out)
@@ -179,6 +183,33 @@ def shuffled(low: Lowering, v: Value, mask: int) -> Value:
         return b.shuffle_xor(v, mask)
     pair = b.bitcast(v, vector(2))
     return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
+
+
+def across_warps(
+    low: Lowering, bits: list[int], parts: list[Value], join: Callable[[Value, Value], Value]
+) -> list[Value]:
+    """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
+    b = low.b
+    lanes, words = low.target.wave_size, parts[0].type.words
+    whole = low.partition.waves * lanes * words * 4
+    mine = total(b, [low.reduced_at, b.mul(b.wave(), lanes * words * 4)])
+    b.barrier()  # readers of what was there before are done
+    for i, v in enumerate(parts):
+        at = total(b, [mine, b.mul(b.lane(), words * 4), i * whole])
+        b.store_shared(at, b.bitcast(v, vector(words)), buffer=SCRATCH)
+    b.barrier()
+    first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
+    out: list[Value] = []
+    for i, v in enumerate(parts):
+        joined: Value | None = None
+        for k in range(1 << len(bits)):
+            other = sum(1 << x for j, x in enumerate(bits) if k >> j & 1)
+            at = total(b, [mine, b.mul(b.add(first, other), words * 4), i * whole])
+            part = b.bitcast(b.load_shared(at, bytes=words * 4, buffer=SCRATCH), v.type)
+            joined = part if joined is None else join(joined, part)
+        assert joined is not None
+        out.append(joined)
+    return out
 
 
 def across_waves(low: Lowering, dim: str, parts: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.kernel_ir import TensorMapSpec, Value
+from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.staging import Staged
@@ -145,7 +145,7 @@ def boxes(staged: Staged) -> tuple[list[tuple[dict[str, int], int]], int]:
     return found, height
 
 
-def map_of(staged: Staged) -> TensorMapSpec:
+def map_of(staged: Staged) -> TensorBoxes:
     """The tensor map whose boxes are the panels of a tile."""
     info, tile = staged.info, staged.tile
     assert tile is not None
@@ -154,7 +154,7 @@ def map_of(staged: Staged) -> TensorMapSpec:
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
     sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
-    return TensorMapSpec(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
+    return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
 
 
 def fill(low: Lowering, ring: Ring, iteration: Any) -> None:

@@ -36,7 +36,8 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         compute()
         return
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
-        b.registers(strategy.registers[0], more=False)
+        if strategy.registers[0]:
+            b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
             produce(low, low.graph.region)
             one.yield_()
@@ -44,7 +45,8 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
-        b.registers(strategy.registers[1], more=True)
+        if strategy.registers[1]:
+            b.registers(strategy.registers[1], more=True)
         b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
         compute()
         b.role_barrier = {}

@@ -63,6 +63,8 @@ def bulk_problem(staged: Staged) -> str:
     if len(info.dims) > 5:
         return f"{info.name} has more than five dimensions"
     for i in range(len(info.dims)):
+        if info.strides[i] == 0 and info.extents[i] != 1:
+            return f"{info.name} repeats along {info.names[i]}"
         if i != c and info.stride_multiple(i) % STRIDE:
             return f"the stride of {info.name} along {info.names[i]} is no multiple of {STRIDE} bytes"
     return ""
@@ -91,9 +93,11 @@ def choose(low: Lowering) -> Strategy:
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.specialize:
-        found.registers = budgets(low.partition.waves, low.target.wave_size)
-        need = most_registers(low)
-        found.why["registers"] = f"products and carried values hold {need}"
+        entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
+        registers = budgets(low.partition.waves, low.target.wave_size)
+        if registers[1] > entry:
+            found.registers = registers
+            found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
     return found
 
 

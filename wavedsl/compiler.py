@@ -24,7 +24,7 @@ from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate
@@ -128,7 +128,9 @@ class CompiledKernel:
             "grid": [g if isinstance(g, int) else str(g) for g in self.grid],
             "block": list(self.block),
             "shared_bytes": self.shared_bytes,
-            "params": [[p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access] for p in self.params],
+            "params": [
+                [p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access, *_map_json(p)] for p in self.params
+            ],
             "shapes": {k: [d if isinstance(d, int) else str(d) for d in v] for k, v in self.shapes.items()},
             "expects": {k: [list(e), list(s), a] for k, (e, s, a) in self.expects.items()},
             "divisors": {k: [list(e), list(s)] for k, (e, s) in self.divisors.items()},
@@ -170,6 +172,19 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     )
 
 
+def _map_json(param: Param) -> list[Any]:
+    """A tensor map's description as further fields of its parameter."""
+    m = param.map
+    return [] if m is None else [m.array, list(m.order), list(m.box), m.span]
+
+
+def _map_from_json(fields: Sequence[Any]) -> TensorBoxes | None:
+    if not fields:
+        return None
+    array, order, box, span = fields
+    return TensorBoxes(array, tuple(order), tuple(box), span)
+
+
 def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     """A location with its call sites, from what `dataclasses.asdict` made of it."""
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
@@ -198,7 +213,10 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
         tuple(parse(g) for g in data["grid"]),
         tuple(data["block"]),
         data["shared_bytes"],
-        [Param(n, k, ALL[d], o, s, src, acc) for n, k, d, o, s, src, acc in data["params"]],
+        [
+            Param(n, k, ALL[d], o, s, src, acc, _map_from_json(rest))
+            for n, k, d, o, s, src, acc, *rest in data["params"]
+        ],
         resources_from_json(data),
         {k: tuple(parse(d) for d in v) for k, v in data["shapes"].items()},
         {k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},

@@ -312,7 +312,9 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
-    loop = Loop(name, loc, int(op.attrs.get("steps", 1)), depth, s.label(name[1:] + "_end"))
+    # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
+    rolled = any(o.name == "matrix.start" for o in body.ops)
+    loop = Loop(name, loc, int(op.attrs.get("steps", 1)), depth, rolled, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
     parent.append(before)

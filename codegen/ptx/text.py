@@ -171,6 +171,8 @@ class _Body:
             self.loops.append(here)
             self.open.append((label.loop.end, here))
         self.lines.append(f"{label.name}:")
+        if label.loop is not None and label.loop.rolled:
+            self.lines.append('    .pragma "nounroll";')
 
     def instruction(self, ins: Ins) -> None:
         if ins.loc is not None and (ins.loc.file, ins.loc.line) != self.last:
