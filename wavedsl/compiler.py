@@ -284,6 +284,9 @@ def _compile(
     text, resources, shared = _emit(ir, chip)
     done = time.perf_counter()
     grid = tuple(_grid(partition, axis) for axis in partition.grid_axes())
+    order = ir.notes["lowering"].order
+    if order is not None:
+        grid = (_persistent_grid(grid, order), 1, 1)
     return CompiledKernel(
         chip.name,
         ir.name,
@@ -326,7 +329,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
+    supported = {"stages"} | ({"specialize", "persistent", "swizzle", "cluster"} if chip.warpgroup else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -334,7 +337,10 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages, specialize=schedule.specialize)
+    return Choices(
+        stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
+        swizzle=schedule.swizzle, cluster=schedule.cluster,
+    )  # fmt: skip
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
@@ -358,6 +364,24 @@ def _grid(partition: Any, axis: Sequence[Any]) -> Any:
 
             count = count * sympy.ceiling(d / sympy.Integer(plan.tile))
     return count
+
+
+def _persistent_grid(tiles: Sequence[Any], order: Any) -> Any:
+    """Workgroups that take the tiles in turn: at most as many as the order says, in whole clusters."""
+    first, *rest = tiles
+    if isinstance(first, int):
+        count: Any = -(-first // order.cluster) * order.cluster
+    else:
+        import sympy
+
+        count = sympy.ceiling(first / sympy.Integer(order.cluster)) * order.cluster
+    for n in rest:
+        count = count * n
+    if isinstance(count, int):
+        return min(count, order.workgroups)
+    import sympy
+
+    return sympy.Min(count, order.workgroups)
 
 
 def describe_arguments(

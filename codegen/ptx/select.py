@@ -257,7 +257,7 @@ def _param(s: Selector, op: Op) -> None:
 
 def _special(name: str) -> Callable[[Selector, Op], None]:
     def select_special(s: Selector, op: Op) -> None:
-        register = name if name != "%ctaid" else f"%ctaid.{'xyz'[op.attrs['axis']]}"
+        register = f"{name}.{'xyz'[op.attrs['axis']]}" if "axis" in op.attrs else name
         s.values[op.result.id] = (select_numbers.special(s, register),)
 
     return select_special
@@ -432,6 +432,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "const": _const,
     "param": _param,
     "wgid": _special("%ctaid"),
+    "wgcount": _special("%nctaid"),
     "tid": _special("%tid.x"),
     "wave": _wave,
     "lane": _lane,

@@ -97,6 +97,8 @@ def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> P
     head += _params(kernel.params)
     head.append(")")
     head.append(f".reqntid {kernel.block}, 1, 1")
+    if kernel.cluster > 1:
+        head += [".explicitcluster", f".reqnctapercluster {kernel.cluster}, 1, 1"]
     # Without it ptxas holds registers down to fit more workgroups on an SM, if it takes a few spills to get there.
     head.append(".minnctapersm 1")
     head.append("{")
