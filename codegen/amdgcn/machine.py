@@ -85,6 +85,7 @@ Operand = Any
 """A `Ref`, an int (inline constant, literal bits or field), a float inline constant, or a `str` (a block's label,
 `off`)."""
 
+
 def fixed_register(cls: str, at: int, n: int = 1, name: str = "") -> Ref:
     """A reference to architectural registers, outside any program's numbering."""
     return Ref(Reg(-1, cls, n, 1, at, name), 0, n)

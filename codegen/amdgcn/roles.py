@@ -100,6 +100,7 @@ def float_compare(how: str, kind: str) -> str:
     """The instruction that compares floats per lane into a mask."""
     return f"v_cmp_{_FLOAT_HOW[how]}_{kind}"
 
+
 ROUNDED_PACK = "v_cvt_pk_bf16_f32"
 """Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""
 HALF_SWAP = "v_permlane32_swap_b32"

@@ -107,5 +107,3 @@ class Spill:
         for k in sorted({k for r in written for k in range(r.start, r.start + r.n)}):
             home, lane = where[k]
             out.append(rows.make(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), None, inst.loc))
-
-
