@@ -508,6 +508,10 @@ class Builder(Core):
     def wgid(self, axis: int) -> Value:
         return self._pure("wgid", (), I32, {"axis": axis})
 
+    def wgcount(self, axis: int) -> Value:
+        """Workgroups launched along a grid axis: at most as many as the kernel says."""
+        return self._pure("wgcount", (), I32, {"axis": axis})
+
     def param(self, index: int, type: Type | None = None, **facts: int) -> Value:
         """Parameter `index`; facts `lo`, `hi`, `multiple` are what the launch has checked of a scalar."""
         if type is None:
@@ -678,27 +682,40 @@ class Builder(Core):
 
     # ----------------------------------------------------------------------------- barriers in memory and bulk copies
 
-    def mbarrier_init(self, addr: Operand, count: int) -> Op:
+    def signal_init(self, addr: Operand, count: int) -> Op:
         return self._effect("signal.init", (self._i32(addr),), {"count": count})
 
-    def mbarrier_publish(self) -> Op:
+    def signal_publish(self) -> Op:
         return self._effect("signal.publish", (), {})
 
-    def mbarrier_expect(self, addr: Operand, bytes: int) -> Op:
+    def signal_expect(self, addr: Operand, bytes: int) -> Op:
         """Arrive, and let the phase wait for `bytes` more."""
         return self._effect("signal.expect", (self._i32(addr),), {"bytes": bytes})
 
-    def mbarrier_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
+    def signal_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
         return self._effect("signal.arrive", (self._i32(addr), mask or self.true), {})
 
-    def mbarrier_wait(self, addr: Operand, parity: Operand) -> Op:
+    def signal_wait(self, addr: Operand, parity: Operand) -> Op:
         """Wait until the phase of this parity has ended."""
         return self._effect("signal.wait", (self._i32(addr), self._i32(parity)), {})
 
-    def copy_bulk(self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "") -> Op:
-        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`."""
+    def signal_arrive_at(self, addr: Operand, cta: Operand, mask: Value) -> Op:
+        """Arrive at a barrier of another workgroup of the cluster."""
+        return self._effect("signal.arrive.at", (self._i32(addr), self._i32(cta), mask), {})
+
+    def cluster_rank(self) -> Value:
+        return self._pure("cluster.rank", (), I32)
+
+    def cluster_barrier(self) -> Op:
+        return self._effect("cluster.barrier", (), {})
+
+    def copy_bulk(
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0
+    ) -> Op:
+        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
+        workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer})
+        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

@@ -8,6 +8,7 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
@@ -102,8 +103,15 @@ def _run(low: Lowering) -> Kernel:
         low.kernel.waves += strategy.specialize
         plan_rings(low, strategy)
     low.strategy = low.notes.strategy = strategy
+    low.notes.order = strategy.order
+    low.kernel.cluster = strategy.cluster
+    if strategy.order is not None:
+        counts = [n for n in strategy.order.counts if n is not None]
+        most = prod(counts) if len(counts) == len(strategy.order.counts) else strategy.order.workgroups
+        low.kernel.grid = (min(most, strategy.order.workgroups), 1, 1)
     with low.b.loc(low.graph.loc):
-        low.coordinates()
+        if strategy.order is None:
+            low.coordinates()
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
