@@ -1,7 +1,8 @@
 """PTX instructions as rows: what a dotted name may say, what its operands are, what it costs and what it means.
 
-In: rows registered by `isa_arith`, `isa_convert`, `isa_memory`, `isa_warp` and `mma`. Out: `lookup` (text to row, for
-the emulator and the verifier), `spell` (row to text, for the back end), `check_operands`, `all_rows`.
+In: rows registered by `isa_arith`, `isa_convert`, `isa_memory`, `isa_warp`, `isa_mbarrier`, `isa_bulk`, `isa_wgmma`,
+`isa_wmma` and `mma`. Out: `lookup` (text to row, for the emulator and the verifier), `spell` (row to text, for the back
+end), `check_operands`, `all_rows`.
 The idea: a PTX name is an opcode and a list of dotted modifiers in a fixed order. A row's *pattern* names each place (a
 `Slot`) and its legal words, so one row covers the type and modifier combinations that share operands and meaning:
 
@@ -9,7 +10,8 @@ The idea: a PTX name is an opcode and a list of dotted modifiers in a fixed orde
 
 `{.name:a|b}` is an optional choice, `.name:a|b` a required one, `{.word}` a flag, `.word` a fixed word. An operand is
 `name:type`; the type is a PTX type, the name of a slot, `wide(slot)` (twice as wide), `addr`, `vec(type)` (braces, or a
-scalar), `label`, `imm`. `name?` may be left out; `name|q` are two destinations in the form `d|p`.
+scalar), `label`, `imm`, `tensor` (`[map, {coordinates}]`), `frag` (a 64-bit matrix descriptor or registers in braces).
+`name?` may be left out; `name|q` are two destinations in the form `d|p`.
 Invariant: no mnemonic is spelled outside these tables, and two rows never accept the same name.
 """
 
@@ -94,7 +96,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of a row. `kind`: `reg` (sources also take immediates), `addr`, `vec`, `label`, `imm`.
+    """One operand of a row. `kind`: `reg` (sources also take immediates), `addr`, `tensor`, `vec`, `frag`, `label`,
+    `imm`.
 
     `type` is a PTX type or the name of the slot that holds it; `scale` 2 means twice that width.
     """
@@ -117,7 +120,9 @@ class Row:
     """One table row. `latency` is issue to use in cycles; `interval` the cycles that one warp occupies its unit.
 
     `effects` names what the emulator's engine or a scheduler must do beyond reading and writing registers:
-    `load store atomic async commit wait barrier branch exit fence shuffle convergent clock carry`.
+    `load store atomic async commit wait barrier branch exit fence shuffle convergent clock carry`; of Hopper's
+    asynchronous engine `bulk` (with `load store reduce commit wait`), `wgmma`, `warpgroup` (all four warps together),
+    `cluster`, `registers` (the register budget) and `proxy` (a fence between proxies).
     `semantics(modifiers)` gives the function over typed arrays `[threads]`, or None where the engine does the work.
     """
 
@@ -135,6 +140,8 @@ class Row:
     legal: Callable[[dict[str, Any]], str] | None
     semantics: Semantics | None
     data: Any = None
+    check: Callable[[Sequence[Arg]], str] | None = None
+    """Why operands of the right kinds are still illegal (an immediate out of range), or an empty string."""
 
     # A module uses few of the rows: each is parsed when it is first looked at.
 
@@ -175,12 +182,27 @@ class Inst:
     def latency(self) -> int:
         return self.row.latency
 
+    @property
+    def interval(self) -> int:
+        """Cycles that one warp occupies the unit; where it depends on the modifiers, the row's data say."""
+        depends = getattr(self.row.data, "interval", None)
+        return self.row.interval if depends is None else depends(self.mods)
+
+    def registers(self, operand: str) -> int:
+        """How many registers an operand's braces hold where the row fixes it, else 0."""
+        data = self.row.data
+        if data is None:
+            return 0
+        depends = getattr(data, "registers", None)
+        return depends(operand, self.mods) if depends is not None else data.get(operand, 0)
+
 
 @dataclass(frozen=True)
 class Arg:
-    """What stands in an operand's place. `kind`: `reg imm addr vec label sym none` (`_`); `type`: the register's type.
+    """What stands in an operand's place. `kind`: `reg imm addr tensor vec label sym none` (`_`); `type`: the register's
+    type.
 
-    `parts` are the members of a vector.
+    `parts` are the members of a vector, or the coordinates of a `tensor`.
     """
 
     kind: str
@@ -249,7 +271,7 @@ def _parse_operands(text: str) -> tuple[Operand, ...]:
             if m:
                 type_ = m.group(2)
                 kind, scale = ("vec", 1) if m.group(1) == "vec" else ("reg", 2)
-            elif type_ in ("addr", "label", "imm"):
+            elif type_ in ("addr", "label", "imm", "tensor", "frag"):
                 kind, type_ = type_, ""
             out.append(Operand(name, kind, type_, scale, write, optional, paired))
     return tuple(out)
@@ -311,6 +333,7 @@ def add_row(
     needs_a: bool = False,
     legal: Callable[[dict[str, Any]], str] | None = None,
     data: Any = None,
+    check: Callable[[Sequence[Arg]], str] | None = None,
 ) -> Row:
     """Register a row whose work the engine does (memory, control, matrix). Registering a pattern twice is an error."""
     row = Row(
@@ -328,6 +351,7 @@ def add_row(
         legal,
         semantics,
         data,
+        check,
     )
     rows = _ROWS.setdefault(row.opcode, [])
     if any(r.pattern == pattern for r in rows):
@@ -339,9 +363,19 @@ def add_row(
 def _load() -> dict[str, list[Row]]:
     """The tables, imported on first use: they register themselves here."""
     if not _LOADED:
-        from wavedsl.codegen.ptx import isa_arith, isa_convert, isa_memory, isa_warp, isa_wmma, mma
+        from wavedsl.codegen.ptx import (
+            isa_arith,
+            isa_bulk,
+            isa_convert,
+            isa_mbarrier,
+            isa_memory,
+            isa_warp,
+            isa_wgmma,
+            isa_wmma,
+            mma,
+        )
 
-        _LOADED.extend([isa_arith, isa_convert, isa_memory, isa_warp, isa_wmma, mma])
+        _LOADED.extend([isa_arith, isa_convert, isa_memory, isa_warp, isa_mbarrier, isa_bulk, isa_wgmma, isa_wmma, mma])
     return _ROWS
 
 
@@ -518,23 +552,25 @@ def compatible(register: str, wanted: str, *, relaxed: bool = False) -> bool:
 def used_operands(instruction: Inst, count: int) -> list[Operand]:
     """The row's operands that `count` written ones stand for (the `q` of `d|q` aside), optional ones left out.
 
-    A cache policy is there when the name says so, the second operand of an atomic when it is a compare-and-swap. Raises
-    CompileError for a wrong number.
+    A cache policy or a multicast mask is there when the name says so, the second operand of an atomic when it is a
+    compare-and-swap. Raises CompileError for a wrong number.
     """
     mods = instruction.mods
     ops = [o for o in instruction.operands if not o.paired]
     drop = []
     if "cache_hint" not in mods:
         drop.append("policy")
+    if "multicast" not in mods:
+        drop.append("ctas")
     if "atomic" in instruction.effects and mods.get("op") != "cas":
         drop.append("b")
     ops = [o for o in ops if not (o.optional and o.name in drop)]
     most = len(ops)
     for o in [o for o in ops if o.optional]:
-        if len(ops) > count and o.name != "policy":
+        if len(ops) > count and o.name not in ("policy", "ctas"):
             ops.remove(o)
     if len(ops) != count:
-        need = sum(not o.optional for o in ops)
+        need = sum(not o.optional or o.name in ("policy", "ctas") for o in ops)
         span = str(most) if most == need else f"{need} to {most}"
         raise CompileError(f"{instruction.name} takes {span} operands, got {count}")
     return ops
@@ -565,6 +601,27 @@ def check_operands(instruction: Inst, args: Sequence[Arg], pair: Arg | None = No
         elif op.kind == "addr":
             if arg.kind != "addr":
                 raise CompileError(f"{where} is an address in brackets, got {arg.text or arg.kind}")
+        elif op.kind == "tensor":
+            need = int(instruction.mods["dim"][0])
+            if arg.kind != "tensor":
+                raise CompileError(f"{where} is a tensor map with coordinates, got {arg.text or arg.kind}")
+            if arg.text:
+                raise CompileError(f"{where} is the generic address of a tensor map in a register, got {arg.text}")
+            if len(arg.parts) != need:
+                raise CompileError(f"{where} has {len(arg.parts)} coordinates, {need} are needed")
+            for part in arg.parts:
+                if part.kind == "reg" and not compatible(part.type, "b32"):
+                    raise CompileError(f"{where}: coordinate {part.text} is .{part.type}, .b32 is wanted")
+        elif op.kind == "frag" and arg.kind == "vec":
+            want = instruction.registers(op.name)
+            if len(arg.parts) != want:
+                raise CompileError(f"{where} has {len(arg.parts)} members, {want} are needed")
+            for part in arg.parts:
+                if part.kind != "reg" or not compatible(part.type, "b32"):
+                    raise CompileError(f"{where} wants .b32 registers, got {part.text or part.kind}")
+        elif op.kind == "frag":
+            if arg.kind != "reg" or not compatible(arg.type, "b64"):
+                raise CompileError(f"{where} is a 64-bit matrix descriptor, got {arg.text or arg.kind}")
         elif op.kind == "label":
             if arg.kind not in ("label", "sym"):
                 raise CompileError(f"{where} is a label, got {arg.text or arg.kind}")
@@ -572,8 +629,7 @@ def check_operands(instruction: Inst, args: Sequence[Arg], pair: Arg | None = No
             if arg.kind != "imm":
                 raise CompileError(f"{where} is an immediate, got {arg.text or arg.kind}")
         elif op.kind == "vec" and arg.kind == "vec":
-            counts = instruction.row.data
-            want = vec or (counts.get(op.name, 0) if counts is not None else 0)
+            want = vec or instruction.registers(op.name)
             if want and len(arg.parts) != want:
                 raise CompileError(f"{where} has {len(arg.parts)} members, {want} are needed")
             for part in arg.parts:
@@ -593,3 +649,6 @@ def check_operands(instruction: Inst, args: Sequence[Arg], pair: Arg | None = No
                 raise CompileError(f"{where} is {TYPE_BITS[op.type]} bits, the vector has {total}")
         else:
             raise CompileError(f"{where} cannot be {arg.text or arg.kind}")
+    why = instruction.row.check(args) if instruction.row.check is not None else ""
+    if why:
+        raise CompileError(f"{name}: {why}")

@@ -1,4 +1,4 @@
-"""Rows of PTX memory: loads, stores, atomics, asynchronous copies, addresses, fences, mbarriers.
+"""Rows of PTX memory: loads, stores, atomics, asynchronous copies of a thread, addresses, fences.
 
 The engine moves the bytes; what an atomic does to a value is here (`ATOMIC`). Latencies are for sm_80, a hit in L1 for
 shared and a hit in L2 for global memory.
@@ -293,11 +293,25 @@ add_row(
     ptx=(8, 0),
     doc="order generic and asynchronous-proxy accesses of one state space",
 )
+for _tail, _operands in (
+    (".release.scope:cta|cluster|gpu|sys", ""),
+    (".acquire.scope:cta|cluster|gpu|sys", "p:addr, size:imm"),
+):
+    add_row(
+        f"fence.proxy.tensormap::generic{_tail}",
+        _operands,
+        Unit.LSU,
+        latency=20,
+        effects="fence",
+        sm=90,
+        ptx=(8, 3),
+        doc="order a change of a tensor map by ordinary stores and its use by bulk copies",
+    )
 add_row(
     "fence.mbarrier_init.release.cluster",
     "",
     Unit.LSU,
-    effects="fence",
+    effects="fence initialised",
     sm=90,
     ptx=(8, 0),
     doc="make mbarrier initialisation visible to the cluster",
@@ -310,51 +324,4 @@ add_row(
     sm=90,
     ptx=(7, 8),
     doc="programmatic dependent launch",
-)
-
-# ---------------------------------------------------------------- mbarrier, without transaction counts
-
-_MB = "{.space:shared::cta|shared}"
-add_row(
-    f"mbarrier.init{_MB}.b64",
-    "p:addr, count:u32",
-    Unit.LSU,
-    effects="mbarrier init",
-    doc="make an mbarrier that expects `count` arrivals",
-)
-add_row(f"mbarrier.inval{_MB}.b64", "p:addr", Unit.LSU, effects="mbarrier inval", doc="end an mbarrier's life")
-add_row(
-    f"mbarrier.arrive{{.sem:release}}{{.scope:cta}}{_MB}.b64",
-    "state:b64 <- p:addr, count?:u32",
-    Unit.LSU,
-    effects="mbarrier arrive",
-    legal=_legal_order,
-    doc="arrive; state = the phase before",
-)
-add_row(
-    f"mbarrier.test_wait{{.sem:acquire}}{{.scope:cta}}{_MB}.b64",
-    "done:pred <- p:addr, state:b64",
-    Unit.LSU,
-    effects="mbarrier test",
-    legal=_legal_order,
-    doc="done = the phase of `state` has completed",
-)
-add_row(
-    f"mbarrier.test_wait.parity{{.sem:acquire}}{{.scope:cta}}{_MB}.b64",
-    "done:pred <- p:addr, parity:u32",
-    Unit.LSU,
-    effects="mbarrier test",
-    legal=_legal_order,
-    ptx=(7, 1),
-    doc="done = the phase of this parity has completed",
-)
-add_row(
-    f"mbarrier.try_wait.parity{{.sem:acquire}}{{.scope:cta}}{_MB}.b64",
-    "done:pred <- p:addr, parity:u32, ns?:u32",
-    Unit.LSU,
-    effects="mbarrier test suspend",
-    legal=_legal_order,
-    sm=90,
-    ptx=(7, 8),
-    doc="as test_wait, may suspend the thread for a while",
 )

@@ -34,17 +34,6 @@ add_row(
     "nanosleep.u32", "t:u32", Unit.UNIFORM, latency=32, effects="hint", doc="suspend the thread for about t nanoseconds"
 )
 add_row("pmevent{.mask}", "a:imm", Unit.UNIFORM, effects="hint", doc="trigger performance monitor events")
-add_row(
-    "setmaxnreg.action:inc|dec.sync.aligned.u32",
-    "n:imm",
-    Unit.UNIFORM,
-    effects="hint convergent",
-    sm=90,
-    ptx=(8, 0),
-    needs_a=True,
-    doc="change the warpgroup's register budget",
-)
-
 _BAR: dict[str, Any] = {"unit": Unit.BARRIER, "latency": 20, "source": "unverified"}
 add_row(
     "bar{.cta}.sync",

@@ -139,9 +139,9 @@ class MatrixMove:
         return f"{op}.sync.aligned.m8n8.x{self.count}{'.trans' if self.trans else ''}.shared.b16"
 
 
-def layout_index(layout: Layout, elements: int) -> dict[str, np.ndarray]:
-    """Coordinates of every (lane, element): dimension -> int array `[32, elements]`."""
-    lane, element = np.meshgrid(np.arange(WARP), np.arange(elements), indexing="ij")
+def layout_index(layout: Layout, elements: int, lanes: int = WARP) -> dict[str, np.ndarray]:
+    """Coordinates of every (lane, element): dimension -> int array `[lanes, elements]`."""
+    lane, element = np.meshgrid(np.arange(lanes), np.arange(elements), indexing="ij")
     source = {"l": lane, "e": element}
     out = {}
     for dim, bits in layout.items():

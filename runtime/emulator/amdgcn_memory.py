@@ -42,6 +42,15 @@ PRIVATE_BUFFER = 0x7FFF_0000_0000
 """Base address that the emulator puts in the private segment's buffer descriptor; no global address is this high."""
 
 
+Active = Any
+"""bool [wave, lane], or None for every lane."""
+
+
+FLAT_SCRATCH_START = 0x7FFE_0000_0000
+"""What the first user of FLAT_SCRATCH is given as the start of all scratch, and (next) how far apart waves' are."""
+WAVE_SCRATCH = 1 << 16
+
+
 class Env:
     """The memories of a batch of workgroups, and the checker that watches them (None: no checks)."""
 
@@ -54,6 +63,8 @@ class Env:
         self.lds8 = np.zeros(0, U8)
         self.lds32 = self.lds8.view(U32)
         self.conflicts: Callable[[State, int, np.ndarray, int, bool], None] | None = None
+        self.accesses: Callable[[State, np.ndarray, Active, int, bool], None] | None = None
+        """Told of the addresses of each global or scratch (last argument) access."""
 
     def new_batch(self, workgroups: int, lds_size: int) -> None:
         self.lds_size = lds_size
@@ -63,10 +74,6 @@ class Env:
         if self.check is not None:
             self.check.new_batch(workgroups, self.stride)
             self.lds8[:] = 0xA5
-
-
-Active = Any
-"""bool [wave, lane], or None for every lane."""
 
 
 def _and(a: Active, b: Active) -> Active:
@@ -276,8 +283,11 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         for i in range(n):
             place(st, d + n * j + i, active, words[i], convert)
 
+    # the first of two elements may land in the register that still addresses the second
+    overwrites = len(offsets) > 1 and d <= addr < d + n * len(offsets)
+
     def load(st: State) -> None:
-        base = st.U[addr]
+        base = st.U[addr].copy() if overwrites else st.U[addr]
         for j, offset in enumerate(offsets):
             address = base + U32(offset) if offset else base
             position, active = _lds_lanes(env, st, index, address, size, st.mask)
@@ -537,6 +547,20 @@ def _scratch_address(ctx: Context, line: Line) -> Address:
     return address
 
 
+def _placed(address: Address, access: Access, env: Env) -> Address:
+    """On gfx90a a kernel that got the start of scratch puts where its wave's is into FLAT_SCRATCH."""
+
+    def placed(st: State) -> tuple[np.ndarray, Active]:
+        if env.check is not None:
+            wrong = st.S[51].view(I64) != FLAT_SCRATCH_START + WAVE_SCRATCH * st.wave
+            if wrong.any():
+                env.check.fault(st, access.index, "out-of-bounds", "FLAT_SCRATCH does not hold where this wave's "
+                                "scratch is", np.repeat(wrong[:, None], LANES, axis=1))  # fmt: skip
+        return address(st)
+
+    return placed
+
+
 def address_of(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     assert line.inst is not None
     space = line.inst.extra
@@ -679,7 +703,9 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     access = Access(env, index, inst.extra)
     regs = ctx.regs
     check = env.check
-    buffer = inst.extra == "buffer"
+    private = inst.extra == "scratch"
+    if private and ctx.target == "gfx90a":
+        address = _placed(address, access, env)
     d = regs.row(v["d"]) if "d" in v else -1
     data = regs.row(v["data"]) if "data" in v else -1
 
@@ -691,6 +717,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def load(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         if inside is not None:
             # lanes beyond the buffer's range read 0
             dead = ~inside if st.mask is None else st.mask & ~inside
@@ -705,6 +733,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def store(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         if check is not None:
             check.vm_store(st, index, active, data, n)
         access.store(st, at, active, stored(st, data, n, convert), size)
@@ -714,6 +744,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def atomic(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         chosen = _lanes(st) if active is None else active
         words = st.U[data : data + words_in][:, chosen]
         if check is not None:
@@ -748,7 +780,6 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
             for i in range(n):
                 place(st, out_row + i, chosen, out[i], "")
 
-    del buffer
     return {"load": load, "store": store, "atomic": atomic}[mem.op]
 
 
@@ -782,6 +813,8 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
 
     def step(st: State) -> None:
         at, inside = address(st)
+        if env.accesses is not None:
+            env.accesses(st, at, _and(st.mask, inside), size, False)
         target = (m0(st) & m0_mask).astype(I64) + (offset + lane)
         position, active = _lds_lanes(
             env, st, index, np.broadcast_to(target, (st.waves, LANES)).astype(U32), 4 * n, st.mask

@@ -135,6 +135,10 @@ class Function:
     """`.branchtargets` lists by label."""
     reqntid: tuple[int, ...] = ()
     maxntid: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    """CTAs per cluster that the text requires."""
+    maxnreg: int = 0
+    minnctapersm: int = 0
     line: int = 0
     declared_only: bool = False
 
@@ -706,6 +710,8 @@ def _function(s: _Scanner, mod: Module, entry: bool, line: int) -> None:
         if not word:
             raise CompileError(f"function {f.name}: header not understood at {s.text[s.pos : s.pos + 30]!r}")
         s.pos = word.end()
+        if word.group(1) not in _DIRECTIVES:
+            raise CompileError(f"function {f.name}: directive {word.group(1)} is not understood")
         numbers = re.compile(r"\s*\d+(?:\s*,\s*\d+)*").match(s.text, s.pos)
         values: tuple[int, ...] = ()
         if numbers and word.group(1) not in (".noreturn", ".explicitcluster"):
@@ -715,6 +721,12 @@ def _function(s: _Scanner, mod: Module, entry: bool, line: int) -> None:
             f.reqntid = values
         elif word.group(1) == ".maxntid":
             f.maxntid = values
+        elif word.group(1) == ".reqnctapercluster":
+            f.cluster = values
+        elif word.group(1) == ".maxnreg":
+            f.maxnreg = values[0]
+        elif word.group(1) == ".minnctapersm":
+            f.minnctapersm = values[0]
     mod.functions[f.name] = f
     # Parameters of a .func given as registers are declared by its signature; ABI text uses .param only.
     body = _Body(s, mod, f)
@@ -723,6 +735,14 @@ def _function(s: _Scanner, mod: Module, entry: bool, line: int) -> None:
     body.run()
 
 
+_DIRECTIVES = frozenset(
+    f".{d}"
+    for d in (
+        "reqntid maxntid minnctapersm maxnctapersm maxnreg explicitcluster reqnctapercluster maxclusterrank noreturn "
+        "pragma abi_preserve abi_preserve_control"
+    ).split()
+)
+"""What may stand between a function's parameters and its body."""
 _MAX_INLINE = 64
 
 
@@ -746,6 +766,9 @@ def inline(mod: Module, f: Function) -> Function:
         dict(f.targets),
         f.reqntid,
         f.maxntid,
+        f.cluster,
+        f.maxnreg,
+        f.minnctapersm,
         f.line,
     )
     _copy(mod, f, out, {}, {}, "", None, (f.name,))
@@ -860,7 +883,9 @@ def as_arg(a: Any) -> Arg:
     if isinstance(a, Imm):
         return Arg("imm", text=str(a.value))
     if isinstance(a, Address):
-        return Arg("addr")
+        if not a.coords:
+            return Arg("addr")
+        return Arg("tensor", text=a.base.name if isinstance(a.base, Sym) else "", parts=tuple(map(as_arg, a.coords)))
     if isinstance(a, Vector):
         return Arg("vec", parts=tuple(as_arg(p) for p in a.parts))
     if a is NOTHING:

@@ -4,7 +4,12 @@
 import pytest
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import Arg, Unit, check_operands, lookup, spell
+from wavedsl.codegen.ptx.isa_wgmma import Descriptor, wgmma
+from wavedsl.codegen.ptx.mma import layout_index
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
+from wavedsl.runtime.emulator import ptx_parse
+from wavedsl.runtime.emulator.ptx_parse import as_arg
 
 
 def reg(type_):
@@ -43,7 +48,7 @@ def test_lookup_gives_modifiers_and_typed_operands():
     ("cvt.rn.f32.f16", "exact"),
     ("setp.lo.f32", "compares unsigned"),
     ("atom.global.add.b32", "works on"),
-    ("wgmma.fence.sync.aligned", "no row"),
+    ("wgmma.fence.sync", "no row"),
 ])  # fmt: skip
 def test_names_that_are_not_legal(name, message):
     with pytest.raises(CompileError, match=message):
@@ -154,3 +159,108 @@ def test_no_name_is_accepted_by_two_rows():
         if row.legal and row.legal(mods):
             continue
         assert lookup(spell(row, **mods), "sm_90a").row is row
+
+
+F64, R4 = ", ".join(f"%f{i}" for i in range(64)), "%r0, %r1, %r2, %r3"
+HOPPER = """.version VERSION
+.target TARGET
+.address_size 64
+.visible .entry k(.param .align 64 .b8 tm[128]) {
+.reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<64>; .reg .b64 %d<4>; .reg .f32 %f<300>;
+LINE;
+ret;
+}
+"""
+
+
+def complaint(line, target="sm_90a", version="8.6"):
+    """What the tables say of one instruction; empty where they take it."""
+    function = ptx_parse.parse(
+        HOPPER.replace("LINE", line).replace("TARGET", target).replace("VERSION", version)
+    ).functions["k"]
+    inst = function.insts[0]
+    major, minor = map(int, version.split("."))
+    try:
+        row = isa.lookup(inst.name, target, (major, minor))
+        isa.check_operands(row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None)
+    except CompileError as e:
+        return e.message
+    return ""
+
+
+# What ptxas 13.0 refuses, and its neighbour that it takes.
+@pytest.mark.parametrize("line, why, right", [
+    (f"wgmma.mma_async.sync.aligned.m64n128k32.f32.bf16.bf16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "no row", ("k32", "k16")),
+    (f"wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "no row", ("n12k", "n128k")),
+    (f"wgmma.mma_async.sync.aligned.m64n264k16.f32.bf16.bf16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "no row", ("n264", "n128")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f16.bf16.bf16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "no row", ("f16.bf16.bf16", "f32.bf16.bf16")),
+    (f"wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 {{{', '.join(f'%r{i}' for i in range(24))}}}, %d0, %d1, %p0", "no row", ("n40", "n48")),
+    (f"wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "64 members, 128", ("n256", "n128")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{{F64}}}, %d0, %d1, %p0, 0, 1, 0, 0", "imm-a is 1 or -1", ("%p0, 0, 1", "%p0, -1, 1")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{{F64}}}, {{{R4}}}, %d1, %p0, 1, 1, 0, 0", "takes 7", ("1, 1, 0, 0", "1, 1, 0")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{{F64}}}, %d0, %d1, 2, 1, 1, 0, 0", "scale-d is a predicate", ("%d1, 2", "%d1, 1")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "6 operands, got 8", ("1, 1, 0, 0", "1, 1")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "6 operands, got 8", ("1, 1, 0, 0", "1, 1")),
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{{F64}}}, tm, %d1, %p0, 1, 1, 0, 0", "64-bit matrix descriptor", ("tm", "%d0")),
+    ("setmaxnreg.inc.sync.aligned.u32 250", "multiple of 8", ("250", "248")),
+    ("setmaxnreg.dec.sync.aligned.u32 16", "from 24 to 256", ("16", "24")),
+    ("mbarrier.arrive.shared::cluster.b64 %d0, [%r1]", "its destination is '_'", ("%d0", "_")),
+    ("mbarrier.wait.shared.b64 [%r1]", "no row", ("wait.shared.b64 [%r1]", "test_wait.parity.shared.b64 %p0, [%r1], 0")),
+    ("mbarrier.arrive.relaxed.shared::cta.b64 _, [%r1]", "no row", (".relaxed", "")),
+    ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [tm, {%r2, %r3}], [%r4]", "generic address", ("[tm,", "[%d0,")),
+    ("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0, {%r2, %r3}], [%r4]", "2 coordinates, 3", ("3d", "2d")),
+    ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%d0, {%r2, %r3}], [%r4]", "takes 4 operands, got 3", ("[%r4]", "[%r4], %h0")),
+    ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0, {%r2, %r3}], [%r4], 16", "3 operands, got 4", (", 16", "")),
+])  # fmt: skip
+def test_forms_of_hopper(line, why, right):
+    assert why in complaint(line)
+    assert complaint(line.replace(*right)) == ""
+
+
+@pytest.mark.parametrize("line, target, version, why", [
+    (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{{F64}}}, %d0, %d1, %p0, 1, 1, 0, 0", "sm_90", "8.6", "needs sm_90a"),
+    ("setmaxnreg.inc.sync.aligned.u32 240", "sm_90", "8.6", "needs sm_90a"),
+    ("mbarrier.try_wait.parity.shared.b64 %p0, [%r1], 0", "sm_80", "8.6", "needs sm_90"),
+    ("cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d0, {%r2}], [%r4]", "sm_90a", "8.0", "needs .version 8.6"),
+    ("cp.async.bulk.commit_group", "sm_80", "8.6", "needs sm_90"),
+])  # fmt: skip
+def test_chips_of_hopper_forms(line, target, version, why):
+    assert why in complaint(line, target, version)
+    assert complaint(line) == ""
+
+
+def test_unknown_directive_is_refused():
+    with pytest.raises(CompileError, match=r"directive \.cluster_dim"):
+        ptx_parse.parse(".version 8.0\n.target sm_90a\n.visible .entry k()\n.cluster_dim 2, 1, 1\n{ ret; }")
+
+
+def test_descriptor():
+    d = Descriptor(0x10000, 16, 1024, 128)
+    assert d.encode() == 0x4000004000011000
+    for d in (Descriptor(0x38BF0, 0x3FFF0, 4096, 32, 5), Descriptor(0, 128, 256, 0), Descriptor(1024, 16, 512, 64)):
+        assert Descriptor.decode(d.encode()) == d
+
+
+def test_fragments_of_a_warpgroup():
+    """Register i of lane l of warp w: the rows and columns that the vendor's tables give."""
+    for n in (8, 64, 256):
+        index = layout_index(wgmma(dt.f16, dt.f16, dt.f32, n).d, n // 2, 128)
+        for lane in (0, 5, 31, 32, 77, 127):
+            for i in (0, 1, 2, 3, n // 2 - 1):
+                w, g, t = lane // 32, lane % 32 // 4, lane % 4
+                assert (index["M"][lane, i], index["N"][lane, i]) == (
+                    16 * w + g + 8 * (i >> 1 & 1),
+                    8 * (i >> 2) + 2 * t + (i & 1),
+                )
+    for dtype, columns in (
+        (dt.bf16, lambda t, r, h: 2 * t + h + 8 * (r >> 1)),
+        (dt.i8, lambda t, r, b: 4 * t + b + 16 * (r >> 1)),
+        (dt.tf32, lambda t, r, _: t + 4 * (r >> 1)),
+    ):
+        out = dt.i32 if dtype == dt.i8 else dt.f32
+        per = 32 // max(8, dtype.bits if dtype != dt.tf32 else 32)
+        index = layout_index(wgmma(dtype, dtype, out, 64).a, 4 * per, 128)
+        for lane in (0, 9, 64, 127):
+            for e in range(4 * per):
+                w, g, t, r = lane // 32, lane % 32 // 4, lane % 4, e // per
+                assert (index["M"][lane, e], index["K"][lane, e]) == (16 * w + g + 8 * (r & 1), columns(t, r, e % per))

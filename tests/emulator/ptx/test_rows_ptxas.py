@@ -41,7 +41,25 @@ def wmma_registers(row, name, mods, operand):
     return fragment(part[2], mods["shape"], mods["type"]).registers
 
 
-def instruction(row, mods, registers):
+FIXED = {"id": "1", "count": "64", "f": "0.5", "mask": "-1", "cta": "1", "bytes": "32"}
+IMMEDIATE = {"size": "16", "scale_b": "-1", "a_order": "0"}
+
+
+def memory(inst, o, mods):
+    """The address operand of a row: what its name or the instruction's state space says."""
+    if "bulk" in inst.effects:
+        to, shared = mods.get("to", "global"), inst.effects & {"shared", "registers"}
+        return "[gaddr]" if o.name == ("dst" if to == "global" else "src") and not shared else "[sm]"
+    if o.name == "src":
+        return "[gaddr]"
+    space = mods.get("space", "").split("::")[0]
+    if space == "shared" or "mbarrier" in inst.name or "matrix" in inst.name:
+        return "[sm]"
+    return ADDRESS.get(space, "[gaddr]")
+
+
+def instruction(row, mods, registers, full=False):
+    """One line of text. `full`: with the optional operands of mbarriers, and with A of wgmma in registers."""
     name = isa.spell(row, **mods)
     inst = isa.lookup(name, "sm_90a")
     written, pair = [], ""
@@ -53,38 +71,43 @@ def instruction(row, mods, registers):
         return r
 
     for o in inst.operands:
-        if (
-            o.optional
-            and o.name != "policy"
-            and not o.paired
-            and not (o.name == "c" and "bool" in mods)
-            and not (o.name == "b" and mods.get("op") == "cas")
-        ):
-            if o.name != "f":
+        if o.name in ("policy", "ctas"):
+            if ("cache_hint" if o.name == "policy" else "multicast") not in mods:
                 continue
-        if o.name == "policy" and "cache_hint" not in mods:
-            continue
+        elif o.optional and not o.paired:
+            wanted = {"c": "bool" in mods, "b": mods.get("op") == "cas", "f": True, "a_order": not full}
+            if not wanted.get(o.name, full and "mbarrier" in inst.effects):
+                continue
         if o.paired:
             if not (o.optional and mods.get("type") in ("f16", "bf16")):
                 pair = register(o)
             continue
         if o.kind == "addr":
-            space = mods.get("space", "").split("::")[0]
-            shared = o.name != "src" and (space == "shared" or "mbarrier" in name or "matrix" in name)
-            written.append("[sm]" if shared else ADDRESS.get(space, "[gaddr]") if o.name != "src" else "[gaddr]")
-        elif o.kind == "vec":
-            n = (
-                wmma_registers(row, name, mods, o.name)
-                or LENGTH.get(mods.get("vec", ""), 0)
-                or (row.data.get(o.name, 0) if row.data is not None else 0)
+            written.append(memory(inst, o, mods))
+        elif o.kind == "tensor":
+            written.append(
+                "[gaddr, {" + ",".join(["7", "qb32_sc0", "qb32_sc1", "-3", "qb32_sc0"][: int(mods["dim"][0])]) + "}]"
             )
+            registers |= {"qb32_sc0": "b32", "qb32_sc1": "b32"}
+        elif o.kind == "frag":
+            one = (
+                "{" + ",".join(f"qb32_sfa{i}" for i in range(4)) + "}" if full and o.name == "a" else f"qb64_d{o.name}"
+            )
+            registers |= {f"qb32_sfa{i}": "b32" for i in range(4)} | {f"qb64_d{o.name}": "b64"}
+            written.append(one)
+        elif o.kind == "vec":
+            n = wmma_registers(row, name, mods, o.name) or LENGTH.get(mods.get("vec", ""), 0) or inst.registers(o.name)
             written.append("{" + ",".join(register(o, i) for i in range(n)) + "}" if n else register(o))
         elif o.kind == "imm":
-            written.append("16" if o.name == "size" else "24" if "setmaxnreg" in name else "1")
+            written.append(
+                "128" if "tensormap" in name else "24" if "setmaxnreg" in name else IMMEDIATE.get(o.name, "1")
+            )
         elif o.kind == "label":
             written.append("L")
-        elif o.name in ("id", "count", "f") or (o.name == "mask" and row.opcode != "fns"):
-            written.append({"id": "1", "count": "64", "f": "0.5", "mask": "-1"}[o.name])
+        elif o.name == "state" and "remote" in inst.effects:
+            written.append("_")
+        elif o.name in FIXED and (o.name != "mask" or row.opcode != "fns"):
+            written.append(FIXED[o.name])
         else:
             written.append(register(o))
     if pair:
@@ -97,18 +120,26 @@ def test_every_form_assembles(target, oracle, tmp_path):
     chip = isa.parse_target(target).number
     registers, lines = {}, []
     for row in isa.all_rows(target):
-        if row.opcode in CONTROL:
+        if row.opcode in CONTROL or "wgmma" in row.effects:
             continue
         for mods in forms(row, chip):
             space = mods.get("space", "")
             if space == "param::func" or (row.opcode == "st" and space in ("const", "param", "param::entry")):
                 continue
             lines.append(instruction(row, mods, registers))
+            if chip >= 90 and "mbarrier" in row.effects:
+                lines.append(instruction(row, mods, registers, full=True))
     head = (
         f".version 8.7\n.target {target}\n.address_size 64\n.shared .align 16 .b8 sm[1024];\n.const .align 16 .b8 cst[64];\n"
         ".visible .entry k(.param .align 16 .b8 A[64]) {\n.reg .b64 gaddr;\n.local .align 16 .b8 loc[64];\nmov.u64 gaddr, 0;\n"
     )
     head += "".join(f".reg .{t} {r};\n" for r, t in registers.items())
+    assert len(lines) > 5000
+    assemble(oracle, tmp_path, target, head, lines)
+
+
+def assemble(oracle, tmp_path, target, head, lines):
+    """ptxas takes every line."""
     path = tmp_path / "rows.ptx"
     path.write_text(head + "".join(f"{line};\n" for line in lines) + "L: ret;\n}\n")
     first = head.count("\n") + 1
@@ -117,6 +148,27 @@ def test_every_form_assembles(target, oracle, tmp_path):
     refused = collections.OrderedDict()
     for m in re.finditer(r"line (\d+); error\s*: (.*)", done.stderr):
         refused.setdefault(lines[int(m.group(1)) - first], m.group(2))
-    assert len(lines) > 5000
     assert not refused, refused
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _once(row):
+    """Two kinds in the default run, all in the slow one."""
+    name = ".".join(row.pattern.split(".")[-3:])
+    return pytest.param(row, id=name, marks=[] if name in ("f32.bf16.bf16", "s8.u8{.satfinite}") else pytest.mark.slow)
+
+
+WGMMA = [_once(r) for r in isa.all_rows("sm_90a") if "multiply" in r.effects]
+
+
+@pytest.mark.parametrize("row", WGMMA)
+def test_every_width_of_wgmma_assembles(row, oracle, tmp_path):
+    """With A in shared memory and in registers, every width."""
+    registers, lines = {}, []
+    for mods in forms(row, 90):
+        for full in (False, True):
+            fence, commit, wait = (f"wgmma.{w}.sync.aligned" for w in ("fence", "commit_group", "wait_group"))
+            lines += [fence, instruction(row, mods, registers, full), commit, f"{wait} 0"]
+    head = f".version 8.4\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n{''.join(f'.reg .{t} {r};{chr(10)}' for r, t in registers.items())}"
+    assert len(lines) >= 8 * 18
+    assemble(oracle, tmp_path, "sm_90a", head, lines)
