@@ -42,8 +42,9 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
             keepers[id(machine)] = _Keeper(machine, r)
         return keepers[id(machine)]
 
-    def step_of(machine: Any, copies: Any, barriers: Any, inst: Any, row: Any, pc: int) -> Any:
-        return of(machine).step(inst, row, decode(machine, copies, barriers, inst, row, pc))
+    def step_of(machine: Any, *rest: Any) -> Any:
+        inst, row, _ = rest[-3:]
+        return of(machine).step(inst, row, decode(machine, *rest))
 
     def end_of(runner: Any, b: int) -> Any:
         inner = end(runner, b)
