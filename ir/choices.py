@@ -13,4 +13,6 @@ class Choices:
 
     stages: int | None = None
     specialize: bool | None = None
+    swizzle: bool = False
+    """Whether workgroups are numbered so that neighbours share data in the L2 cache."""
     modulo: bool = True

@@ -330,9 +330,23 @@ class Lowering:
         """Coordinate bits below the K-step bits: the atom's own run of elements along K (0 where it has none)."""
         return sum(1 for x in plan.a["K"].split() if x.startswith("e"))
 
+    def _numbered(self) -> dict[int, Any]:
+        """Grid axis → where a workgroup works along axes 0 and 1: down columns of `GROUP` rows, then across."""
+        b = self.b
+        rows, columns = _count(self, 0), _count(self, 1)
+        if (isinstance(rows, int) and rows <= 1) or (isinstance(columns, int) and columns <= 1):
+            return {}
+        number = b.add(b.wgid(0), b.mul(b.wgid(1), rows))
+        group = b.udiv(number, b.mul(b.i32(columns) if isinstance(columns, int) else columns, GROUP))
+        first = b.mul(group, GROUP)
+        height = b.min_s(b.sub(b.i32(rows) if isinstance(rows, int) else rows, first), GROUP)
+        rest = b.sub(number, b.mul(first, columns))
+        return {0: b.add(first, b.urem(rest, height)), 1: b.udiv(rest, height)}
+
     def coordinates(self) -> None:
         """Workgroup and wave coordinates of every dimension."""
         b, p = self.b, self.partition
+        numbers = self._numbered() if self.choices.swizzle else {}
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -340,7 +354,7 @@ class Lowering:
                 if plan.trips == 1:
                     self.base[str(d)] = 0
                     continue
-                rest = b.wgid(axis) if rest is None else rest
+                rest = numbers.get(axis, b.wgid(axis)) if rest is None else rest
                 if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
                     count: Any = plan.trips
                     if count is None:
@@ -357,6 +371,23 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+GROUP = 8
+"""Workgroups of a column that come one after the other where workgroups are numbered for the L2 cache."""
+
+
+def _count(low: Lowering, axis: int) -> Any:
+    """Workgroups along a grid axis: an int, or a value where an extent is a run-time argument."""
+    b = low.b
+    count: Any = 1
+    for d in low.partition.grid_axes()[axis]:
+        plan = low.partition.dims[d]
+        trips: Any = plan.trips
+        if trips is None:
+            trips = b.udiv(b.add(low.extent(str(d)), plan.tile - 1), plan.tile)
+        count = count * trips if isinstance(count, int) and isinstance(trips, int) else b.mul(trips, count)
+    return count
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

@@ -317,7 +317,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
+    supported = {"stages", "swizzle"} | ({"specialize"} if chip.warpgroup is not None else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -325,7 +325,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages, specialize=schedule.specialize)
+    return Choices(stages=schedule.stages, specialize=schedule.specialize, swizzle=bool(schedule.swizzle))
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
