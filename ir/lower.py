@@ -210,6 +210,8 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
+    if n.op == "fence":  # no access may pass it
+        step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
 
 

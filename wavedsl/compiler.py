@@ -339,7 +339,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize", "persistent", "swizzle", "cluster"} if chip.warpgroup else set())
+    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
