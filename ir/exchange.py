@@ -62,6 +62,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             if low.plans[d].waves > 1:
                 lanes = low.target.wave_size * low.partition.waves
                 reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
+        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
