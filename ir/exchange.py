@@ -68,6 +68,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
