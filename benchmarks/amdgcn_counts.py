@@ -10,8 +10,8 @@
   loop's own scalar instructions.
 
 Static numbers are counted twice: `.resources`, and LLVM's disassembly of the assembled text where llvm-mc and
-llvm-objdump are found. Limits of `large` hold for gfx942 and gfx950, of the others for every chip. The limit of `loop`
-rows is a rule, not a number (`loop_limit`).
+llvm-objdump are found. Limits of `small` and `large` hold for gfx942 and gfx950, of the others for every chip. The limit
+of `loop` rows is a rule, not a number (`loop_limit`).
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def rows(targets: tuple[str, ...] = TARGETS, run: bool = True, oracles: tuple[st
         c = np.zeros((m, n), np.float32)
         x, y = np.ones((16, 16), np.float16), np.zeros((16, 16), np.float16)
         for name, kernel, arguments, limits in (
-            ("small", gemm.gemm_kernel(wd.f16, tiles), (a, b, c), SMALL_LIMITS),
+            ("small", gemm.gemm_kernel(wd.f16, tiles), (a, b, c), SMALL_LIMITS if target in LARGE_LIMITS else {}),
             ("copy", copy.copy_kernel(wd.f16), (x, y), COPY_LIMITS),
         ):
             compiled = kernel.compile(*arguments, target=target)
@@ -199,7 +199,7 @@ def rows(targets: tuple[str, ...] = TARGETS, run: bool = True, oracles: tuple[st
             for what in ("valu", "accmove"):
                 row(name, target, f"{what} in the loop", loop.instructions[what], 0,
                     found.get(what, 0) if found else None)  # fmt: skip
-            row(name, target, "registers", compiled.resources.registers, 256 if limits else None, None)
+            row(name, target, "registers", compiled.resources.registers, 256 if tiles == LARGE else None, None)
             row(name, target, "spills", compiled.resources.spills, 0, None)
     return out
 
