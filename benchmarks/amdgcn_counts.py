@@ -10,8 +10,8 @@
   loop's own scalar instructions.
 
 Static numbers are counted twice: `.resources`, and LLVM's disassembly of the assembled text where llvm-mc and
-llvm-objdump are found. Limits of `small` and `large` hold for gfx942 and gfx950, of the others for every chip. The limit
-of `loop` rows is a rule, not a number (`loop_limit`).
+llvm-objdump are found. Limits of `small` and `large` hold for gfx942 and gfx950, of the others for every chip. The
+limit of `loop` rows is a rule, not a number (`loop_limit`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def disassembled(text: str, target: str, llvm_mc: str, objdump: str) -> list[str
         path.with_suffix(".s").write_text(text)
         base = [llvm_mc, "-triple=amdgcn-amd-amdhsa", f"-mcpu={target}", "-filetype=obj"]
         subprocess.run([*base, str(path.with_suffix(".s")), "-o", str(path)], check=True)
-        said = subprocess.run([objdump, "-d", f"--mcpu={target}", str(path)], check=True, capture_output=True, text=True)
+        command = [objdump, "-d", f"--mcpu={target}", str(path)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
     return re.findall(r"^\t([a-z]\S*.*?)\s*//", said.stdout, re.M)
 
 

@@ -312,7 +312,8 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
-    loop = Loop(name, loc, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)), depth, s.label(name[1:] + "_end"))
+    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
+    loop = Loop(name, loc, steps, depth, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
     parent.append(before)

@@ -12,9 +12,8 @@ import importlib.util
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from wavedsl.codegen.ptx import isa as ptx
 from wavedsl.codegen.ptx.mma import MMAS
 from wavedsl.runtime import emulator
 
-import wavedsl as wd
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
