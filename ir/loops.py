@@ -614,7 +614,7 @@ def emit_pipelined(
         base = b.sub(iteration, ahead) if isinstance(trips, int) else iteration
         return b.cmp("slt", base, trips - ahead if isinstance(trips, int) else trips)
 
-    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread"]
+    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread" or steps[i].reads]
     for j in range(last):
         contexts: dict[int, Context | None] = {}
         for g in range(body.count):

@@ -7,7 +7,7 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
@@ -43,8 +43,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if trips is not None:
         depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
-    while True:
-        left = budget
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    if low.choices.stages:
+        attempts = [(low.choices.stages if loop else 1, budget)]
+    for depth, room in attempts:
+        left = room
         plans = []
         problem: Exception | None = None
         for n in reads:
@@ -71,11 +75,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             plans.append(s)
         if problem is None and left >= 0:
             break
-        if depth == 1 or low.choices.stages:
-            if problem is not None:
-                raise problem
-            break
-        depth -= 1
+    if problem is not None:
+        raise problem
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -87,6 +88,25 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    if target.copy_async or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
 
 
 def invariant_reads(low: Lowering, region: Region) -> list[Node]:
@@ -135,7 +155,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
         for u in users.get(x.id, ()):
             if u.op == "mma" and x in u.inputs[:2]:
                 found = low.inference.mmas[u.id].k
-            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op != "iterate":
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
                 work.append(u)
     return found
@@ -358,5 +378,5 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
 
 
 def holds_loop(region: Region) -> bool:
-    """Whether another loop lies directly inside this region."""
-    return any(n.op == "iterate" for n in region.nodes)
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

@@ -19,7 +19,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
@@ -56,6 +56,8 @@ class Notes:
     loops: list[LoopNote] = field(default_factory=list)
     strategy: Any = None
     """How operands of asynchronous products get to shared memory, and why so."""
+    order: Any = None
+    """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -190,7 +192,7 @@ class Lowering:
         if n.op == "carry":
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("carry", n.id, c) for c in range(count))
-        if n.op == "result" and n.inputs[0].op == "iterate":
+        if n.op == "result" and n.inputs[0].op in REGIONS:
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("r", n.inputs[0].id, n.attrs["position"], c) for c in range(count))
         return (("v", n.id),)
@@ -330,8 +332,19 @@ class Lowering:
         """Coordinate bits below the K-step bits: the atom's own run of elements along K (0 where it has none)."""
         return sum(1 for x in plan.a["K"].split() if x.startswith("e"))
 
-    def coordinates(self) -> None:
-        """Workgroup and wave coordinates of every dimension."""
+    def tile_counts(self) -> list[Any]:
+        """Tiles along each of the three grid axes: ints, or values where run-time extents decide."""
+        counts = []
+        for dims in self.partition.grid_axes():
+            count: Any = 1
+            for d in dims:
+                count = scaled(self.b, count, self.trip_count(str(d)))
+            counts.append(count)
+        return counts
+
+    def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
+        """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
+        takes several."""
         b, p = self.b, self.partition
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
@@ -340,7 +353,9 @@ class Lowering:
                 if plan.trips == 1:
                     self.base[str(d)] = 0
                     continue
-                rest = b.wgid(axis) if rest is None else rest
+                if rest is None:
+                    rest = b.wgid(axis) if numbers is None else numbers[axis]
+                    rest = b.i32(rest) if isinstance(rest, int) else rest
                 if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
                     count: Any = plan.trips
                     if count is None:

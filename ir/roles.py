@@ -22,6 +22,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_matrix
 from wavedsl.ir.strategy import MOST_STAGES, Strategy
+from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
@@ -33,28 +34,63 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     rings = low.rings
     initialise(low, rings)
     if not strategy.specialize:
-        compute()
+        each_tile(low, rings, compute)
         return
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
-        b.registers(strategy.registers[0], more=False)
+        if strategy.registers[0]:
+            b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            produce(low, low.graph.region)
+            each_tile(low, rings, lambda: produce(low, low.graph.region))
             one.yield_()
         role.yield_()
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
-        b.registers(strategy.registers[1], more=True)
+        if strategy.registers[1]:
+            b.registers(strategy.registers[1], more=True)
         b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
-        compute()
+        each_tile(low, rings, compute)
         b.role_barrier = {}
         role.yield_()
+    if low.kernel.cluster > 1:
+        b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+
+
+def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) -> None:
+    """`body` for the workgroup's output tile, or for each of them in turn."""
+    b, order = low.b, low.notes.order
+    if order is None:
+        body()
+        return
+    counts = low.tile_counts()
+    moving = [*rings, *low.fillers(rings)]
+    # The launch may hold fewer workgroups than the order foresees: fewer compute units.
+    first: Any = b.udiv(b.wgid(0), order.cluster)
+    rank: Any = b.cluster_rank() if order.cluster > 1 else 0
+    numbers = count_tiles(b, order, counts)
+    step = b.udiv(b.wgcount(0), order.cluster)
+    if step.lo == 0:
+        step = b.max_s(step, 1)
+    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+        set_states(moving, loop.carried)
+        low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
+        body()
+        if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+            b.barrier()  # the next tile writes to buffers that others may still read
+        loop.yield_(ring_states(moving))
+
+
+def ring_buffers(low: Lowering) -> set[str]:
+    """Names of the shared buffers that rings hand over."""
+    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members}
 
 
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
     """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them."""
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
+    for ring in rings:
+        _share(low, ring, strategy.cluster)
     looped = [r for r in rings if r.region.dim is not None]
     most = max((low.plans[str(r.region.dim)].trips or MOST_STAGES for r in looped), default=1)
     stages = low.choices.stages or min(MOST_STAGES, max(1, most))
@@ -77,6 +113,17 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     reserve(low, rings)
     low.rings = rings
     add_maps(low, rings)
+
+
+def _share(low: Lowering, ring: Ring, cluster: int) -> None:
+    """Which members are the same in all workgroups of a cluster: those without a dimension of the first grid axis."""
+    first = {str(d) for d in low.partition.grid_axes()[0]}
+    for n in ring.members:
+        staged = _planned(low, n, 1)
+        rows = staged.extents[staged.tile.other]
+        if cluster > 1 and not first.intersection(staged.info.names) and rows % (8 * cluster) == 0:
+            ring.shared.add(n.id)
+    ring.cluster = cluster if ring.shared else 1
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
@@ -124,7 +171,7 @@ def add_maps(low: Lowering, rings: Sequence[Ring]) -> None:
     known: dict[Any, int] = {}
     for ring in rings:
         for n in ring.members:
-            spec = map_of(low.staged[n.id])
+            spec = map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1)
             at = known.get(spec)
             if at is None:
                 own = low.arrays[spec.array].param

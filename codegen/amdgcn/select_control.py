@@ -215,5 +215,3 @@ def trap(s: Selector, op: Op) -> None:
     after = s.block(skip)
     s.blocks[before].succs.append(after)
     s.blocks[stop].succs.append(after)
-
-

@@ -240,6 +240,7 @@ def bfe(s: Selector, op: Op) -> None:
 
 # ---------------------------------------------------------------------------------------------- comparisons, predicates
 
+
 @lower("cmp")
 def cmp(s: Selector, op: Op) -> None:
     a, b = op.args
@@ -439,5 +440,3 @@ def _divide64(s: Selector, x: Ref, y: Ref, want_quotient: bool) -> Ref:
     after = s.block("")
     s.blocks[body].succs.append(after)
     return quotient if want_quotient else rest
-
-

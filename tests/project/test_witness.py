@@ -24,7 +24,6 @@ from wavedsl.codegen.ptx import isa as ptx
 from wavedsl.codegen.ptx.mma import MMAS
 from wavedsl.runtime import emulator
 
-
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 
