@@ -205,9 +205,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(
-                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
-                )
+                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
+                address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,

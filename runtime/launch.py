@@ -32,6 +32,9 @@ STRIDE = 16
 MAP_ALIGN = 64
 """Alignment of a tensor map among the parameters."""
 
+ADDRESS_BITS = 48
+"""Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
+
 
 class Launchable(Protocol):
     """What launching needs of a compiled kernel.
@@ -159,6 +162,12 @@ def check_expected(
             f"but the kernel was compiled for {_pattern(strides)}",
             where,
             "pass an array with those strides, or call the kernel object itself, which compiles for new ones",
+        )
+    if ref.place != "cpu" and ref.pointer >> ADDRESS_BITS:
+        raise LaunchError(
+            f"argument `{param.name}` lies at {ref.pointer:#x}, but compiled kernels take addresses of "
+            f"{ADDRESS_BITS} bits, as the supported systems give out",
+            where,
         )
     if ref.place != "cpu" and ref.pointer % alignment:
         raise LaunchError(
