@@ -526,9 +526,11 @@ class Builder(Core):
             return v
         return self._pure("shuffle_xor", (v,), v.type, {"mask": mask})
 
-    def any_lane(self, p: Value) -> Value:
-        """Whether `p` holds in any lane of the wave: a uniform predicate."""
-        return p if p.uniform else self._pure("any_lane", (p,), PRED)
+    def any_lane(self, p: Value, workgroup: bool = False) -> Value:
+        """Whether `p` holds in any lane of the wave: a uniform predicate. `workgroup` promises that all waves agree."""
+        if p.uniform and (not workgroup or p.const is not None):
+            return p
+        return self._pure("any_lane", (p,), PRED, {"workgroup": True} if workgroup else None)
 
     def shuffle_index(self, v: Value, lane: Operand) -> Value:
         """The value of the given lane (32-bit types)."""

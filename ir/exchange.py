@@ -62,6 +62,9 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             if low.plans[d].waves > 1:
                 lanes = low.target.wave_size * low.partition.waves
                 reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
+        elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
+            lanes = low.target.wave_size * low.partition.waves
+            reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":

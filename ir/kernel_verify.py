@@ -480,7 +480,11 @@ def _barriers(state: _Check) -> None:
             name = op.name
             if name == "barrier" and culprit is not None and "threads" not in op.attrs:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
-            if name in ("wave", "tid", "readfirst", "load.global", "load.shared") or any(a in varies for a in op.args):
+            if name == "any_lane" and op.attrs.get("workgroup"):
+                continue
+            if name in ("wave", "tid", "readfirst", "load.global", "load.shared", "atomic.global") or any(
+                a in varies for a in op.args
+            ):
                 varies.update(op.results)
             inner = culprit
             for a in op.args[: 3 if name == "for" else 1]:

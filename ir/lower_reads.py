@@ -7,7 +7,7 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
@@ -156,7 +156,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
         for u in users.get(x.id, ()):
             if u.op == "mma" and x in u.inputs[:2]:
                 found = low.inference.mmas[u.id].k
-            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op != "iterate":
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
                 work.append(u)
     return found
@@ -401,5 +401,5 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
 
 
 def holds_loop(region: Region) -> bool:
-    """Whether another loop lies directly inside this region."""
-    return any(n.op == "iterate" for n in region.nodes)
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

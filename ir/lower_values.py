@@ -188,7 +188,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     store_value(b, access, value, guard)
 
 
-def one_writer(low: Lowering, layout: Layout, dims: Sequence[str], n: Node) -> Value | None:
+def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:
     """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None

@@ -19,7 +19,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
@@ -190,7 +190,7 @@ class Lowering:
         if n.op == "carry":
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("carry", n.id, c) for c in range(count))
-        if n.op == "result" and n.inputs[0].op == "iterate":
+        if n.op == "result" and n.inputs[0].op in REGIONS:
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("r", n.inputs[0].id, n.attrs["position"], c) for c in range(count))
         return (("v", n.id),)

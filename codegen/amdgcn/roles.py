@@ -100,6 +100,10 @@ TRANSPOSING = {
 DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4"}
 """Direct-to-LDS copies by bytes per lane, without the suffix of their rows."""
 
+SPILLS = {1: "scratch_store_dword", 2: "scratch_store_dwordx2", 4: "scratch_store_dwordx4"}
+RELOADS = {1: "scratch_load_dword", 2: "scratch_load_dwordx2", 4: "scratch_load_dwordx4"}
+"""By registers."""
+
 _HOW = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),
     "sge": ("ge", "i"), "ult": ("lt", "u"), "ule": ("le", "u"), "ugt": ("gt", "u"), "uge": ("ge", "u"),
@@ -122,6 +126,7 @@ def vector_compare(how: str, bits: int) -> str:
 def float_compare(how: str, kind: str) -> str:
     """The instruction that compares floats per lane into a mask."""
     return f"v_cmp_{_FLOAT_HOW[how]}_{kind}"
+
 
 ROUNDED_PACK = "v_cvt_pk_bf16_f32"
 """Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""

@@ -179,8 +179,10 @@ def _target(chip: Chip) -> Target:
         simds=SIMDS,
         units=chip.units,
         shared_bytes=chip.lds,
-        banks=dict.fromkeys((1, 2, 4, 8, 12, 16), 32) if chip.name != "gfx950" else {1: 64, 2: 64, 4: 64, 8: 64, 12:
-        32, 16: 64}, phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
+        banks=dict.fromkeys((1, 2, 4, 8, 12, 16), 32)
+        if chip.name != "gfx950"
+        else {1: 64, 2: 64, 4: 64, 8: 64, 12: 32, 16: 64},
+        phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),

@@ -78,9 +78,8 @@ gemm:
 	v_mov_b64               v[22:23], 0
 	s_mov_b32               s5, 0
 .Lgemm_k1:                                               ; loop over k
-	s_waitcnt               vmcnt(1)
-	ds_write_b128           v32, v[0:3]
 	s_waitcnt               vmcnt(0)
+	ds_write_b128           v32, v[0:3]
 	ds_write_b128           v32, v[4:7] offset:4096
 	s_waitcnt               lgkmcnt(0)
 	s_barrier
@@ -88,20 +87,18 @@ gemm:
 	s_add_u32               s8, s2, s7
 	s_cmp_lt_i32            s5, 0xe0
 	s_cselect_b32           s18, s6, 0
+	s_cselect_b32           s22, s10, 0
 	v_add_u32               v4, s8, v35
 	buffer_load_dwordx4     v[0:3], v4, s[16:19], 0 offen offset:64
 	s_add_u32               s7, s3, s7
-	s_cmp_lt_i32            s5, 0xe0
-	s_cselect_b32           s22, s10, 0
 	v_add_u32               v24, s7, v35
 	buffer_load_dwordx4     v[4:7], v24, s[20:23], 0 offen offset:64
 	ds_read_b64             v[24:25], v36
 	ds_read_b64             v[26:27], v36 offset:1024
 	ds_read_b64             v[28:29], v37 offset:4096
 	ds_read_b64             v[30:31], v38 offset:4096
-	s_waitcnt               lgkmcnt(1)
-	v_mfma_f32_16x16x16_f16 v[8:11], v[24:25], v[28:29], v[8:11]
 	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[8:11], v[24:25], v[28:29], v[8:11]
 	v_mfma_f32_16x16x16_f16 v[12:15], v[24:25], v[30:31], v[12:15]
 	v_mfma_f32_16x16x16_f16 v[16:19], v[26:27], v[28:29], v[16:19]
 	v_mfma_f32_16x16x16_f16 v[20:23], v[26:27], v[30:31], v[20:23]
@@ -109,9 +106,8 @@ gemm:
 	ds_read_b64             v[26:27], v39 offset:1024
 	ds_read_b64             v[28:29], v40 offset:4096
 	ds_read_b64             v[30:31], v41 offset:4096
-	s_waitcnt               lgkmcnt(1)
-	v_mfma_f32_16x16x16_f16 v[8:11], v[24:25], v[28:29], v[8:11]
 	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[8:11], v[24:25], v[28:29], v[8:11]
 	v_mfma_f32_16x16x16_f16 v[12:15], v[24:25], v[30:31], v[12:15]
 	v_mfma_f32_16x16x16_f16 v[16:19], v[26:27], v[28:29], v[16:19]
 	v_mfma_f32_16x16x16_f16 v[20:23], v[26:27], v[30:31], v[20:23]

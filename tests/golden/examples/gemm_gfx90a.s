@@ -31,11 +31,10 @@ gemm:
 	v_bfe_u32               v10, v0, 3, 3
 	v_xor_b32               v10, v0, v10
 	v_lshlrev_b32           v30, 4, v10
-	s_waitcnt               vmcnt(1)
+	s_waitcnt               vmcnt(0)
 	ds_write_b128           v30, v[2:5]
 	buffer_load_dwordx4     v[2:5], v1, s[4:7], s2 offen offset:128
 	.loc 1 57 38
-	s_waitcnt               vmcnt(1)
 	ds_write_b128           v30, v[6:9] offset:8192
 	.loc 1 55 9
 	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
@@ -65,7 +64,7 @@ gemm:
 	.loc 1 57 38
 	ds_read_b128            v[22:25], v35 offset:8192
 	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
+	s_waitcnt               lgkmcnt(1)
 	v_mfma_f32_16x16x16f16  v[26:29], v[14:15], v[10:11], 0
 	.loc 1 57 26
 	s_waitcnt               vmcnt(1)
@@ -92,7 +91,7 @@ gemm:
 	.loc 1 57 38
 	ds_read_b128            v[12:15], v35 offset:12288
 	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
+	s_waitcnt               lgkmcnt(1)
 	v_mfma_f32_16x16x16f16  v[26:29], v[4:5], v[0:1], v[26:29]
 	v_mfma_f32_16x16x16f16  v[26:29], v[6:7], v[2:3], v[26:29]
 	s_waitcnt               lgkmcnt(0)

@@ -26,10 +26,9 @@ gemm:
 	v_lshlrev_b32           v10, 4, v10
 	v_xor_b32               v1, v1, v10
 	s_and_saveexec_b64      s[0:1], vcc
-	s_waitcnt               vmcnt(1)
+	s_waitcnt               vmcnt(0)
 	ds_write_b128           v1, v[2:5]
 	.loc 1 57 38
-	s_waitcnt               vmcnt(0)
 	ds_write_b128           v1, v[6:9] offset:512
 	s_mov_b64               exec, -1
 	.loc 1 57 26
