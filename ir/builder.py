@@ -374,6 +374,19 @@ class Builder(Core):
             raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.bits}")
         if all(v.const == 0 and str(v.const)[0] != "-" for v in values):
             return self.const(0, B32)
+        first = values[0].op
+        if (
+            first is not None
+            and first.name == "unpack"
+            and all(
+                v.op is not None
+                and v.op.name == "unpack"
+                and v.op.args == first.args
+                and v.op.attrs == {"dtype": dtype, "index": i}
+                for i, v in enumerate(values)
+            )
+        ):
+            return first.args[0]
         return self._pure("pack", tuple(values), B32, {"dtype": dtype})
 
     def unpack(self, word: Value, dtype: DType, index: int) -> Value:
@@ -434,7 +447,23 @@ class Builder(Core):
                 end = e
             else:
                 return self.slice(source, start, end - start)
+        if n > 2:
+            parts = self._joined_slices(parts)
         return self._pure("vec", tuple(parts), vector(n, kind))
+
+    def _joined_slices(self, parts: Sequence[Value]) -> list[Value]:
+        """Parts that are consecutive slices of one tuple, as one."""
+        out: list[Value] = []
+        runs: list[tuple[Value | None, int, int]] = []
+        for p in parts:
+            source, start, end = _slice_of(p)
+            if source is not None and runs and runs[-1][0] is source and runs[-1][2] == start:
+                runs[-1] = (source, runs[-1][1], end)
+                out[-1] = self.slice(source, runs[-1][1], end - runs[-1][1])
+            else:
+                runs.append((source, start, end))
+                out.append(p)
+        return out
 
     def slice(self, v: Value, start: int, count: int = 1) -> Value:
         """`count` registers of a tuple from `start`."""
@@ -484,7 +513,7 @@ class Builder(Core):
         if type is None:
             p = self.kernel.params[index]
             kind = {"f32": F32, "f64": F64, "i64": I64, "u64": I64}
-            type = I64 if p.kind == "pointer" else kind.get(p.dtype.name, I32)
+            type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
     def readfirst(self, v: Value) -> Value:
@@ -496,6 +525,12 @@ class Builder(Core):
         if mask == 0 or v.const is not None:
             return v
         return self._pure("shuffle_xor", (v,), v.type, {"mask": mask})
+
+    def any_lane(self, p: Value, workgroup: bool = False) -> Value:
+        """Whether `p` holds in any lane of the wave: a uniform predicate. `workgroup` promises that all waves agree."""
+        if p.uniform and (not workgroup or p.const is not None):
+            return p
+        return self._pure("any_lane", (p,), PRED, {"workgroup": True} if workgroup else None)
 
     def shuffle_index(self, v: Value, lane: Operand) -> Value:
         """The value of the given lane (32-bit types)."""
@@ -553,6 +588,16 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
 
+    def atomic_global(
+        self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
+        guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,
+    ) -> Value:  # fmt: skip
+        """Change memory at voff + soff + imm indivisibly by `how` (see the op) and give what was there."""
+        voff, soff, imm = self._global(voff, soff, imm, split)
+        args = (buf, voff, soff, mask or self.true, guard or self.true, *values)
+        attrs = {"bytes": values[0].type.words * 4, "imm": imm, "how": how}
+        return self._effect("atomic.global", args, attrs, values[0].type).results[0]
+
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
@@ -599,11 +644,72 @@ class Builder(Core):
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
     def barrier(self) -> Op:
-        return self._effect("barrier", (), {})
+        """All waves arrive: of the workgroup, or of the role that is being written."""
+        return self._effect("barrier", (), dict(self.role_barrier))
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]
+
+    # ------------------------------------------------------------------------------- asynchronous matrix instructions
+
+    def undefined(self, type: Type) -> Value:
+        """Registers whose contents nobody relies on."""
+        return self._pure("undefined", (), type)
+
+    def mma_tile(self, addr: Operand, low: int, high: int) -> Value:
+        """An operand tile in shared memory at byte `addr`, for `mma_async`."""
+        return self._pure("matrix.tile", (self._i32(addr),), I64, {"low": low, "high": high})
+
+    def mma_async(self, atom: MmaAtom, a: Value, b: Value, c: Value, keep: Value | None, majors: str) -> Value:
+        """Start D = A B + C, or A B where `keep` is false. D is there after the wait for its group."""
+        args = (a, b, c, keep if keep is not None else self.true)
+        return self._effect("matrix.start", args, {"atom": atom, "majors": majors}, c.type).results[0]
+
+    def mma_fence(self) -> Op:
+        return self._effect("matrix.fence", (), {})
+
+    def mma_commit(self) -> Op:
+        return self._effect("matrix.commit", (), {})
+
+    def mma_wait(self, pending: int = 0) -> Op:
+        """Wait until at most `pending` committed groups of mma_async are in flight."""
+        return self._effect("matrix.wait", (), {"pending": pending})
+
+    # ----------------------------------------------------------------------------- barriers in memory and bulk copies
+
+    def mbarrier_init(self, addr: Operand, count: int) -> Op:
+        return self._effect("signal.init", (self._i32(addr),), {"count": count})
+
+    def mbarrier_publish(self) -> Op:
+        return self._effect("signal.publish", (), {})
+
+    def mbarrier_expect(self, addr: Operand, bytes: int) -> Op:
+        """Arrive, and let the phase wait for `bytes` more."""
+        return self._effect("signal.expect", (self._i32(addr),), {"bytes": bytes})
+
+    def mbarrier_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
+        return self._effect("signal.arrive", (self._i32(addr), mask or self.true), {})
+
+    def mbarrier_wait(self, addr: Operand, parity: Operand) -> Op:
+        """Wait until the phase of this parity has ended."""
+        return self._effect("signal.wait", (self._i32(addr), self._i32(parity)), {})
+
+    def copy_bulk(self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "") -> Op:
+        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`."""
+        args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
+        return self._effect("copy.bulk", args, {"buffer": buffer})
+
+    def elect(self) -> Value:
+        """True in one thread of the wave."""
+        return self._pure("elect", (), PRED)
+
+    def registers(self, count: int, more: bool) -> Op:
+        """Change this wave's registers per thread."""
+        return self._effect("registers", (), {"count": count, "more": more})
+
+    def proxy_fence(self) -> Op:
+        return self._effect("proxy.fence", (), {})
 
     def trap(self, mask: Value, message: str) -> Op | None:
         """Stop the kernel if any lane's mask is set; nothing if it never is."""

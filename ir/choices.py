@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Choices:
-    """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `modulo`: whether loop
+    """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `specialize`: whether
+    some waves only copy; `modulo`: whether loop
     bodies are modulo scheduled or only list scheduled."""
 
     stages: int | None = None
+    specialize: bool | None = None
     modulo: bool = True

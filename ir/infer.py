@@ -22,11 +22,14 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption, choose_chains
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
+from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
+from wavedsl.ir.views import is_tile
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -51,6 +54,13 @@ class MmaPlan:
     second: Layout
     result: Layout
     order: tuple[int, ...] | None = None
+    a_shared: bool = False
+    """Asynchronous instructions: A is a tile in shared memory, as B always is, and no fragment."""
+
+    @property
+    def in_shared(self) -> tuple[bool, bool]:
+        """Whether the instruction itself reads its A and its B from shared memory."""
+        return self.a_shared, self.atom.asynchronous
 
     @property
     def a(self) -> Mapping[str, str]:
@@ -76,6 +86,15 @@ class Inference:
     layouts: dict[int, Layout] = field(default_factory=dict)
     mmas: dict[int, MmaPlan] = field(default_factory=dict)
     demands: dict[tuple[int, int], Layout] = field(default_factory=dict)
+
+    def matrix_uses(self) -> dict[int, list[tuple[MmaPlan, bool]]]:
+        """Reads that matrix instructions take from shared memory: id → (product, whether as its A) of each use."""
+        uses: dict[int, list[tuple[MmaPlan, bool]]] = {}
+        for plan in self.mmas.values():
+            for x, shared, is_a in zip(plan.ports, plan.in_shared, (True, False)):
+                if shared:
+                    uses.setdefault(x.id, []).append((plan, is_a))
+        return uses
 
     def operand_layout(self, user: Node, position: int) -> Layout:
         """The layout in which a use gets its operand."""
@@ -117,6 +136,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     chosen: dict[int, Layout] = {}
     contiguous = _written_along(graph, classes)
     products = [n for n in nodes.values() if n.op == "mma"]
+    read_tiles = shared_reads(graph) if any(a.asynchronous for a in target.mma_atoms) else frozenset()
     made_by: dict[int, int] = {}
     for n in products:
         made_by.setdefault(classes.find(n.id), n.id)
@@ -130,8 +150,11 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
         products,
         feeds,
         {n.id: classes.find(n.id) for n in products},
-        {n.id: mma_options(n, partition, target, hardware, contiguous.get(classes.find(n.id))) for n in products},
-        lambda n, option, order: mma_plan(n, partition, target, option, order),
+        {
+            n.id: mma_options(n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles)
+            for n in products
+        },
+        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles),
     )
     for n in products:
         _demand(out, chosen, classes, n, None, out.mmas[n.id].result)
@@ -142,12 +165,16 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             _demand(out, chosen, classes, n, first, plan.first)
             _demand(out, chosen, classes, n, second, plan.second)
 
+    for n in nodes.values():
+        if n.op in ("sort", "topk"):
+            _demand_row(out, chosen, classes, n, nodes, partition, target)
+
     # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
     for _ in range(len(order)):
         changed = False
         for n in order:
-            if not isinstance(n.type, ValueType) or n.op in ("iterate", "carry"):
+            if not isinstance(n.type, ValueType) or n.op in (*REGIONS, "carry"):
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
@@ -156,7 +183,14 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                 if source is not None and own not in chosen:
                     chosen[own] = source.project(str(n.attrs["dim"]))
                     changed = True
-            elif rule in ("same", "lift") and own in chosen:
+            elif rule == "regroup":
+                source = chosen.get(classes.find(n.inputs[0].id))
+                if source is not None and own not in chosen:
+                    aim = renamed_bits(n, absorbed(source), partition)
+                    if aim is not None:
+                        chosen[own] = aim
+                        changed = True
+            elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
                 for x in n.inputs:
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                         theirs = classes.find(x.id)
@@ -187,14 +221,14 @@ def _lane_bits(target: Target) -> int:
 def _join_region(region: Region, classes: _Classes) -> None:
     for n in region.nodes:
         body = n.attrs.get("body")
-        if body is not None and n.op == "iterate":
+        if body is not None and n.op in REGIONS:
             _join_region(body, classes)
-            for init, carry, last in zip(n.inputs, body.carries, body.yields):
+            for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
                 classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
         if n.op == "result":
             source = n.inputs[0]
-            if source.op == "iterate":
+            if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
             continue
         if not isinstance(n.type, ValueType):
@@ -202,6 +236,12 @@ def _join_region(region: Region, classes: _Classes) -> None:
         if n.op == "mma":
             if len(n.inputs) > 2:
                 classes.join(n.id, n.inputs[2].id)
+        elif n.op in ("scan", "cumsum"):
+            classes.join(n.id, n.inputs[0].id)
+        elif n.op.startswith("atomic_"):
+            for x in n.inputs[: ATOMIC_VALUES[n.op]]:
+                if set(x.dims) == set(n.dims) and n.dims:
+                    classes.join(n.id, x.id)
         elif ROWS[n.op].index_rule in ("same", "relabel"):
             for x in n.inputs:
                 if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims:
@@ -225,6 +265,25 @@ def _demand(
                 "give both the same mma_type and tiles, or keep the values apart",
             )
         out.demands[user.id, position] = layout
+
+
+def _demand_row(
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, n: Node, nodes: Mapping[int, Node],
+    partition: Partition, target: Target,
+) -> None:  # fmt: skip
+    """Sorts take a whole row in one wave and leave it so."""
+    source, along = n.inputs[0], n.attrs["dim"]
+    waves = {d: partition.dims[d].wave for d in source.dims}
+    count = 1 if n.op == "sort" else partition.dims[n.attrs["k"]].tile
+    row = row_layout(source.dims, along, waves, source.dtype, target, count)
+    _demand(out, chosen, classes, n, 0, row)
+    if n.op == "sort":
+        chosen.setdefault(classes.find(n.id), row)
+        return
+    first = leading_layout(row, str(along), str(n.attrs["k"]), count)
+    for r in nodes.values():
+        if r.op == "result" and r.inputs[0] is n:
+            chosen.setdefault(classes.find(r.id), first)
 
 
 def same_layout(a: Layout, b: Layout) -> bool:
@@ -252,10 +311,25 @@ def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
     return layout
 
 
+def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:
+    """The layout that a reshape gives by renaming bits of its operand's; None where it must move elements."""
+    before, after = list(n.inputs[0].dims), list(n.dims)
+    while before and after and before[0] == after[0]:
+        before.pop(0)
+        after.pop(0)
+    extents = {d: partition.dims[d].extent for d in (*before, *after)}
+    if any(e is None for e in extents.values()):
+        return None
+    aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
+    return None if aim is None else aim.reorder([str(d) for d in n.dims])
+
+
 def _edge_demands(out: Inference, order: list[Node]) -> None:
     """Uses whose operand has another layout than the rule wants: they need a conversion."""
     for n in order:
-        if not isinstance(n.type, ValueType) or n.op in ("mma", "iterate", "carry", "result"):
+        if n.attrs.get("mapping") is not None:
+            _index_demands(out, n)
+        if not isinstance(n.type, ValueType) or n.op in ("mma", *REGIONS, "carry", "result"):
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
             continue
@@ -267,11 +341,24 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
                     out.demands[n.id, i] = want
 
 
+def _index_demands(out: Inference, n: Node) -> None:
+    """Indices of a gather, scatter or atomic lie beside the value that they move."""
+    if n.op != "read" and not n.inputs[0].dims:
+        return
+    layout = out.layouts[n.id] if n.op == "read" else out.layouts[n.inputs[0].id]
+    for c in n.attrs["mapping"].coords:
+        if isinstance(c, int) and n.inputs[c].dims:
+            want = project_to(layout, map(str, n.inputs[c].dims))
+            if not same_layout(out.layouts[n.inputs[c].id], want):
+                out.demands[n.id, c] = want
+
+
 # ---- matrix instructions ---------------------------------------------------------------------------------------------
 
 
 def mma_options(
-    node: Node, partition: Partition, target: Target, hardware: Any = None, contiguous: str | None = None
+    node: Node, partition: Partition, target: Target, hardware: Any = None, contiguous: str | None = None,
+    read_tiles: frozenset[int] = frozenset(),
 ) -> list[MmaOption]:
     """Atoms and operand orders of one `mma` node, best first.
 
@@ -286,7 +373,14 @@ def mma_options(
     asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
     candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn)
     found = []
+    misfits: list[str] = []
     for i, (atom, swap) in enumerate(candidates):
+        if atom.asynchronous:
+            ends = (n, m) if swap else (m, n)
+            misfit = async_misfit(atom, partition, ends, k, a if swap else b, read_tiles)
+            if misfit:
+                misfits.append(misfit)
+                continue
         am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
         if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
             continue
@@ -294,6 +388,12 @@ def mma_options(
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = _leading_elements(d.get(contiguous or "", ""))
         found.append(MmaOption((issues * atom.cycles, -width, swap, i), atom, swap))
+    if not found and misfits and len(misfits) == len(candidates):
+        raise ConstraintError(
+            f"no matrix instruction of a warpgroup of {target.name} fits: {misfits[0]}",
+            node.loc,
+            "see WorkgroupConstraint, WaveConstraint and TilingConstraint, or use threads_per_wave=32",
+        )
     if not found and candidates:
         raise ConstraintError(
             f"vector_shapes={{{', '.join(f'{d}: {v}' for d, v in asked.items())}}} fits no matrix instruction of "
@@ -304,6 +404,38 @@ def mma_options(
     if not found:
         _no_atom(node, a.dtype, b.dtype, target, wanted_name)
     return sorted(found, key=lambda o: o.key)
+
+
+def async_misfit(
+    atom: MmaAtom, partition: Partition, ends: tuple[Any, Any], k: Any, second: Node, read_tiles: frozenset[int]
+) -> str:
+    """Why an asynchronous instruction cannot carry out a product; empty if it can."""
+    if None in ends:
+        return "an operand has no dimension of its own"
+    for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
+        if partition.dims[d].wave % size:
+            return f"a wave's {partition.dims[d].wave} elements of {d} are no multiple of {size} {what}"
+    if second.id not in read_tiles:
+        return "neither operand is an array's tile that can lie in shared memory"
+    return ""
+
+
+def shared_reads(graph: Graph) -> frozenset[int]:
+    """Reads that matrix instructions may take straight from shared memory: of whole bytes, used by products alone."""
+    users: dict[int, list[tuple[Node, int]]] = {}
+    for n in graph.all_nodes():
+        for position, x in enumerate(n.inputs):
+            users.setdefault(x.id, []).append((n, position))
+    found = set()
+    for n in graph.all_nodes():
+        if n.op != "read" or n.attrs.get("mapping") is not None or n.dtype.bits < 8 or len(n.dims) != 2:
+            continue
+        space = graph.argument(n.attrs["memory"]).address_space
+        if graph.subs.get(space, space) is AddressSpace.GLOBAL:
+            continue
+        if all(u.op == "mma" and position < 2 for u, position in users.get(n.id, ())):
+            found.add(n.id)
+    return frozenset(found)
 
 
 def _product_dims(node: Node) -> tuple[Any, Any, Any]:
@@ -325,7 +457,8 @@ def _product_dims(node: Node) -> tuple[Any, Any, Any]:
 
 
 def mma_plan(
-    node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None
+    node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None,
+    read_tiles: frozenset[int] = frozenset(),
 ) -> MmaPlan:
     """One `mma` node by one option, with the K order that a chained operand asks for."""
     atom, swap = option.atom, option.swap
@@ -334,6 +467,8 @@ def mma_plan(
         m, n = n, m
     am_name, an_name, k_name = ("" if m is None else str(m)), ("" if n is None else str(n)), str(k)
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    if atom.asynchronous:
+        return _async_plan(node, target, atom, swap, (am_name, an_name, k_name), (wam, wan, wk), read_tiles)
     step_bits = _wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
     a, b = in_order(atom.a, order), in_order(atom.b, order)
     first = _port(a, "M", atom.m, am_name, wam, atom, k_name, wk, step_bits, target)
@@ -348,6 +483,45 @@ def mma_plan(
                 digits.append(Digit("reg", count, name, 1))
     result = _drop(inner, digits, extents, ("_m", "_n"))
     return MmaPlan(node, atom, swap, am_name, an_name, k_name, first, second, result, order)
+
+
+def _async_plan(
+    node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
+    read_tiles: frozenset[int],
+) -> MmaPlan:  # fmt: skip
+    """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
+    (m, n, k), (wave_m, wave_n, wave_k) = names, waves
+    operands = (node.inputs[1], node.inputs[0]) if swap else tuple(node.inputs[:2])
+    a_shared = operands[0].id in read_tiles
+    sizes = dict(zip(names, waves))
+
+    def tile(x: Node) -> Layout:
+        return whole_tile({str(d): sizes[str(d)] for d in x.dims}, target)
+
+    first = (
+        tile(operands[0])
+        if a_shared
+        else _port(atom.a, "M", atom.m, m, wave_m, atom, k, wave_k, 0, target)
+    )
+    inner = _named(atom.d, {"M": m, "N": n}, target)
+    digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
+    result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared)
+
+
+def whole_tile(extents: Mapping[str, int], target: Target) -> Layout:
+    """Some layout that covers a tile exactly: lanes along the power-of-two parts, the rest in registers."""
+    strings: dict[str, str] = {}
+    digits: list[Digit] = []
+    lane = 0
+    for d, size in extents.items():
+        take = min(_lane_bits(target) - lane, (size & -size).bit_length() - 1)
+        strings[d] = " ".join(f"l{lane + i}" for i in range(take))
+        lane += take
+        if size >> take > 1:
+            digits.append(Digit("reg", size >> take, d, 1))
+    free = " ".join(f"l{i}" for i in range(lane, _lane_bits(target)))
+    return Layout(spec(tuple_safe(strings), free=free), tuple(digits), tuple(extents.items()))
 
 
 def in_order(strings: Mapping[str, str], order: tuple[int, ...] | None) -> Mapping[str, str]:
@@ -570,9 +744,9 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
     limit = VECTOR_BYTES * 8
     for n in graph.all_nodes():
         touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
-        if touches and n.attrs.get("mapping") is None:
+        if touches and is_tile(graph, n):
             argument = graph.argument(n.attrs["memory"])
-            dims = [d for d in argument.dims if d not in graph.index_dims]
+            dims = [d for d in argument.dims if d in widest.dims]
             if set(dims) == set(widest.dims):
                 order = dims
                 bits = max(bits, argument.dtype.bits)
@@ -590,6 +764,8 @@ def coalesced(
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
+    whole = sum((waves[d] - 1).bit_length() for d in order)
+    element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
     lane = 0
     strings: dict[str, str] = {}
     digits: list[Digit] = []

@@ -162,14 +162,27 @@ class Param:
 
     name: str
     kind: str
-    """`pointer` or `scalar`."""
+    """`pointer`, `scalar`, or `tensormap`: an array that is reached by bulk copies, given as its map of 128 bytes."""
     dtype: DType
     offset: int
     size: int
     source: str = ""
     """Empty for the user's arguments; else e.g. `extent K` or `stride a[0]`."""
     access: str = ""
-    """`read`, `write` or `readwrite` for pointers."""
+    """`read`, `write` or `readwrite` for pointers and tensor maps."""
+    map: TensorMapSpec | None = None
+    """What a tensor map says of its array."""
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """How bulk copies see an array: boxes of `box` elements along its axes `order`, innermost first, at the array's own
+    strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all)."""
+
+    array: str
+    order: tuple[int, ...]
+    box: tuple[int, ...]
+    span: int
 
 
 @dataclass
@@ -316,6 +329,7 @@ _row("vec", "*v:any", "attr", "Concatenate scalars and tuples of one kind into a
 _row("slice", "v:any", "attr", "`count` registers of a tuple from `start`: a scalar if count = 1.", attrs="start count")
 # Cross-lane --------------------------------------------------------------------------------------------------------
 _row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).", uniform="never", attrs="mask")
+_row("any_lane", "a:p", "pred", "Whether a holds in any lane of the wave.", uniform="always")
 _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
 _row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
@@ -323,6 +337,8 @@ _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
      "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
      "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
+_row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
+     "Indivisibly change the 4 or 8 `bytes` at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
@@ -332,11 +348,27 @@ _row("load.shared", "addr:i32", "attr",
      "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
 _row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
-_row("barrier", "", "none", "All waves of the workgroup arrive; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+# Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
+_row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
+_row("matrix.tile", "u:addr:i32", "i64", "How an asynchronous matrix instruction sees the operand tile at shared-memory byte addr: the address field of a descriptor whose other fields are the words `low` and `high`.", uniform="args", attrs="low high")
+_row("matrix.start", "a:any b:i64 c:any u:keep:p", "third", "Start D = A B + C (D = A B where `keep` is false) of atom `atom` in C's registers. A is a fragment or, like B, an `matrix.tile`; `majors` says for each which of its dimensions is contiguous: `k` or `m`.", effects="read shared", uniform="never", attrs="atom majors")
+_row("matrix.fence", "", "none", "Registers written before are what the asynchronous matrix instructions after it read.", effects="sync")
+_row("matrix.commit", "", "none", "Close the group of matrix.start since the last commit.", effects="sync")
+_row("matrix.wait", "", "none", "Wait until at most `pending` groups of matrix.start of this wave are in flight.", effects="sync", attrs="pending")
+_row("signal.init", "u:addr:i32", "none", "Make the 8 bytes of shared memory at addr a barrier whose phases end after `count` arrivals and the bytes expected.", effects="sync", attrs="count")
+_row("signal.publish", "", "none", "Make the barriers this thread has made known to bulk copies and to the cluster.", effects="sync")
+_row("signal.expect", "u:addr:i32", "none", "Arrive, and let the phase wait for `bytes` more.", effects="sync", attrs="bytes")
+_row("signal.arrive", "u:addr:i32 mask:p", "none", "Arrive once per lane whose mask is set.", effects="sync")
+_row("signal.wait", "u:addr:i32 u:parity:i32", "none", "Wait until the phase of this parity has ended.", effects="sync, read shared, write shared")
+_row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 *u:at:i32", "none", "Copy the box of tensor map `map` at coordinates `at` (innermost first) to shared saddr; its bytes complete on the barrier at bar.", effects="read global, write shared", attrs="buffer")
+_row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
+_row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
+_row("proxy.fence", "", "none", "Shared memory that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------
-_row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip).", effects="control", attrs="label")
+_row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip). With `again` the first carried value is a uniform predicate, and the loop ends after a trip that yields false for it.", effects="control", attrs="label")
 _row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
 _row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
 # fmt: on

@@ -10,25 +10,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir import (  # noqa: F401  (they register lowerings)
+    lower_atomic,
+    lower_log,
+    lower_random,
+    lower_reduce,
+    lower_scan,
+    lower_shape,
+    lower_sort,
+)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
-from wavedsl.ir.graph import Graph, Node, Region, ValueType, region_nodes
+from wavedsl.ir.graph import (
+    REGIONS,
+    Graph,
+    Node,
+    Region,
+    ValueType,
+    initial_values,
+    loop_bounds,
+    next_values,
+    region_nodes,
+)
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.rings import wait_full
+from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import run as run_roles
+from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
+
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
 
 
 def lower(
@@ -64,16 +92,22 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 
 def _run(low: Lowering) -> Kernel:
-    with low.b.loc(low.graph.loc):
-        low.coordinates()
     converted, reduced = scratch_bytes(low)
     if converted or reduced:
         low.reduced_at = low.scratch + converted
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
-    steps = region_steps(low, low.graph.region)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False)
-    emit_straight(low.b, body, steps, Env())
+    strategy = choose(low)
+    if strategy.bulk:
+        low.kernel.waves += strategy.specialize
+        plan_rings(low, strategy)
+    low.strategy = low.notes.strategy = strategy
+    with low.b.loc(low.graph.loc):
+        low.coordinates()
+        if strategy.bulk:
+            run_roles(low, strategy, lambda: emit_kernel(low))
+        else:
+            emit_kernel(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -89,6 +123,17 @@ def _run(low: Lowering) -> Kernel:
     return kernel
 
 
+def emit_kernel(low: Lowering) -> None:
+    """The outermost region, all of it or what one role does of it."""
+    region = low.graph.region
+    steps = region_steps(low, region)
+    body = program_order(steps, ring_depths(low, steps), cyclic=False)
+    if low.strategy.bulk:
+        emit_once(low, region, body, steps, Env())
+    else:
+        emit_straight(low.b, body, steps, Env())
+
+
 def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
     """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
     memory budget."""
@@ -100,29 +145,18 @@ def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> li
     return steps
 
 
-def invariant_reads(low: Lowering, region: Region) -> list[Node]:
-    """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
-    loop writes."""
-    written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
-    return [
-        n
-        for n in region.nodes
-        if n.op == "read"
-        and n.attrs.get("mapping") is None
-        and n.attrs["memory"] not in written
-        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
-    ]
-
-
 def emit_invariant(low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool) -> None:
     """Carry out a loop's invariant reads before it; their registers join what is fixed."""
     if not reads:
         return
     plan_staged_reads(low, region, reads, once=True)
-    steps = [s for n in reads for s in node_steps(low, n)]
+    steps = [s for n in reads for s in node_steps(low, n, once=True)]
     slots = ring_depths(low, steps)
     if nested and slots:
         low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    for n in reads:
+        if n.id in low.ring_of:
+            wait_full(low, low.ring_of[n.id])
     inner = Env(env.fixed)
     emit_straight(low.b, program_order(steps, slots, cyclic=False), steps, inner)
     for s in steps:
@@ -135,19 +169,23 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
     return {s.buffer: low.depths[s.buffer] for s in steps if s.buffer}
 
 
-def node_steps(low: Lowering, n: Node) -> list[Step]:
-    """The steps of one node."""
+def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
+    """The steps of one node; `once`: those that use it are in a loop that comes later."""
+    if n.id in low.ring_of:
+        return []
     if n.op == "read":
-        steps = staged_steps(low, n) if n.id in low.staged else direct_steps(low, n)
+        steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
         return steps
     if n.op == "mma":
+        if low.inference.mmas[n.id].atom.asynchronous:
+            return async_steps(low, n)
         return mma_steps(low, n)
-    if n.op == "iterate":
+    if n.op in REGIONS:
         return [loop_step(low, n)]
-    if n.op == "result" and n.inputs[0].op == "iterate":
+    if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
     uses = tuple(k for x in n.inputs for k in low.keys(x))
     kind = "effect" if ROWS[n.op].effect else "compute"
@@ -178,9 +216,10 @@ def loop_step(low: Lowering, n: Node) -> Step:
     )
 
     def emit(context: Context) -> None:
-        emit_loop(low, n, region, context)
+        {"iterate": emit_loop, "when": emit_when, "repeat": emit_repeat}[n.op](low, n, region, context)
 
-    step = Step(f"iterate {region.dim} %{n.id}", "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
+    step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
     )
@@ -209,11 +248,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     plan = low.plans[dim]
     outer_dim, outer_base = low.loop_dim, dict(low.base)
     if outer_dim is not None:
-        low.base[outer_dim] = scaled(b, context.iteration, low.plans[outer_dim].tile)
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
     low.loop_dim = dim
-    trips: Any = plan.trips
-    if trips is None:
-        trips = b.udiv(b.add(low.extent(dim), plan.tile - 1), plan.tile)
+    first, trips = loop_range(low, n, dim, context)
+    low.first[dim] = scaled(b, first, plan.tile)
     env = Env(context.env.fixed)
     for (key, it), v in context.env.values.items():
         if it == context.env.iteration:
@@ -221,7 +259,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
+        if started_by_product(low, region, init, carry):
+            value = undefined(low, carry)
+            low.zero_started.add(carry.id)
+        else:
+            value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -238,6 +280,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     steps += chunk_steps
     if trips == 0:
         results = [v for _, v in carried]
+    elif low.strategy.bulk:
+        body = program_order(steps, slots, cyclic=trips != 1)
+        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
         for key, v in carried:
@@ -252,11 +298,12 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         else:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo,
+                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+        known = trips if isinstance(trips, int) else None
+        low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -264,6 +311,124 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
+    del low.first[dim]
+
+
+def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
+    """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
+    b, plan = low.b, low.plans[dim]
+    whole = low.trip_count(dim)
+    start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
+    if start is None and stop is None:
+        return 0, whole
+    first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
+    last = b.const(whole) if isinstance(whole, int) else whole
+    if stop is not None:
+        # Rounded up without passing 2^31; a range that ends where it starts has no tile.
+        end = b.max_s(stop, 0)
+        ends = b.add(b.udiv(b.max_s(b.sub(end, 1), 0), plan.tile), 1)
+        some = b.cmp("sgt", end, 0 if start is None else b.max_s(start, 0))
+        last = b.select(some, b.min_s(last, ends), first)
+    trips = b.max_s(b.sub(last, first), 0)
+    known_first, known_trips = first.const, trips.const
+    return (
+        known_first if isinstance(known_first, int) else first,
+        known_trips if isinstance(known_trips, int) else trips,
+    )
+
+
+def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
+    """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
+    for addresses."""
+    waves = -(-low.partition.waves // low.target.simds)
+    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
+
+
+def enter(low: Lowering, context: Context) -> tuple[Env, str | None, dict[str, Any]]:
+    """(values so far as fixed ones, the open loop's dimension, its tile starts), for a region that is no loop over
+    tiles: the current iteration's tile is where it works."""
+    outer_dim, outer_base = low.loop_dim, dict(low.base)
+    if outer_dim is not None:
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
+    low.loop_dim = None
+    env = Env(context.env.fixed)
+    for (key, it), v in context.env.values.items():
+        if it == context.env.iteration:
+            env.fixed[key] = v
+    return env, outer_dim, outer_base
+
+
+def emit_region(
+    low: Lowering, n: Node, region: Region, env: Env, carried: Sequence[tuple[Key, Value]], cyclic: bool
+) -> list[Value]:
+    """A region as written, once; what it yields for what is carried. `env` is extended."""
+    for key, v in carried:
+        env.fixed[key] = v
+    steps = region_steps(low, region)
+    slots = ring_depths(low, steps)
+    if slots:
+        low.b.barrier()  # readers of these buffers, of an earlier pass, are done
+    chunk_steps, next_keys, _ = yield_steps(low, list(zip(region.carries, next_values(n))))
+    steps += chunk_steps
+    emit_straight(low.b, program_order(steps, slots, cyclic=cyclic), steps, env, 0)
+    env.iteration = 0
+    return [env[k] for k in next_keys]
+
+
+def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tuple[Key, Value]]:
+    """What a node carries into its region, chunk by chunk."""
+    carried: list[tuple[Key, Value]] = []
+    for init, carry in zip(initial_values(n), region.carries):
+        value = standard(low.b, relaid(low, low.value(init, env), low.layout(carry)))
+        carried += list(zip(low.keys(carry), value.chunks))
+    return carried
+
+
+def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Value]) -> None:
+    """File a node's results under their keys."""
+    found = iter(results)
+    for i, carry in enumerate(region.carries):
+        for c in range(chunk_count(low.layout(carry), carry.dtype)):
+            context.env["r", n.id, i, c] = next(found)
+
+
+def same_for_all(low: Lowering, condition: Node, env: Env) -> Value:
+    """A single condition as a uniform predicate: every lane of every wave has the same."""
+    return low.b.any_lane(low.value(condition, env).element(low.b, 0), workgroup=True)
+
+
+def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A branch of the whole workgroup. Where it is not taken, what is carried stays."""
+    b = low.b
+    flag = same_for_all(low, n.inputs[0], context.env)
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    if flag.const is not None:
+        results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
+    else:
+        with b.if_(flag) as branch:
+            branch.yield_(emit_region(low, n, region, env, carried, False))
+        if carried:
+            with branch.orelse():
+                branch.yield_([v for _, v in carried])
+        results = list(branch.results)
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, results)
+
+
+def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A loop that ends after the trip whose condition does not hold."""
+    b = low.b
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    low.labels += 1
+    inits = [b.true, *(v for _, v in carried)]
+    with b.for_(0, (1 << 31) - 1, 1, inits, label=f"while{low.labels}", again=True, min_trips=1) as loop:
+        inside = [(key, v) for (key, _), v in zip(carried, loop.carried[1:])]
+        results = emit_region(low, n, region, env, inside, True)
+        loop.yield_([same_for_all(low, region.yields[-1], env), *results])
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, loop.results[1:])
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
@@ -278,7 +443,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
     replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
-        if last.op in ("mma", "carry") and len(mine) == len(theirs):
+        if last.op in ("mma", "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
             replaced.update(zip(mine, theirs))
             continue
@@ -289,7 +454,9 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
             for key, chunk in zip(made, value.chunks):
                 context.env[key] = chunk
 
-        steps.append(Step(f"yield {i}", "compute", (), 0, tuple(theirs), made, emit, "", last.loc))
+        # A value that is handed on as it is needs not even be there: a product may still be adding to it.
+        kind = "yield" if last.op == "mma" and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
         replaced.update(zip(mine, made))
     return steps, next_keys, replaced

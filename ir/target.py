@@ -43,6 +43,12 @@ class MmaAtom:
     instruction: str
     """Key of the row in the back end's instruction table."""
     blocks: int = 1
+    asynchronous: bool = False
+    """The instruction runs beside the wave until it is waited for. It reads B, and A where that is a tile of memory,
+    from shared memory in a `span`-wide swizzle (`matrix_tile`); an A in registers has the fragment `a`. `b` is empty.
+    Wave tiles must be multiples of the shape."""
+    transposes: bool = False
+    """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,21 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    packed_f32: bool = False
+    """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
+    atomics: frozenset[tuple[str, str]] = frozenset()
+    """(what an atomic on global memory does, type) that is one instruction."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
+    batch_words: int = 0
+    """Registers of reads from shared memory that a loop waits for together, where waits are instructions; 0: each read
+    is waited for by hardware."""
+    tile_rows: int = 16
+    """Rows and columns below which a wave's share of a matrix tile is not cut when the compiler divides it."""
+    default_waves: int = 4
+    """Waves of a workgroup with matrix products, where the constraints leave it open."""
+    warpgroup: Callable[[], Target] | None = field(default=None, compare=False)
+    """The same chip with four warps as the wave, for kernels whose every product fits its matrix instructions."""
 
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""

@@ -80,6 +80,10 @@ class Imm:
         return str(value) if value < 1024 or type_[0] == "u" else f"0x{value:x}"
 
 
+UNDEFINED = Imm(0)
+"""A register that nobody relies on (compare with `is`): copies leave it out."""
+
+
 class Mem:
     """An address `[base + offset]`: a register, or the name of a variable."""
 
@@ -88,6 +92,25 @@ class Mem:
     def __init__(self, base: Reg | str, offset: int = 0):
         self.base = base
         self.offset = offset
+
+
+class Tensor:
+    """`[map, {coordinates}]`: a tensor map's address and a position in the tensor, innermost first."""
+
+    __slots__ = ("at", "map")
+
+    def __init__(self, map: Reg, at: tuple[Reg, ...]):
+        self.map = map
+        self.at = at
+
+
+class Paired:
+    """The destinations `_|p`: the first is not wanted, the second is a predicate."""
+
+    __slots__ = ("reg",)
+
+    def __init__(self, reg: Reg):
+        self.reg = reg
 
 
 class Symbol:
@@ -101,7 +124,7 @@ class Symbol:
 
 
 Operand = Any
-"""Reg, Imm, Mem, Symbol, or a tuple of registers (a vector in braces)."""
+"""Reg, Imm, Mem, Tensor, Paired, Symbol, or a tuple of registers (a vector in braces)."""
 
 
 class Ins:
@@ -212,6 +235,12 @@ def operands_of(ins: Ins) -> tuple[list[Reg], list[Reg]]:
             (writes if operand.write else reads).extend(a for a in arg if type(a) is Reg)
         elif kind is Mem and type(arg.base) is Reg:
             reads.append(arg.base)
+        elif kind is Tensor:
+            reads.extend((arg.map, *arg.at))
+        elif kind is Paired:
+            writes.append(arg.reg)
+    if "multiply" in ins.inst.effects:
+        reads.extend(ins.args[0])  # the sum so far
     if ins.guard is not None:
         reads.append(ins.guard)
     return writes, reads

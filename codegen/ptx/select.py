@@ -16,9 +16,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from wavedsl.codegen.ptx import select_memory, select_numbers
+from wavedsl.codegen.ptx import select_async, select_bulk, select_memory, select_numbers
 from wavedsl.codegen.ptx.isa import Inst, lookup
-from wavedsl.codegen.ptx.machine import Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
+from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value
 from wavedsl.ir.loc import Loc
@@ -73,6 +73,8 @@ class Selector:
         _count_uses(kernel.body, self.users, self.user_region)
         self.current = kernel.body
         self.labels: set[str] = set()
+        self.order: dict[Op, Any] = {}
+        """Where each op stands (`select_async`)."""
         self.prologue: list[Any] = []
         self.out.append(self.prologue)
 
@@ -187,6 +189,10 @@ class Selector:
         self.current = outer
         return yields
 
+    def branch(self, label: str, condition: Reg, negated: bool = False) -> None:
+        """Go to a label where a condition holds (`negated`: does not)."""
+        self.out.append(Ins(row(self.target, "bra"), (Symbol(label, "label"),), self.loc, condition, negated))
+
     def label(self, wanted: str) -> str:
         """A label that no other in this kernel has."""
         name = "$" + (re.sub(r"\W", "_", wanted, flags=re.ASCII) or "L")
@@ -252,30 +258,19 @@ def _param(s: Selector, op: Op) -> None:
 def _special(name: str) -> Callable[[Selector, Op], None]:
     def select_special(s: Selector, op: Op) -> None:
         register = name if name != "%ctaid" else f"%ctaid.{'xyz'[op.attrs['axis']]}"
-        s.values[op.result.id] = (special(s, register),)
+        s.values[op.result.id] = (select_numbers.special(s, register),)
 
     return select_special
 
 
-def special(s: Selector, register: str) -> Reg:
-    """A special register, read once at the top of the kernel."""
-    found = s.scopes[0].cache.get(register)
-    if found is None:
-        saved = s.out, s.level, s.loc
-        s.out, s.level, s.loc = s.prologue, 0, None
-        found = s.scopes[0].cache[register] = s.set("b32", ("mov", "u32"), Symbol(register))
-        s.out, s.level, s.loc = saved
-    return found
-
-
 def _wave(s: Selector, op: Op) -> None:
     shift = s.kernel.wave_size.bit_length() - 1
-    tid = special(s, "%tid.x")
+    tid = select_numbers.special(s, "%tid.x")
     s.values[op.result.id] = (s.hoisted("wave", 0, lambda: s.set("b32", ("shr", "u32"), tid, Imm(shift))),)
 
 
 def _lane(s: Selector, op: Op) -> None:
-    tid, mask = special(s, "%tid.x"), s.kernel.wave_size - 1
+    tid, mask = select_numbers.special(s, "%tid.x"), s.kernel.wave_size - 1
     s.values[op.result.id] = (s.hoisted("lane", 0, lambda: s.set("b32", ("and", "b32"), tid, Imm(mask))),)
 
 
@@ -317,7 +312,7 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
-    loop = Loop(name, loc, int(op.attrs.get("steps", 1)), depth, s.label(name[1:] + "_end"))
+    loop = Loop(name, loc, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)), depth, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
     parent.append(before)
@@ -331,7 +326,7 @@ def _for(s: Selector, op: Op) -> None:
         s.values[arg.id] = regs
     entry = [(index, lo)]
     for regs, comps in zip(carried, inits):
-        entry += [(r, s.copyable(r, c)) for r, c in zip(regs, comps)]
+        entry += [(r, s.copyable(r, c)) for r, c in zip(regs, comps) if c is not UNDEFINED]
     parent.append(Copy(entry, loc))
     if not op.attrs.get("min_trips") and (lo_max is None or hi_min is None or lo_max >= hi_min):
         s.out = parent
@@ -351,6 +346,8 @@ def _for(s: Selector, op: Op) -> None:
         left = s.set("b32", ("sub", "s32"), hi, index)
         again = s.set("pred", ("setp", "gt", "u32"), left, step)
         s.emit(("add", "s32"), index, index, step)
+    if op.attrs.get("again"):
+        again = s.set("pred", ("and", "pred"), again, carried[0][0])
     s.emit(("bra",), Symbol(name, "label"), guard=again)
     s.scopes.pop()
     parent.append(scope.stream)
@@ -374,7 +371,7 @@ def _if(s: Selector, op: Op) -> None:
     results = [tuple(s.new(_KIND[v.type.kind]) for _ in range(v.type.n)) for v in op.results]
     otherwise, end = s.label("else"), s.label("endif")
     has_else = len(op.regions) > 1 and (bool(results) or any(o.name != "yield" for o in op.regions[1].ops))
-    s.out.append(Ins(row(s.target, "bra"), (Symbol(otherwise if has_else else end, "label"),), s.loc, condition, True))
+    s.branch(otherwise if has_else else end, condition, negated=True)
     parent, level = s.out, s.level
     for n, region in enumerate(op.regions[: 2 if has_else else 1]):
         if n == 1:
@@ -398,7 +395,8 @@ def _if(s: Selector, op: Op) -> None:
 
 
 def _barrier(s: Selector, op: Op) -> None:
-    s.emit(("bar", "sync"), Imm(0))
+    threads = op.attrs.get("threads")
+    s.emit(("bar", "sync"), Imm(op.attrs.get("id", 0)), *((Imm(threads),) if threads else ()))
 
 
 def _trap(s: Selector, op: Op) -> None:
@@ -445,4 +443,6 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "mma": _mma,
     **select_numbers.SELECT,
     **select_memory.SELECT,
+    **select_async.SELECT,
+    **select_bulk.SELECT,
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
-from wavedsl.codegen.ptx.select_numbers import kind_of
+from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op, Value
 
@@ -72,16 +72,16 @@ def _terms(s: Selector, v: Value) -> list[Value]:
     return _terms(s, a) + _terms(s, b)
 
 
-def _shared_address(s: Selector, v: Value, imm: int) -> Mem:
+def shared_address(s: Selector, v: Value, imm: int) -> Mem:
     part = s.one(v)
     if type(part) is Imm:
         s.code.shared_symbol = "smem"
         return Mem("smem", int(part.value) + imm)
-    reg, offset = _shared_register(s, v)
+    reg, offset = shared_register(s, v)
     return Mem(reg, offset + imm)
 
 
-def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
+def shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
     """A register with array base + v - n, and n. The base goes to the operand that is known first."""
     r: Reg = s.one(v)
     for scope in reversed(s.scopes):
@@ -96,10 +96,10 @@ def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
             a, b = b, a
         if b.const is not None:
             if op.name == "add" and 0 <= int(b.const) < _SHARED_IMM:
-                base, more = _shared_register(s, a)
+                base, more = shared_register(s, a)
                 return base, more + int(b.const)
             if op.name == "xor" and 0 <= int(b.const) < SHARED_ALIGN:
-                base, more = _shared_register(s, a)
+                base, more = shared_register(s, a)
                 if more == 0:
                     flip = Imm(int(b.const))
                     return _keep(s, v, base.level, lambda: s.set("b32", ("xor", "b32"), base, flip))
@@ -107,7 +107,7 @@ def _shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
             x, y = s.of(a), s.of(b)
             if type(x[0]) is Reg and type(y[0]) is Reg and x[0].level != y[0].level:
                 late, early = (a, b) if x[0].level > y[0].level else (b, a)
-                base, offset = _shared_register(s, early)
+                base, offset = shared_register(s, early)
                 varying = s.one(late)
                 reg, _ = _keep(
                     s, v, s.level_of(varying, base), lambda: s.set("b32", ("add", "s32"), base, varying), offset
@@ -181,9 +181,51 @@ def _store_global(s: Selector, op: Op) -> None:
     _store(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard), value)
 
 
+_ATOMIC = {
+    "add": ("add", "u"), "min_s": ("min", "s"), "max_s": ("max", "s"), "min_u": ("min", "u"), "max_u": ("max", "u"),
+    "xchg": ("exch", "b"), "cas": ("cas", "b"), "fadd": ("add", "f"),
+}  # fmt: skip
+_PACKED_ATOMIC = {"pk_add_f16": "f16x2", "pk_add_bf16": "bf16x2"}
+
+
+def _atomic_global(s: Selector, op: Op) -> None:
+    """`atom`, or `red` where nobody reads what was there."""
+    buf, voff, soff, mask_v, guard_v, *values = op.args
+    how, kind = op.attrs["how"], kind_of(op.result.type)
+    mask = s.mask(mask_v, guard_v)
+    if mask is False:
+        s.values[op.result.id] = (Imm(0),)
+        return
+    words: tuple[str, ...]
+    if how in _PACKED_ATOMIC:
+        words = ("global", "add", "noftz", _PACKED_ATOMIC[how])
+    else:
+        name, sign = _ATOMIC[how]
+        words = ("global", name, sign + kind[1:])
+    address = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
+    sources = [s.regs(v)[0] for v in values]
+    guard = None if mask is True else mask
+    if not s.users.get(op.result.id) and how not in ("xchg", "cas"):
+        s.emit(("red", *words), address, *sources, guard=guard)
+        return
+    out = s.new(kind)
+    if guard is not None:
+        s.emit(("mov", kind), out, Imm(0))
+    s.emit(("atom", *words), out, address, *sources, guard=guard)
+    s.values[op.result.id] = (out,)
+
+
+def _any_lane(s: Selector, op: Op) -> None:
+    held = s.one(op.args[0])
+    if type(held) is Imm:
+        s.values[op.result.id] = (held,)
+        return
+    s.values[op.result.id] = (s.set("pred", ("vote", "sync", "any", "pred"), held, FULL_WARP),)
+
+
 def _load_shared(s: Selector, op: Op) -> None:
     atom = op.attrs.get("atom", "vector")
-    address = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    address = shared_address(s, op.args[0], op.attrs.get("imm", 0))
     if atom == "vector":
         _load(s, op, "shared", address, True)
         return
@@ -201,7 +243,7 @@ def _load_shared(s: Selector, op: Op) -> None:
 
 def _store_shared(s: Selector, op: Op) -> None:
     addr, mask, value = op.args
-    _store(s, op, "shared", _shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
+    _store(s, op, "shared", shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
 
 
 def _copy_async(s: Selector, op: Op) -> None:
@@ -214,7 +256,7 @@ def _copy_async(s: Selector, op: Op) -> None:
     if bytes_ not in (4, 8, 16):
         raise CompileError(f"no asynchronous copy of {bytes_} bytes", op.loc, "4, 8 or 16 bytes per lane")
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
-    target = _shared_address(s, saddr, op.attrs.get("simm", 0))
+    target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
     words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
     if mask is True:
@@ -242,6 +284,8 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "buffer": _buffer,
     "load.global": _load_global,
     "store.global": _store_global,
+    "atomic.global": _atomic_global,
+    "any_lane": _any_lane,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,

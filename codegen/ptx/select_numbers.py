@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from wavedsl.codegen.ptx.isa import parse_target
-from wavedsl.codegen.ptx.machine import Imm, Mem, Operand, Reg
+from wavedsl.codegen.ptx.machine import Imm, Mem, Operand, Reg, Symbol
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -426,7 +426,7 @@ def _round_tf32(s: Selector, op: Op) -> None:
 def _only_matrix(s: Selector, v: Value) -> bool:
     """Whether every user of a value, through tuples and bit casts, is a matrix instruction."""
     return all(
-        user.name == "mma" or (user.name in ("vec", "slice", "bitcast") and _only_matrix(s, user.result))
+        user.name in ("mma", "matrix.start") or (user.name in ("vec", "slice", "bitcast") and _only_matrix(s, user.result))
         for user in s.users.get(v.id, ())
     )
 
@@ -483,9 +483,23 @@ def _shuffle_index(s: Selector, op: Op) -> None:
 # --------------------------------------------------------------------------------------------------------- parameters
 
 
+def special(s: Selector, register: str) -> Reg:
+    """A special register, read once at the top of the kernel."""
+    found = s.scopes[0].cache.get(register)
+    if found is None:
+        saved = s.out, s.level, s.loc
+        s.out, s.level, s.loc = s.prologue, 0, None
+        found = s.scopes[0].cache[register] = s.set("b32", ("mov", "u32"), Symbol(register))
+        s.out, s.level, s.loc = saved
+    return found
+
+
 def load_param(s: Selector, param: Param, type_: Type) -> Reg:
     """A parameter into a register of the op's type; narrow scalars are widened."""
     place = Mem(param_name(param))
+    if param.kind == "tensormap":
+        own = s.set("b64", ("mov", "b64"), Symbol(param_name(param)))
+        return s.set("b64", ("cvta", "param", "u64"), own)
     if param.kind == "pointer":
         return s.set("b64", ("ld", "param", "u64"), place)
     size, dtype = param.size, param.dtype

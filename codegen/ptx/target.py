@@ -2,7 +2,7 @@
 
 In: the rows of `mma`. Out: `TARGETS` by name and `target(name)`. Limits are those of the CUDA programming guide's table
 of compute capabilities; cycle numbers are of one SM and carry their source beside them. sm_90a here is the `mma.sync`
-path with Hopper's limits.
+path with Hopper's limits; its warpgroup instructions are in `warpgroup`.
 """
 
 from __future__ import annotations
@@ -140,6 +140,12 @@ _PHASES = {
 }
 
 
+_ATOMICS = frozenset(
+    {(how, kind) for how in ("add", "min_s", "max_s", "min_u", "max_u", "xchg", "cas") for kind in ("i32", "i64")}
+    | {("fadd", "f32"), ("fadd", "f64"), ("pk_add_f16", "b32")}
+)
+
+
 def _target(chip: Chip) -> Target:
     fp8 = chip.number >= 89
     instead = dict(_LACKS_ALWAYS)
@@ -170,8 +176,16 @@ def _target(chip: Chip) -> Target:
         dtypes=_PLAIN | _FP8 if fp8 else _PLAIN,
         instead=instead,
         occupancy=_occupancy(chip),
+        atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
+        warpgroup=_warpgroup if chip.name == "sm_90a" else None,
     )
+
+
+def _warpgroup() -> Target:
+    from wavedsl.codegen.ptx.warpgroup import view  # some hundred instructions, which few kernels need
+
+    return view("sm_90a")
 
 
 TARGETS: dict[str, Target] = {chip.name: _target(chip) for chip in CHIPS}

@@ -11,7 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Arg, Inst, Unit, check_operands, parse_target
-from wavedsl.codegen.ptx.machine import PREFIX, Code, Imm, Ins, Label, Mem, Operand, Reg, Symbol, operands
+from wavedsl.codegen.ptx.machine import (
+    PREFIX,
+    Code,
+    Imm,
+    Ins,
+    Label,
+    Mem,
+    Operand,
+    Paired,
+    Reg,
+    Symbol,
+    Tensor,
+    operands,
+)
 from wavedsl.codegen.ptx.select_numbers import param_name
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Param
@@ -115,7 +128,11 @@ def _params(params: list[Param]) -> list[str]:
         type_ = "u64" if p.kind == "pointer" else f"b{8 * p.size}"
         comma = "," if i + 1 < len(params) else ""
         what = p.source or (f"{p.dtype} array, {p.access}" if p.kind == "pointer" else f"{p.dtype} by value")
-        rows.append((f"    .param .{type_} {param_name(p)}{comma}", what))
+        left = f"    .param .{type_} {param_name(p)}{comma}"
+        if p.map is not None:
+            what = f"tensor map of {p.map.array}: boxes of {' x '.join(map(str, p.map.box))}, {p.access}"
+            left = f"    .param .align 64 .b8 {param_name(p)}[{p.size}]{comma}"
+        rows.append((left, what))
     width = max((len(r[0]) for r in rows), default=0)
     return [f"{left:<{width}}  // {_ascii(what)}" for left, what in rows]
 
@@ -163,9 +180,9 @@ class _Body:
         for operand, arg in zip(operands(inst), ins.args):
             a = self.operand(arg, operand.type)
             texts.append(a.text)
-            args.append(a)
+            args.append(Arg("tensor", "", a.parts) if a.kind == "tensor" else a)
         try:
-            check_operands(inst, args)
+            check_operands(inst, args, next((a.parts[0] for a in args if a.kind == "none" and a.parts), None))
         except CompileError as error:
             raise CompileError(f"the PTX back end made an illegal instruction: {error.message}", ins.loc) from error
         guard = ""
@@ -211,6 +228,12 @@ class _Body:
             else:
                 parts, text = (), arg.base
             return Arg("addr", "", parts, f"[{text}+{arg.offset}]" if arg.offset else f"[{text}]")
+        if kind is Tensor:
+            at = tuple(self.register(r) for r in arg.at)
+            text = f"[{self.register(arg.map).text}, {{{', '.join(a.text for a in at)}}}]"
+            return Arg("tensor", "", at, text)
+        if kind is Paired:
+            return Arg("none", "", (self.register(arg.reg),), f"_|{self.register(arg.reg).text}")
         if kind is Symbol:
             return Arg(arg.kind, "", (), arg.text)
         raise CompileError(f"{arg!r} is no operand")

@@ -92,7 +92,7 @@ def _directive(entry: _Entry, line: str) -> None:
         else:
             entry.limits[m.group(2)] = int(m.group(3))
     elif line.startswith(".param"):
-        entry.variables.add(line.rstrip(",").split()[-1])
+        entry.variables.add(line.rstrip(",").split()[-1].partition("[")[0])
     elif ".shared" in line:
         m = re.search(r"(\w+)\[", line)
         if m:
@@ -136,6 +136,12 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
             wrong(f"operand {piece!r} is not understood or not declared")
             return
         operand = operands[len(args)]
+        if arg.kind == "tensor":
+            base = _register(entry, _split(piece[1:-1])[0])
+            if base is None or base.type != "b64":
+                wrong(f"operand {piece!r} has no 64-bit register with the map's address")
+                return
+            reads.append(entry.names[base.text])
         if operand.kind == "label":
             target = arg.text
         into = writes if operand.write and arg.kind != "addr" else reads
@@ -144,7 +150,7 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
                 into.append(entry.names[part.text])
         args.append(arg)
     try:
-        check_operands(inst, args)
+        check_operands(inst, args, next((a.parts[0] for a in args if a.kind == "none" and a.parts), None))
     except CompileError as error:
         wrong(error.message)
         return
@@ -153,7 +159,7 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
             wrong(f"{arg.text} is not declared")
         if arg.kind == "addr" and arg.parts:
             # A copy goes from global to shared memory; every other access is in the space its name says.
-            shared = arg is args[0] if "async" in inst.effects else "shared" in head
+            shared = arg is args[0] if "async" in inst.effects else "shared" in head  # bulk copies' map is no address
             base, want = arg.parts[0].type, "b32" if shared else "b64"
             if base != want:
                 wrong(f"address register {arg.parts[0].text} is .{base}, .{want} is wanted")
@@ -198,6 +204,15 @@ def _operand(entry: _Entry, text: str) -> Arg | None:
         parts = [_operand(entry, p) for p in _split(text[1:-1])]
         members = tuple(p for p in parts if p is not None)
         return Arg("vec", "", members, text) if len(members) == len(parts) else None
+    if text == "_":
+        return Arg("none", "", (), text)
+    if text[:2] == "_|":
+        chosen = _register(entry, text[2:])
+        return None if chosen is None else Arg("none", "", (chosen,), text)
+    if first == "[" and "{" in text:
+        _, place = _split(text[1:-1])
+        at = _operand(entry, place)
+        return None if at is None else Arg("tensor", "", at.parts)
     if first == "[":
         base, _, offset = text[1:-1].partition("+")
         if offset and not _NUMBER.match(offset):

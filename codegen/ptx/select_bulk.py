@@ -1,0 +1,91 @@
+"""Selection of bulk copies, barriers in shared memory and roles (see `select`).
+
+A wait is a loop of its own: the instruction may give up and is tried again. A tensor map is a parameter whose generic
+address the copies take. What one thread of a wave does stands behind an elected branch, so that ptxas knows that the
+operands of its copies are the same in all threads that get there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wavedsl.codegen.ptx.machine import Imm, Label, Paired, Reg, Symbol, Tensor
+from wavedsl.codegen.ptx.mma import WARP
+from wavedsl.codegen.ptx.select_memory import shared_address
+from wavedsl.codegen.ptx.select_numbers import special
+from wavedsl.ir.kernel_ir import Op
+
+if TYPE_CHECKING:
+    from wavedsl.codegen.ptx.select import Selector
+
+SINK = Symbol("_", "none")
+"""Where a result goes that nobody wants."""
+
+_OWN = ("shared::cta", "b64")
+
+
+def _init(s: Selector, op: Op) -> None:
+    s.emit(("mbarrier", "init", *_OWN), shared_address(s, op.args[0], 0), Imm(op.attrs["count"]))
+
+
+def _publish(s: Selector, op: Op) -> None:
+    s.emit(("fence", "mbarrier_init", "release", "cluster"))
+
+
+def _expect(s: Selector, op: Op) -> None:
+    address = shared_address(s, op.args[0], 0)
+    s.emit(("mbarrier", "arrive", "expect_tx", *_OWN), SINK, address, Imm(op.attrs["bytes"]))
+
+
+def _arrive(s: Selector, op: Op) -> None:
+    mask = s.mask(op.args[1])
+    if mask is not False:
+        address = shared_address(s, op.args[0], 0)
+        s.emit(("mbarrier", "arrive", *_OWN), SINK, address, guard=None if mask is True else mask)
+
+
+def _wait(s: Selector, op: Op) -> None:
+    address = shared_address(s, op.args[0], 0)
+    parity = s.one(op.args[1])
+    again = s.label("wait")
+    s.out.append(Label(again))
+    done = s.new("pred")
+    s.emit(("mbarrier", "try_wait", "parity", *_OWN), done, address, parity)
+    s.branch(again, done, negated=True)
+
+
+def _copy(s: Selector, op: Op) -> None:
+    map_, saddr, bar, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
+    target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
+    s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+
+
+def _elect(s: Selector, op: Op) -> None:
+    """One lane of the wave's first warp: every warp elects one."""
+    chosen: Reg = s.new("pred")
+    s.emit(("elect", "sync"), Paired(chosen), Imm(-1))
+    if s.kernel.wave_size > WARP:
+        above = s.set("b32", ("and", "b32"), special(s, "%tid.x"), Imm(s.kernel.wave_size - WARP))
+        first = s.set("pred", ("setp", "eq", "s32"), above, Imm(0))
+        chosen = s.set("pred", ("and", "pred"), chosen, first)
+    s.values[op.result.id] = (chosen,)
+
+
+def _registers(s: Selector, op: Op) -> None:
+    action = "inc" if op.attrs["more"] else "dec"
+    s.emit(("setmaxnreg", action, "sync", "aligned", "u32"), Imm(op.attrs["count"]))
+
+
+SELECT: dict[str, Callable[[Selector, Op], None]] = {
+    "signal.init": _init,
+    "signal.publish": _publish,
+    "signal.expect": _expect,
+    "signal.arrive": _arrive,
+    "signal.wait": _wait,
+    "copy.bulk": _copy,
+    "elect": _elect,
+    "registers": _registers,
+}

@@ -1,0 +1,169 @@
+"""Lowering of `mma` to asynchronous matrix instructions, which read their operands from shared memory.
+
+One step per product: it fences, starts an instruction per piece of the wave's tile and per step along K, closes the
+group, and waits where whoever emits it asks for that. A value that only starts a sum at zero is never made: the first
+instruction is told to drop what its registers hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wavedsl.ir.access import scaled, total
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.infer import MmaPlan
+from wavedsl.ir.kernel_ir import PRED, Type, Value
+from wavedsl.ir.loops import Context, Key, Step
+from wavedsl.ir.lower_matrix import needs_zero, port_registers, prepare_step, register_keys
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.rings import wait_full
+
+
+def starts_at_zero(n: Node) -> bool:
+    """Whether a value is zero everywhere, so that a product need not read it."""
+    return n.op in ("fill", "constant") and not n.attrs["value"]
+
+
+def started_by_product(low: Lowering, region: Region, init: Node, carry: Node) -> bool:
+    """Whether a loop's carried value starts at zero, surely has a trip, and is only the addend of one asynchronous
+    product of the loop."""
+    if not starts_at_zero(init) or not low.plans[str(region.dim)].trips:
+        return False
+    users = low.users().get(carry.id, [])
+    if len(users) != 1 or users[0].op != "mma" or users[0] not in region.nodes:
+        return False
+    mma = users[0]
+    used_as = [position for position, x in enumerate(mma.inputs) if x is carry]
+    return used_as == [2] and low.inference.mmas[mma.id].atom.asynchronous
+
+
+def undefined(low: Lowering, n: Node) -> Fragment:
+    """A value whose registers nobody relies on, in standard chunks."""
+    layout = low.layout(n)
+    kind = register_type(n.dtype)
+    size = max(1, chunk_elements(layout, n.dtype) // per_register(n.dtype))
+    chunk = low.b.undefined(Type(kind.kind, size))
+    return Fragment(layout, n.dtype, [chunk] * chunk_count(layout, n.dtype))
+
+
+def async_steps(low: Lowering, n: Node) -> list[Step]:
+    """The steps of one product: its register operand made ready if need be, then all of its instructions."""
+    plan = low.inference.mmas[n.id]
+    atom = plan.atom
+    steps: list[Step] = []
+    prepared: Key | None = None
+    uses: list[Key] = []
+    if not plan.a_shared:
+        source = plan.ports[0]
+        position = int(plan.swapped)
+        neutral = needs_zero(low, source, plan.k)
+        if neutral or (n.id, position) in low.inference.demands:
+            prepared = ("port", n.id, position)
+            steps.append(prepare_step(low, n, position, prepared, neutral, plan.k))
+            uses.append(prepared)
+        else:
+            uses += [k for keys in register_keys(low, source, plan.first) for k in keys]
+    if len(n.inputs) > 2:
+        uses += low.keys(n.inputs[2])
+    count = len(pieces(plan)) * (dict(plan.second.extents)[plan.k] // atom.k)
+    share = -(-low.partition.waves // low.target.simds)
+    resources = (("mfma", atom.cycles * count * share), ("issue", low.issue_clocks() * count))
+    buffers = [low.buffer_names[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+
+    def emit(context: Context) -> None:
+        for x, shared in zip(plan.ports, plan.in_shared):
+            if shared and x.id in low.ring_of:
+                wait_full(low, low.ring_of[x.id])
+        start(low, n, plan, context, prepared)
+        if low.products is not None:
+            low.products.started(n)
+        else:
+            low.b.mma_wait(0)
+
+    latency = atom.cycles * (count - 1) + atom.latency
+    step = Step(f"mma %{n.id}", "mma", resources, latency, tuple(dict.fromkeys(uses)), low.keys(n), emit, "", n.loc)
+    step.node = n
+    step.reads = tuple(dict.fromkeys(buffers))
+    return [*steps, step]
+
+
+def pieces(plan: MmaPlan) -> list[tuple[int, int]]:
+    """Offsets (M, N) of each instruction-sized piece of the wave's tile, in the order of the result's registers."""
+    sizes = dict(plan.result.extents)
+    return [(m, n) for m in range(0, sizes[plan.m], plan.atom.m) for n in range(0, sizes[plan.n], plan.atom.n)]
+
+
+def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key | None) -> None:
+    """Fence, every instruction of the product, end of the group. Its result is in the environment, not to be read
+    before the group is waited for."""
+    b, env, atom = low.b, context.env, plan.atom
+    sides = ((plan.m, atom.m), (plan.n, atom.n))
+    tiles = [
+        OperandTile(low, x, side, plan.k, context) if shared else None
+        for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
+    ]
+    a_words: Sequence[Value] = ()
+    if tiles[0] is None:
+        source = plan.ports[0]
+        a_words = (env[prepared] if prepared is not None else low.value(source, env)).words(b)
+    kind = register_type(n.dtype)
+    count = atom.d_words // kind.words
+    old, keep = addend(low, n, context)
+    majors = "".join(t.major if t is not None else "k" for t in tiles)
+    results: list[Value] = []
+    b.mma_fence()
+    for i, (m, column) in enumerate(pieces(plan)):
+        acc = b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
+        for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
+            if tiles[0] is not None:
+                a = tiles[0].at(m, k)
+            else:
+                where = {plan.m: m, plan.k: k}
+                registers = port_registers(
+                    low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where
+                )
+                words = [a_words[r] for r in registers]
+                a = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
+            assert tiles[1] is not None
+            acc = b.mma_async(atom, a, tiles[1].at(column, k), acc, b.true if k else keep, majors)
+        results += b.elements(acc)
+    b.mma_commit()
+    env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
+
+
+def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None, Value]:
+    """(registers that the product adds to or None, whether its first instruction keeps what they hold)."""
+    b = low.b
+    if len(n.inputs) < 3 or starts_at_zero(n.inputs[2]):
+        return None, b.false
+    source = n.inputs[2]
+    words = low.value(source, context.env).words(b)
+    if source.id in low.zero_started:
+        trip = context.iteration
+        return words, b.const(trip != 0, PRED) if isinstance(trip, int) else b.cmp("ne", trip, 0)
+    return words, b.true
+
+
+class OperandTile:
+    """One operand of a product in its ring slot: where each instruction starts in it."""
+
+    def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
+        self.low, self.side, self.k = low, side, k
+        staged = low.staged[x.id]
+        tile = staged.tile
+        if tile is None:
+            raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)
+        self.tile = tile
+        self.major = "k" if tile.fast == k else "m"
+        self.words = tile.descriptor(k)
+        slot = low.slot_bytes(x, context)
+        wave = scaled(low.b, low.wave_digit[side], self.tile.offset({side: low.plans[side].wave}))
+        self.base = total(low.b, [slot, wave])
+        self.offset = staged.offset
+
+    def at(self, row: int, k: int) -> Value:
+        """The descriptor of the instruction at these offsets."""
+        address = total(self.low.b, [self.base, self.offset + self.tile.offset({self.side: row, self.k: k})])
+        return self.low.b.mma_tile(address, *self.words)

@@ -1,0 +1,85 @@
+"""Where a tile lies in shared memory so that asynchronous matrix instructions can read it, and how they are told.
+
+In: the tile's extents, which dimension is contiguous, who uses it. Out: a `MatrixTile`: a `Place` and, per use, the
+constant fields of its descriptors. A descriptor's `low` word holds the address / 16 and the leading byte offset / 16
+(from bit 16), its `high` word the stride byte offset / 16 and the swizzle (CUTLASS, cute/arch/mma_sm90_desc.hpp).
+
+The tile is cut along its contiguous dimension into panels as wide as the swizzle's span. A panel holds its rows one
+after the other, so eight of them are one atom of the swizzle, and an atom is where bulk copies would put them. The
+address bits that select a row within the atom are XORed into those that select 16 bytes of the row.
+
+Invariant: every offset that an instruction adds (waves, rows, columns, steps along K) moves by whole atoms, or within
+the span of K: then the swizzle, which works on address bits, does not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.place import Piece, Place, Xor
+
+SPANS = (128, 64, 32, 16)
+"""Bytes of a row that a swizzle permutes, widest first; 16 is none."""
+
+ALIGN = 1024
+"""Bytes that a tile's first byte must be a multiple of for its swizzle to start at bit 0 of the address."""
+
+_MODE = {128: 1, 64: 2, 32: 3, 16: 0}
+
+
+@dataclass(frozen=True)
+class MatrixTile:
+    """`fast` is the contiguous dimension, `other` the one across; `panel` the bytes of a panel."""
+
+    place: Place
+    fast: str
+    other: str
+    span: int
+    panel: int
+
+    @property
+    def panels(self) -> int:
+        """Panels along `fast`."""
+        return self.place.extents[self.fast] * self.place.elsize // self.span
+
+    def descriptor(self, k: str) -> tuple[int, int]:
+        """(low word without the address, high word) for a use that contracts dimension `k`."""
+        group = 8 * self.span
+        if self.fast == k:
+            leading, stride = (16, group) if self.span > 16 else (self.panel, group)
+        else:
+            leading, stride = (self.panel, group) if self.span > 16 else (group, self.panel)
+        return (leading >> 4) << 16, stride >> 4 | _MODE[self.span] << 30
+
+    def offset(self, at: Mapping[str, int]) -> int:
+        """Bytes from the tile's start to where an instruction at these coordinates starts."""
+        return self.place.linear_address({d: at.get(d, 0) for d in self.place.dims})
+
+
+def matrix_tile(extents: Mapping[str, int], fast: str, elsize: int, unit: int, slots: int) -> MatrixTile:
+    """A tile of `extents` elements with dimension `fast` contiguous. `unit`: elements of `fast` that every wave's and
+    instruction's share is a multiple of, or the whole extent where the instructions step inside the span.
+
+    Raises ConstraintError where the contiguous extent is not a multiple of 16 bytes.
+    """
+    (other,) = (d for d in extents if d != fast)
+    run = gcd(extents[fast], unit) * elsize
+    span = next((s for s in SPANS if run % s == 0), 0)
+    if not span or extents[other] % 8:
+        raise ConstraintError(
+            f"a tile of {fast}={extents[fast]}, {other}={extents[other]} cannot be read by matrix instructions: "
+            f"rows of {run} bytes, in groups of 8",
+            hint=f"make the tile of {fast} a multiple of {16 // elsize} elements and that of {other} one of 8",
+        )
+    width = span // elsize
+    panel = extents[other] * span
+    panels = extents[fast] // width
+    pieces = [Piece(fast, 1, width, elsize), Piece(other, 1, extents[other], span)]
+    if panels > 1:
+        pieces.append(Piece(fast, width, panels, panel))
+    bits = (span // 16).bit_length() - 1
+    xor: tuple[Xor, ...] = ((bits, 4, 3),) if bits else ()
+    return MatrixTile(Place(tuple(pieces), xor, slots, elsize), fast, other, span, panel)

@@ -1,0 +1,226 @@
+"""Loops over tiles that rings bring: products run beside the rest of the loop and give slots back when they are done.
+
+In: the steps of a loop's body in program order. The idea: a product whose result only the next trip's product needs
+is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
+unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
+uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
+
+Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.rings import Ring, fill, one_thread, release
+from wavedsl.ir.roles import ring_states, rings_inside, set_states
+
+
+def postponable(low: Lowering, region: Region, n: Node) -> bool:
+    """Whether a product of a loop may still run when its trip ends: nothing in the trip uses its result, its slots have
+    successors, and what it reads from registers is not made anew before it is waited for."""
+    if any(u in region.nodes for u in low.users().get(n.id, ())):
+        return False
+    plan = low.inference.mmas[n.id]
+    for x, shared in zip(plan.ports, plan.in_shared):
+        ring = low.ring_of.get(x.id)
+        if shared and (ring is None or (ring.region is region and ring.slots < 2)):
+            return False
+    return plan.a_shared or _follows_product(low, region, plan.ports[0])
+
+
+def _follows_product(low: Lowering, region: Region, x: Node) -> bool:
+    """Whether a value is made of the result of an asynchronous product of the same trip."""
+    work, seen = [x], {x.id}
+    while work:
+        for y in work.pop().inputs:
+            if y.op == "mma" and y in region.nodes and low.inference.mmas[y.id].atom.asynchronous:
+                return True
+            if y in region.nodes and y.id not in seen:
+                seen.add(y.id)
+                work.append(y)
+    return False
+
+
+class Products:
+    """The asynchronous products of one trip that have been started and not waited for, oldest first.
+
+    `postponed`: products that the last trip left running, if there was a last trip (`again`).
+    """
+
+    def __init__(self, low: Lowering, region: Region, postponed: Sequence[Node], again: Value | None):
+        self.low, self.region, self.postponed, self.again = low, region, postponed, again
+        self.old = bool(postponed) and again is not None
+        self.new: list[Node] = []
+        self.left = {n.id for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous}
+        """Products that this trip has still to start."""
+        self.late: list[Ring] = []
+        """Rings whose slots are given back a trip later."""
+        for n in postponed:
+            self.late += [ring for ring in self.rings(n) if ring not in self.late]
+        self.given_back: list[Ring] = []
+        self.carried: set[Key] = set()
+        for carry, last in zip(region.carries, region.yields):
+            if last in postponed:
+                self.carried |= set(low.keys(carry))
+
+    def rings(self, n: Node) -> list[Ring]:
+        """Rings of this loop that a product reads."""
+        plan = self.low.inference.mmas[n.id]
+        found = [self.low.ring_of[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+        return [ring for i, ring in enumerate(found) if ring.region is self.region and ring not in found[:i]]
+
+    def before(self, step: Step) -> None:
+        """Wait for the products whose results a step needs. A product may add to what another is still adding to."""
+        if step.kind == "yield":
+            return
+        low = self.low
+        adds = low.keys(step.node.inputs[2]) if step.node is not None and len(step.node.inputs) > 2 else ()
+        uses = [k for k in step.uses if k not in adds]
+        if self.old and self.carried.intersection(uses):
+            self.wait(len(self.new))
+        needed = [i for i, n in enumerate(self.new) if set(low.keys(n)).intersection(uses)]
+        if needed:
+            self.wait(len(self.new) - 1 - max(needed))
+
+    def started(self, n: Node) -> None:
+        """A product has been started; with the last of the trip those of the trip before are waited for."""
+        self.new.append(n)
+        self.left.discard(n.id)
+        if not self.left and self.old:
+            self.wait(len(self.new))
+
+    def wait(self, pending: int) -> None:
+        """Wait until at most `pending` products run, and give back what the others have read."""
+        low = self.low
+        low.b.mma_wait(pending)
+        if self.old:
+            self.old = False
+            for ring in self.late:
+                release(low, ring, ring.before(low), self.again)
+        done, self.new = self.new[: len(self.new) - pending], self.new[len(self.new) - pending :]
+        busy = [r for n in self.region.nodes if n.id in self.left or n in self.new for r in self.rings(n)]
+        for n in done:
+            for ring in self.rings(n):
+                if ring not in busy and ring not in self.late and ring not in self.given_back:
+                    self.given_back.append(ring)
+                    release(low, ring)
+
+    def end(self, mine: Sequence[Ring]) -> None:
+        """End of the trip: wait for what may not run on, give back what nobody has."""
+        stay = [i for i, n in enumerate(self.new) if n not in self.postponed]
+        if stay:
+            self.wait(len(self.new) - 1 - max(stay))
+        for ring in mine:
+            if ring not in self.late and ring not in self.given_back:
+                release(self.low, ring)
+
+
+def emit_ring_loop(
+    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, trips: Any,
+    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
+) -> list[Value]:  # fmt: skip
+    """A loop whose operands come by rings. Returns the final values of what it carries."""
+    b = low.b
+    rings = rings_inside(low, region)
+    mine = [ring for ring in rings if ring.region is region]
+    if isinstance(trips, int) and trips == 1:
+        inner = Env(env.fixed)
+        inner.fixed.update(carried)
+        _trip(low, region, body, steps, inner, 0, mine, (), None, trips)
+        inner.iteration = 0
+        return [inner[k] for k in next_keys]
+    postponed = [
+        n
+        for n in region.nodes
+        if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous and postponable(low, region, n)
+    ]
+    ahead = 0
+    if not low.strategy.specialize:
+        ahead = min((ring.slots for ring in mine), default=1) - 1
+        for j in range(ahead):
+            refill(low, mine, j, trips)
+    inits = [v for _, v in carried]
+    moving = [*rings, *low.fillers(rings)]
+    states = ring_states(moving)
+    with b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+        inner = Env(env.fixed)
+        for (key, _), v in zip(carried, loop.carried):
+            inner.fixed[key] = v
+        set_states(moving, loop.carried[len(inits) :])
+        _trip(low, region, body, steps, inner, loop.iv, mine, postponed, b.cmp("ne", loop.iv, 0), trips, ahead)
+        inner.iteration = 0
+        loop.yield_([*(inner[k] for k in next_keys), *ring_states(moving)])
+    set_states(moving, loop.results[len(inits) :])
+    for ring, filler in zip(rings, low.fillers(rings)):
+        filler.slot, filler.parity = ring.slot, ring.parity
+    if postponed:
+        b.mma_wait(0)
+        some = None if isinstance(trips, int) else b.cmp("sgt", trips, 0)
+        for ring in Products(low, region, postponed, None).late:
+            release(low, ring, ring.before(low), some)
+    return list(loop.results[: len(inits)])
+
+
+def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env) -> None:
+    """A region that is no loop."""
+    mine = [ring for ring in low.rings if ring.region is region]
+    _trip(low, region, body, steps, env, 0, mine, (), None, 1)
+
+
+def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> None:
+    """Without a copying warpgroup: one thread fills the next slot of every ring, if the loop has that trip."""
+    b = low.b
+    exists: Value | None = None
+    if isinstance(iteration, int) and isinstance(trips, int):
+        if iteration >= trips:
+            return
+    else:
+        exists = b.cmp("slt", iteration, trips) if not isinstance(iteration, int) else b.cmp("sgt", trips, iteration)
+    fillers = low.fillers(rings)
+    if exists is None or exists.const is True:
+        with one_thread(low):
+            for filler in fillers:
+                fill(low, filler, iteration)
+    else:
+        with b.if_(exists) as branch:
+            with one_thread(low):
+                for filler in fillers:
+                    fill(low, filler, iteration)
+            branch.yield_()
+    for filler in fillers:
+        filler.advance(low)
+
+
+def _trip(
+    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any,
+    mine: Sequence[Ring], postponed: Sequence[Node], again: Value | None, trips: Any, ahead: int = 0,
+) -> None:  # fmt: skip
+    """One trip: steps in order, each after what it needs."""
+    b = low.b
+    alone = not low.strategy.specialize
+    if alone and not ahead and mine:
+        refill(low, mine, iteration, trips)
+    outer = low.products
+    low.products = products = Products(low, region, postponed, again)
+    context = StageContext(env, iteration, None, 0)
+    for p, i in enumerate(body.order):
+        if p in body.barriers:
+            synchronise(b, body.barriers[p])
+        products.before(steps[i])
+        env.iteration = 0
+        with b.loc(steps[i].loc):
+            steps[i].emit(context)
+        if p in body.commits:
+            b.copy_commit()
+    products.end(mine)
+    low.products = outer
+    for ring in mine:
+        ring.advance(low)
+    if ahead:
+        refill(low, mine, b.add(iteration, ahead), trips)

@@ -1,0 +1,190 @@
+"""Rings: slots of shared memory that bulk copies fill and matrix instructions empty, handed over by barriers in memory.
+
+In: the reads of a kernel that matrix instructions take from shared memory, how many slots. Out: `Ring`s with their
+place in shared memory, and functions that emit what happens to a slot: it is filled, waited for, given back.
+
+Per slot there are two barriers. `full` ends a phase when the one thread that issues the copies has arrived and all
+their bytes have; `empty` when every wave that reads the slot has arrived. A ring is used in order: fill and use number
+i take slot i % slots, in phase i // slots. Both sides walk along with a slot and a parity that flips when the slot
+wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead.
+
+Invariant: reads with the same readers share a ring, so one wait covers all operands of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavedsl.ir.access import scaled, total
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.kernel_ir import TensorMapSpec, Value
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.staging import Staged
+
+BOX = 256
+"""Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
+
+BARRIER_BYTES = 8
+
+
+@dataclass(eq=False)
+class Ring:
+    """`members`: the reads it serves. `bars`: byte of the first full barrier; the empty ones follow. `slot` and
+    `parity` say where the role that is being written stands: ints or uniform values."""
+
+    name: str
+    region: Region
+    """The region whose every run or trip uses one slot."""
+    members: list[Node]
+    slots: int
+    readers: int
+    """Waves that give each slot back."""
+    bars: int = 0
+    bytes: int = 0
+    """Bytes of all members' tiles: what a fill brings, whatever of it lies outside the arrays."""
+    slot: Any = 0
+    parity: Any = 0
+    waited: bool = False
+    """Whether the slot has been waited for since it was last given back."""
+    maps: dict[int, int] = field(default_factory=dict)
+    """Read → the kernel parameter that holds its tensor map."""
+
+    def full(self, low: Lowering) -> Any:
+        """Address of the slot's full barrier."""
+        return total(low.b, [scaled(low.b, self.slot, BARRIER_BYTES), self.bars])
+
+    def empty(self, low: Lowering, slot: Any = None) -> Any:
+        """Address of the empty barrier of a slot (this one)."""
+        at = scaled(low.b, self.slot if slot is None else slot, BARRIER_BYTES)
+        return total(low.b, [at, self.bars + self.slots * BARRIER_BYTES])
+
+    def advance(self, low: Lowering) -> None:
+        """Go on to the next slot."""
+        b = low.b
+        self.waited = False
+        if self.slots == 1:
+            self.parity = self.parity ^ 1 if isinstance(self.parity, int) else b.xor(self.parity, 1)
+            return
+        if isinstance(self.slot, int) and isinstance(self.parity, int):
+            self.slot = (self.slot + 1) % self.slots
+            self.parity ^= self.slot == 0
+            return
+        following = total(b, [self.slot, 1])
+        wraps = b.cmp("eq", following, self.slots)
+        self.slot = b.select(wraps, 0, following)
+        self.parity = b.xor(b.i32(self.parity) if isinstance(self.parity, int) else self.parity, b.select(wraps, 1, 0))
+
+    def before(self, low: Lowering) -> Any:
+        """The slot before this one."""
+        b = low.b
+        if isinstance(self.slot, int):
+            return (self.slot - 1) % self.slots
+        return b.select(b.cmp("eq", self.slot, 0), self.slots - 1, b.sub(self.slot, 1))
+
+
+def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
+    """Give every ring its place in shared memory: tiles at multiples of their swizzle's window, then barriers."""
+    for ring in rings:
+        for n in ring.members:
+            staged = low.staged[n.id]
+            low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
+            staged.offset = low.shared_top
+            low.shared_top += staged.place.bytes * ring.slots
+            ring.bytes += staged.place.bytes
+            name = staged.name if staged.name not in low.depths else f"{staged.name}.{n.id}"
+            low.buffer_names[n.id] = name
+            low.depths[name] = ring.slots
+            low.kernel.shared_names[name] = (staged.offset, staged.place.bytes * ring.slots)
+            low.notes.places[name] = str(staged.place)
+            low.ring_of[n.id] = ring
+    for ring in rings:
+        low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
+        ring.bars = low.shared_top
+        low.shared_top += 2 * ring.slots * BARRIER_BYTES
+        low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, 2 * ring.slots * BARRIER_BYTES)
+
+
+def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
+    """One thread makes all barriers; nobody goes on before they are known."""
+    b = low.b
+    with one_thread(low):
+        for ring in rings:
+            for slot in range(ring.slots):
+                b.mbarrier_init(ring.bars + slot * BARRIER_BYTES, 1)
+                b.mbarrier_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers)
+        b.mbarrier_publish()
+    b.barrier()
+
+
+@contextmanager
+def one_thread(low: Lowering, wave: int = 0) -> Iterator[None]:
+    """What is emitted inside runs in one thread of one wave."""
+    b = low.b
+    with b.if_(b.cmp("eq", b.wave(), wave)) as branch:
+        with b.if_(b.elect()) as inner:
+            yield
+            inner.yield_()
+        branch.yield_()
+
+
+def boxes(staged: Staged) -> tuple[list[tuple[dict[str, int], int]], int]:
+    """(coordinates of each box in the tile and its byte there, elements of `other` in a box)."""
+    tile = staged.tile
+    assert tile is not None
+    rows = staged.extents[tile.other]
+    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
+    width = tile.span // staged.info.elsize
+    found = []
+    for p in range(tile.panels):
+        for r in range(0, rows, height):
+            found.append(({tile.fast: p * width, tile.other: r}, p * tile.panel + r * tile.span))
+    return found, height
+
+
+def map_of(staged: Staged) -> TensorMapSpec:
+    """The tensor map whose boxes are the panels of a tile."""
+    info, tile = staged.info, staged.tile
+    assert tile is not None
+    _, height = boxes(staged)
+    fast = info.names.index(tile.fast)
+    rest = [i for i in reversed(range(len(info.dims))) if i != fast]
+    order = (fast, *rest)
+    sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
+    return TensorMapSpec(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
+
+
+def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
+    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop."""
+    b = low.b
+    parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
+    b.mbarrier_wait(ring.empty(low), parity)
+    bar = ring.full(low)
+    b.mbarrier_expect(bar, ring.bytes)
+    base = low.base_at(iteration)
+    for n in ring.members:
+        staged = low.staged[n.id]
+        spec = map_of(staged)
+        found, _ = boxes(staged)
+        start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
+        for inside, byte in found:
+            names = [staged.info.names[i] for i in spec.order]
+            at = [total(b, [base.get(d, 0), inside.get(d, 0)]) for d in names]
+            b.copy_bulk(b.param(ring.maps[n.id]), total(b, [start, byte]), bar, at, buffer=low.buffer_names[n.id])
+
+
+def wait_full(low: Lowering, ring: Ring) -> None:
+    """Wait until the slot's tiles are there, once per use of the slot."""
+    if not ring.waited:
+        low.b.mbarrier_wait(ring.full(low), ring.parity)
+        ring.waited = True
+
+
+def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
+    """This wave has read a slot (this one) for the last time; `when`: only if that holds."""
+    b = low.b
+    mask = b.cmp("eq", b.lane(), 0)
+    b.mbarrier_arrive(ring.empty(low, slot), mask if when is None else b.pand(mask, when))

@@ -1,0 +1,133 @@
+"""How a kernel whose products are asynchronous gets its operands: who copies, how, how far ahead.
+
+In: the kernel's partition and layouts, its arrays, what the user fixed. Out: a `Strategy` with the reason for every
+choice, read by the lowering and shown by reports. Nothing here knows what a kernel computes: it looks at the reads that
+matrix instructions take from shared memory, at the loops they stand in, and at the chip's limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wavedsl.ir.dtypes import tf32
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.fragment import register_count
+from wavedsl.ir.graph import Node, ValueType, loop_bounds
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.staging import Staged, plan_matrix
+
+STRIDE = 16
+"""Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
+MOST_STAGES = 8
+"""Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
+REGISTER_FILE = 65536
+REGISTER_STEP = 8
+PRODUCER_REGISTERS = 24
+"""Registers per thread of a role that only copies: the least there is."""
+MOST_REGISTERS = 240
+"""Registers per thread that two computing warpgroups can have beside a copying one with the least."""
+
+
+@dataclass
+class Strategy:
+    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `registers`: per thread of the
+    copying and of the computing waves. `why`: choice → reason."""
+
+    bulk: bool = False
+    specialize: bool = False
+    stages: int = 1
+    registers: tuple[int, int] = (0, 0)
+    why: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """One line per choice."""
+        out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
+        out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
+        out.append(f"stages: {self.stages}")
+        if self.registers[1]:
+            out.append(f"registers: {self.registers[0]} copying, {self.registers[1]} computing")
+        return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
+
+
+def bulk_problem(staged: Staged) -> str:
+    """Why a tile cannot be brought by bulk copies; empty if it can."""
+    info, tile = staged.info, staged.tile
+    if staged.node.attrs.get("mapping") is not None:
+        return f"{info.name} is read through a mapping"
+    assert tile is not None
+    c = info.contiguous()
+    if c is None or info.names[c] != tile.fast:
+        return f"{info.name} is transposed on the way to shared memory"
+    if info.dtype is tf32:
+        return f"{info.name} is rounded to tf32 on the way"
+    if info.align < STRIDE:
+        return f"{info.name} starts at a multiple of {info.align} bytes only"
+    if len(info.dims) > 5:
+        return f"{info.name} has more than five dimensions"
+    for i in range(len(info.dims)):
+        if i != c and info.stride_multiple(i) % STRIDE:
+            return f"the stride of {info.name} along {info.names[i]} is no multiple of {STRIDE} bytes"
+    return ""
+
+
+def choose(low: Lowering) -> Strategy:
+    """The strategy of a kernel with asynchronous products; without any, everything is left as it is."""
+    found = Strategy()
+    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
+    if not reads:
+        return found
+    budget = low.target.shared_bytes - low.shared_top
+    plans = [_plan(low, n, budget) for n in reads]
+    problems = [p for s in plans if (p := bulk_problem(s))]
+    problems += [
+        f"the loop over {n.attrs['body'].dim} has bounds of its own"
+        for n in low.graph.all_nodes()
+        if n.op == "iterate" and any(x is not None for x in loop_bounds(n))
+    ]
+    found.bulk = not problems
+    found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
+    wanted = low.choices.specialize
+    threads = (low.partition.waves + 1) * low.target.wave_size
+    reason = ""
+    if not found.bulk:
+        reason = found.why["copies"]
+    elif threads > low.target.max_threads:
+        reason = f"{threads} threads with a copying warpgroup exceed {low.target.max_threads}"
+    if wanted and reason:
+        raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
+    found.specialize = found.bulk and not reason and wanted is not False
+    found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    if found.specialize:
+        found.registers = budgets(low.partition.waves, low.target.wave_size)
+        need = most_registers(low)
+        found.why["registers"] = f"products and carried values hold {need}"
+    return found
+
+
+def _plan(low: Lowering, n: Node, budget: int) -> Staged:
+    info = low.arrays[n.attrs["memory"]]
+    return plan_matrix(
+        n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
+        bool(low.target.copy_async),
+    )  # fmt: skip
+
+
+def budgets(waves: int, lanes: int) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones): what is left is divided equally."""
+    rest = (REGISTER_FILE - PRODUCER_REGISTERS * lanes) // (waves * lanes)
+    computing = min(MOST_REGISTERS, rest // REGISTER_STEP * REGISTER_STEP)
+    return PRODUCER_REGISTERS, computing
+
+
+def most_registers(low: Lowering) -> int:
+    """Registers per thread of the values that the widest loop carries."""
+    most = 0
+    for n in low.graph.all_nodes():
+        if n.op == "iterate":
+            carries = n.attrs["body"].carries
+            values = [c for c in carries if isinstance(c.type, ValueType)]
+            most = max(most, sum(register_count(low.layout(c), c.dtype) for c in values))
+    return most
+
+
+__all__ = ["Strategy", "bulk_problem", "choose"]
