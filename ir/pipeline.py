@@ -31,7 +31,6 @@ from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import DEAD_CODE, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
 from wavedsl.ir.target import Target
 
-
 Plan = tuple[Target, Partition, Inference]
 
 
