@@ -691,7 +691,7 @@ class Builder(Core):
 
     def wave_barrier(self) -> Op:
         """All threads of this wave arrive."""
-        return self._effect("barrier.wave", (), {"id": FIRST_WAVE_BARRIER})
+        return self._effect("wave.barrier", (), {"id": FIRST_WAVE_BARRIER})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

@@ -3,7 +3,7 @@
 In: the writes of a kernel whose operands come by bulk copies. Out: `Outlet`s with their place in shared memory, and the
 code of a write. A wave stores the result of matrix instructions panel by panel, 64 rows of a swizzle's span each, in a
 buffer of its own: it waits until the copy that had the buffer has read it, stores its registers there without bank
-conflicts, makes them visible to bulk copies, and lets one thread start the copy, which drops what lies outside the array.
+conflicts, makes them visible to bulk copies, and lets one thread start the copy, which drops what lies outside.
 Direct stores of a fragment would fill half of each sector of memory.
 
 Invariant: the thread that starts copies is the one that waits for them; a buffer's copies end in order.

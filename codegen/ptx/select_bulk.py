@@ -145,7 +145,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "copy.bulk.store": _store,
     "bulk.commit": _commit,
     "bulk.wait": _bulk_wait,
-    "barrier.wave": _wave_barrier,
+    "wave.barrier": _wave_barrier,
     "elect": _elect,
     "registers": _registers,
 }
