@@ -108,6 +108,9 @@ class Lowering:
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.rings: list[Any] = []
+        self.outlets: dict[int, Any] = {}
+        """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
+        self.outlets_used = 0
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
