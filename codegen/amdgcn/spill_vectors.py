@@ -24,10 +24,12 @@ from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
 
 _SLACK = 4
-"""Registers below the limit that pressure should reach: tuples need even places. Grows with every round that failed."""
-_RESERVE = 8
+_GROWTH, _MOST_SLACK = 1.5, 64
+"""Registers below the limit that pressure should reach, since tuples need even places next to each other: so many in
+the first round, more with every round that was not enough."""
+_RESERVE = 16
 """Accumulation registers left free by copies, for the same reason."""
-MAX_ROUNDS = 24
+MAX_ROUNDS = 16
 
 
 @dataclass
@@ -47,36 +49,38 @@ class VectorSpill:
 
     program: Program
     rows: Rows
-    rounds: int = 0
+    rounds: dict[str, int] = field(default_factory=dict)
     again: int = 0
     copied: int = 0
     stored: int = 0
     homes: set[int] = field(default_factory=set)
-    """Ids of the tuples that are homes, which must stay."""
+    """Ids of the tuples in the accumulation file that are homes."""
 
     def relieve(self, live: Liveness, bundles: list[Bundle], cls: str, limits: dict[str, int]) -> bool:
         """Make the program need fewer registers of file `cls`. `limits`: registers by file, `a` as far as it may grow.
 
         False when there is nothing (more) that could leave.
         """
-        self.rounds += 1
-        if self.rounds > MAX_ROUNDS:
+        rounds = self.rounds[cls] = self.rounds.get(cls, 0) + 1
+        if rounds > MAX_ROUNDS:
             return False
         remember(self.program)
         count = 2 * live.instructions + 2
-        goal = limits[cls] - _SLACK * (1 + self.rounds // 2)
+        slack = min(_MOST_SLACK, int(_SLACK * _GROWTH**rounds))
+        goal = limits[cls] - slack
         pressure = pressure_of(bundles, cls, count)
         elsewhere = SCRATCH_WORDS - self.program.scratch_bytes // 4 + (limits["a"] if cls == "v" else 0)
         if int(pressure.max()) - goal > elsewhere:  # there is not enough room in all places together
             return False
         over = pressure - goal
         if not (over > 0).any():  # it fits by numbers, but not by places
-            over = pressure - (int(pressure.max()) - _SLACK)
+            over = pressure - (int(pressure.max()) - slack)
         access = accesses(self.program, live, count)
         if cls == "v" and self._compute_again(live, over, count, access):
             return True
         choices = self._choices(bundles, cls, over, count, access)
-        if cls == "v" and self._copy(choices, over, bundles, limits, count):
+        # an accumulation file that has once been too full takes no more: what is put there would be driven out again
+        if cls == "v" and not self.rounds.get("a") and self._copy(choices, over, bundles, limits, count):
             return True
         return self._store(choices, over)
 
@@ -120,7 +124,7 @@ class VectorSpill:
             if bundle.at >= 0 or first.cls != cls:
                 continue
             members = [reg for reg, _ in bundle.members]
-            if any(reg.fixed or reg.origin is not None or reg.id in self.homes for reg in members):
+            if any(reg.fixed or reg.origin is not None for reg in members):
                 continue
             touched = np.zeros(count, bool)
             for reg in members:
@@ -192,6 +196,8 @@ class VectorSpill:
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(None, base + at + offset)
             self.stored += choice.words
+            if choice.bundle.members[0][0].id in self.homes:
+                self.copied -= choice.words
         if not homes:
             return False
         open_scratch(self.program, self.rows)
