@@ -79,10 +79,14 @@ class VectorSpill:
         if cls == "v" and self._compute_again(live, over, count, access):
             return True
         choices = self._choices(bundles, cls, over, count, access)
+        homes: dict[int, Home] = {}
         # an accumulation file that has once been too full takes no more: what is put there would be driven out again
-        if cls == "v" and not self.rounds.get("a") and self._copy(choices, over, bundles, limits, count):
-            return True
-        return self._store(choices, over)
+        if cls == "v" and not self.rounds.get("a"):
+            over, choices = self._copy(choices, over, bundles, limits["a"], count, homes)
+        self._store(choices, over, homes)
+        if homes:
+            spill(self.program, self.rows, homes)
+        return bool(homes)
 
     # ---- compute again
 
@@ -143,28 +147,35 @@ class VectorSpill:
         return [choice for _, _, choice in sorted(out, key=lambda c: c[:2])]
 
     def _copy(
-        self, choices: list[Choices], over: np.ndarray, bundles: list[Bundle], limits: dict[str, int], count: int
-    ) -> bool:
-        """Homes in the accumulation file for as many as there is room for."""
-        room = limits["a"] - _RESERVE - pressure_of(bundles, "a", count)
-        left = over.copy()
-        homes: dict[int, Home] = {}
-        for choice in choices:
-            if not (left > 0).any():
+        self,
+        choices: list[Choices],
+        over: np.ndarray,
+        bundles: list[Bundle],
+        limit: int,
+        count: int,
+        homes: dict[int, Home],
+    ) -> tuple[np.ndarray, list[Choices]]:
+        """Homes in the accumulation file for as many as there is room for. Returns what is left to free, and to choose
+        from."""
+        room = limit - _RESERVE - pressure_of(bundles, "a", count)
+        rest = []
+        for i, choice in enumerate(choices):
+            if not (over > 0).any():
+                rest += choices[i:]
                 break
+            if not choice.frees[over > 0].any():
+                continue
             needs = _occupied(choice.bundle, count)
-            if not (choice.frees[left > 0]).any() or (needs > room).any():
+            if (needs > room).any():
+                rest.append(choice)
                 continue
             room = room - needs
-            left = left - choice.frees
+            over = over - choice.frees
             file = self._home(choice)
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(file, offset)
             self.copied += choice.words
-        if not homes:
-            return False
-        spill(self.program, self.rows, homes)
-        return True
+        return over, rest
 
     def _home(self, choice: Choices) -> Reg:
         first = choice.bundle.members[0][0]
@@ -175,16 +186,14 @@ class VectorSpill:
         self.homes.add(reg.id)
         return reg
 
-    def _store(self, choices: list[Choices], over: np.ndarray) -> bool:
-        """Homes in scratch."""
+    def _store(self, choices: list[Choices], over: np.ndarray, homes: dict[int, Home]) -> None:
+        """Homes in scratch for what is still too much."""
         base = self.program.scratch_bytes // 4
         taken: list[int] = []
-        left = over.copy()
-        homes: dict[int, Home] = {}
         for choice in choices:
-            if not (left > 0).any():
+            if not (over > 0).any():
                 break
-            if not (choice.frees[left > 0]).any():
+            if not choice.frees[over > 0].any():
                 continue
             at = _words(choice.bundle, taken)
             if base + at + choice.words > SCRATCH_WORDS:
@@ -192,18 +201,15 @@ class VectorSpill:
             taken += [0] * (at + choice.words - len(taken))
             for k, bits in enumerate(choice.bundle.live):
                 taken[at + k] |= bits
-            left = left - choice.frees
+            over = over - choice.frees
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(None, base + at + offset)
             self.stored += choice.words
             if choice.bundle.members[0][0].id in self.homes:
                 self.copied -= choice.words
-        if not homes:
-            return False
-        open_scratch(self.program, self.rows)
-        spill(self.program, self.rows, homes)
-        self.program.scratch_bytes = 4 * (base + len(taken))
-        return True
+        if taken:
+            open_scratch(self.program, self.rows)
+            self.program.scratch_bytes = 4 * (base + len(taken))
 
 
 def _words(bundle: Bundle, taken: list[int]) -> int:
