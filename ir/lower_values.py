@@ -23,7 +23,6 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.views import is_tile
 
-
 Emitter = Callable[[Lowering, Node, Layout, Context], Fragment]
 EMITTERS: dict[str, Emitter] = {}
 """Operation → what emits a node of it, for operations that have a file of their own."""

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.constraints import ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import WaveError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.graph import Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.layout_check import check_layouts
@@ -36,8 +37,11 @@ def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> tuple[Resolve
     """Partition and layouts of a graph for one target."""
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
+    trail.stage("graph", lambda: graph.text(locations=True))
     partition = cut(graph, resolved, target)
+    trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     inference = infer(graph, partition, target, resolved.hardware)
+    trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
     return resolved, partition, inference
@@ -61,9 +65,30 @@ def build_kernel(
         if error.location is None:
             error.location = graph.loc
         raise
+    trail.stage("lowered", lambda: text(kernel))
     passes = (DEAD_CODE, unroll_pass(ring_factors(kernel), remainder=True), DEAD_STORES, STRENGTH_REDUCE)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
+
+
+def text(kernel: Kernel) -> str:
+    """Kernel IR as a listing."""
+    from wavedsl.ir.kernel_text import text
+
+    return text(kernel)
+
+
+def _layouts_text(graph: Graph, inference: Inference) -> str:
+    """Which lane and register holds which element, node by node."""
+    out = []
+    for node in graph.all_nodes():
+        out.append(node_text(node))
+        if node.id in inference.layouts:
+            out.append(f"    {inference.layouts[node.id]!r}")
+        for i in range(len(node.inputs)):
+            if (node.id, i) in inference.demands:
+                out.append(f"    operand {i} as {inference.demands[node.id, i]!r}")
+    return "\n".join(out)
 
 
 def ring_factors(kernel: Kernel) -> dict[str, int]:
