@@ -66,8 +66,25 @@ class Driver(Protocol):
         """Start the kernel; `params` is the address of an array of pointers to the parameters."""
         ...
 
+    def tensor_map(self, address: int, **spec: Any) -> bytes:
+        """The 128 bytes of a tensor map (arguments of `TensorMap`) of an array at `address`. LaunchError where the
+        chip has none."""
+        ...
+
     def synchronize(self, stream: int) -> None:
         """Wait for the stream; a kernel that failed on it is reported here."""
+        ...
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Set bytes to 0 on the stream, without waiting."""
+        ...
+
+    def event(self, stream: int) -> Any:
+        """A mark on the stream whose time can be asked for once the stream is finished."""
+        ...
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two marks; both are given up."""
         ...
 
 

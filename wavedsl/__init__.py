@@ -127,6 +127,7 @@ from wavedsl.schedule import Schedule
 if TYPE_CHECKING:
     from wavedsl.analysis.roofline import Roofline, analyze
     from wavedsl.compiler import CompiledKernel, load
+    from wavedsl.tuning.tuned_kernel import autotune
 
 __version__ = "0.1.0"
 
@@ -134,6 +135,7 @@ _LAZY = {
     "CompiledKernel": "wavedsl.compiler",
     "Roofline": "wavedsl.analysis.roofline",
     "analyze": "wavedsl.analysis.roofline",
+    "autotune": "wavedsl.tuning.tuned_kernel",
     "load": "wavedsl.compiler",
 }
 """Public names whose modules are imported on first use."""
@@ -192,6 +194,7 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "atomic_xchg",
+    "autotune",
     "bf16",
     "bitcast",
     "broadcast",

@@ -97,6 +97,19 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--repeat", type=int, default=20, help="launches that are timed (default 20)")
     with_arguments(bench)
 
+    tune = kernel_command("tune", _tune, "find the fastest tiles for --subs and pin them beside the source")
+    tune.add_argument("--target", help=target_help)
+    tune.add_argument("--product", help="the chip to tune for: A100, H200, MI300X, … (default: the target's)")
+    tune.add_argument(
+        "--space", action="append", default=[], metavar="BM=32/64,…", help="values to try (default: derived)"
+    )
+    tune.add_argument("--budget", type=float, default=60.0, help="seconds of wall time (default 60)")
+    tune.add_argument("--limit", type=int, default=200, help="candidates that are compiled at most (default 200)")
+    tune.add_argument("--keep", type=float, default=0.1, help="share of them that runs (default 0.1)")
+    tune.add_argument("--workers", type=int, help="processes (default: one per core)")
+    tune.add_argument("--results", type=Path, help="the results file (default: beside the source)")
+    tune.add_argument("--fresh", action="store_true", help="measure again what is already in the results file")
+
     cache = command("cache", _cache, "list, explain or clear the compile cache on disk")
     cache.add_argument("action", choices=("ls", "why", "clear"))
     cache.add_argument("name", nargs="?", help="for why: the kernel's name")
@@ -244,6 +257,21 @@ def _bench(options: Any) -> int:
 
         print(model_text(report, compiled.target))
     return 0
+
+
+def _tune(options: Any) -> int:
+    from wavedsl.find_kernel import parse_space
+    from wavedsl.tuning import tune
+
+    kernel, subs = _kernel(options)
+    result = tune(
+        kernel, subs=subs, space=parse_space(options.space), target=options.target, product=options.product,
+        budget=options.budget, limit=options.limit, keep=options.keep, workers=options.workers, results=options.results,
+        resume=not options.fresh, progress=None,
+    )  # fmt: skip
+    print(result)
+    print(f"results: {result.path}")
+    return 0 if result.best is not None else 1
 
 
 def _cache(options: Any) -> int:

@@ -39,8 +39,8 @@ def wave(
 
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
     are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
-    ranges (up to 16, up to 128, above) that share a tuned choice and, where M is dynamic, what `precompile` prepares.
-    Raises ConstraintError and TraceError for what is wrong with the declaration.
+    ranges (up to 16, up to 128, above), each with a tuned choice of its own. Raises ConstraintError and TraceError for
+    what is wrong with the declaration.
     """
     loc = here(calls=False)
     if callable(constraints):
@@ -209,10 +209,12 @@ class Kernel:
         return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
 
     def variant(self, choice: Any) -> Kernel:
-        """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same choice."""
+        """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same
+        choice."""
         found = self._variants.get(choice)
         if found is None:
-            schedule = replace(self.schedule or Schedule(), **dict(choice.schedule)) if choice.schedule else self.schedule
+            fixed = dict(choice.schedule)
+            schedule = replace(self.schedule or Schedule(), **fixed) if fixed else self.schedule
             subs = {**self.subs, **check_subs(dict(choice.subs), self.loc)}
             found = Kernel(
                 self.function, self.constraints, subs, self.dynamic, schedule, self.name, self.loc, self._namespace,
@@ -222,7 +224,8 @@ class Kernel:
         return found
 
     def bucket(self, dims: Mapping[Any, Any]) -> str:
-        """The shape bucket of these extents as text: `K=4096 M<=128 N=4096`; dimensions without buckets count exactly."""
+        """The shape bucket of these extents as text: `K=4096 M<=128 N=4096`; dimensions without buckets count
+        exactly."""
         parts = []
         for dim in sorted({s for p in self.parameters for s in p.free_dims(self.subs)}, key=str):
             extent = dims.get(dim)
@@ -239,9 +242,9 @@ class Kernel:
     ) -> list[Any]:
         """Compile ahead what later calls need, so that they find it; the `CompiledKernel`s.
 
-        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a dynamic
-        dimension that they leave out is prepared for extents that are multiples of 16 and for odd ones, in each of its
-        buckets' ranges only once since the text is the same. Raises what `compile` raises.
+        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a
+        dynamic dimension that they leave out is prepared for every divisibility that the text can depend on. Raises
+        what `compile` raises.
         """
         from wavedsl.precompile import precompile
 
@@ -256,7 +259,8 @@ class Kernel:
     def compile_cached(self, arguments: Mapping[str, Any], target: str, why: str = "", asked: bool = False) -> Any:
         """What calls use: as `compile`, but a kernel that any process has compiled before comes from the cache.
 
-        `why` says what made it necessary, for the log; `asked`: the user wants it compiled, so WAVEDSL_STRICT allows it.
+        `why` says what made it necessary, for the log; `asked`: the user wants it compiled, so WAVEDSL_STRICT allows
+        it.
         """
         from wavedsl.compile_cache import compile_cached
 
@@ -301,14 +305,14 @@ def check_buckets(buckets: Any, loc: Loc | None) -> dict[Any, tuple[int, ...]]:
     found = {}
     for dim, limits in buckets.items():
         if not isinstance(dim, sympy.Symbol):
-            raise ConstraintError(f"buckets has {dim!r} as a key", loc, hint="keys are dimensions: buckets={M: (16, 128)}")
+            raise ConstraintError(f"buckets has {dim!r} as a key", loc, hint="keys are dimensions: {M: (16, 128)}")
         try:
             sizes = tuple(limits)
         except TypeError:
             sizes = ()
         good = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
         if not sizes or not good or list(sizes) != sorted(set(sizes)):
-            raise ConstraintError(f"buckets gives {limits!r} for {dim}", loc, hint="ascending extents, such as (16, 128)")
+            raise ConstraintError(f"buckets gives {limits!r} for {dim}", loc, hint="ascending extents: (16, 128)")
         found[normalise(dim)] = sizes
     return found
 

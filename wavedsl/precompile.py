@@ -1,8 +1,8 @@
 """Compiling ahead of the first call: `kernel.precompile(...)`.
 
-In: arguments, or extents. Out: compiled kernels, in the table that calls look at and in the cache on disk. Extents become
-arrays that nobody writes (the system gives no memory for them), so that a call and its preparation cannot disagree about
-what a kernel is compiled for.
+In: arguments, or extents. Out: compiled kernels, in the table that calls look at and in the cache on disk. Extents
+become arrays that nobody writes (the system gives no memory for them), so that a call and its preparation cannot
+disagree about what a kernel is compiled for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.symbols import evaluate
 from wavedsl.tracer.annotations import ScalarType
 
-CLASSES = (4096, 4097)
-"""Extents that stand for a run-time dimension: the text depends only on what divides them (16, or nothing)."""
+CLASSES = (4096, 4104, 4100, 4098, 4097)
+"""Extents that stand for a run-time dimension: the text depends only on the power of two up to 16 that divides them."""
 
 
 def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, target: str | None) -> list[Any]:
@@ -32,7 +32,9 @@ def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, targ
         get_target(target)
     if arguments is not None:
         if subs is not None:
-            raise ConstraintError(f"{kernel.name}.precompile takes arrays or subs, not both", hint="leave one of them out")
+            raise ConstraintError(
+                f"{kernel.name}.precompile takes arrays or subs, not both", hint="leave one of them out"
+            )
         return [compile_ahead(kernel, arguments, target)]
     given: Sequence[Mapping[Any, Any]] = [subs or {}] if subs is None or isinstance(subs, Mapping) else list(subs)
     found: dict[int, Any] = {}

@@ -250,6 +250,11 @@ def _load_shared(s: Selector, op: Op) -> None:
 
 def _store_shared(s: Selector, op: Op) -> None:
     addr, mask, value = op.args
+    move = MOVES_BY_NAME.get(op.attrs.get("atom", ""))
+    if move is not None:
+        address = shared_address(s, addr, op.attrs.get("imm", 0))
+        s.out.append(Ins(lookup(move.mnemonic, s.target), (address, s.regs(value)), s.loc))
+        return
     _store(s, op, "shared", shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
 
 

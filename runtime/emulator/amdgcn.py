@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
 from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, decode
 from wavedsl.runtime.emulator.amdgcn_matrix import mfma
-from wavedsl.runtime.emulator.amdgcn_memory import MEMORY, PRIVATE_BUFFER, Env
+from wavedsl.runtime.emulator.amdgcn_memory import FLAT_SCRATCH_START, MEMORY, PRIVATE_BUFFER, WAVE_SCRATCH, Env
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
@@ -74,13 +75,14 @@ def run_amdgcn(
     kernel: str | None = None,
     shared_bytes: int = 0,
     checks: bool | str = True,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> EmulationReport:
     """Run AMDGCN text. Raises EmulationError for findings when `checks` is True, LaunchError for arguments that do not
     fit.
     """
     program = _parsed(asm, target)
     entry = _entry(program, kernel)
+    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report
@@ -272,6 +274,8 @@ class _Engine:
                     if name == "dispatch_ptr"
                     else self.kernarg
                     if name == "kernarg_segment_ptr"
+                    else FLAT_SCRATCH_START
+                    if name == "flat_scratch_init"
                     else 0
                 )
         if d.get("user_sgpr_private_segment_size"):
@@ -286,7 +290,9 @@ class _Engine:
                 defined[at] = 1
                 at += 1
         if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
-            st.S32[at >> 1, :, at & 1] = 0  # scratch is kept per lane, so every wave's begins at the buffer's base
+            # Scratch is kept per lane, so every wave's begins at the buffer's base; FLAT_SCRATCH must still be set up.
+            own = d.get("user_sgpr_flat_scratch_init") and not d.get("user_sgpr_private_segment_buffer")
+            st.S32[at >> 1, :, at & 1] = WAVE_SCRATCH * st.wave if own else 0
             at += 1
         thread = np.arange(self.waves * LANES)
         bx, by, _ = self.block
@@ -299,7 +305,7 @@ class _Engine:
             st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], n)
             st.exec_changed()
         if self.private:
-            st.scratch = np.zeros((st.waves, LANES, self.private), U8)
+            st.scratch = np.full((st.waves, LANES, self.private), 0xA5 if self.checks else 0, U8)
         st.mode[:] = (
             (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
         )

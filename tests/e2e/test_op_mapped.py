@@ -155,7 +155,9 @@ def test_a_computed_place_beside_a_condition(target: str) -> None:
     """The loop's body is not pipelined, and loads go first, but not before what says where they lie."""
 
     @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.TilingConstraint(N, 16)])
-    def kernel(x: wd.Memory[M, N, wd.i32], table: wd.Memory[V, wd.i32], out: wd.Memory[M, wd.i32], f: wd.Scalar[wd.i32]):
+    def kernel(
+        x: wd.Memory[M, N, wd.i32], table: wd.Memory[V, wd.i32], out: wd.Memory[M, wd.i32], f: wd.Scalar[wd.i32]
+    ):
         row = wd.IndexMapping((), {V: 0 * V})
 
         @wd.iterate(N, init_args=[wd.Register[M, wd.i32](0)])

@@ -4,8 +4,9 @@ In: a `CompiledKernel` with its kernel IR, and the values of run-time extents. O
 are what lanes ask for: masked lanes of ragged tiles count (an upper bound), copies that a guard switches off do not.
 The clocks are the target's own costs (`Target.costs`, the matrix rows), the same that the scheduler plans with.
 
-Uniform integers are followed through loops, so trip counts and guards are exact for sizes that are known; a branch
-counts as taken.
+Uniform integers are followed through loops, so trip counts and guards are exact for sizes that are known. Branches on
+the wave's index (roles) are followed wave by wave; what one elected thread does counts once; other branches count as
+taken.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wavedsl.ir.target import Target
 
 FREE = frozenset(
     {"const", "param", "vec", "slice", "buffer", "yield", "bitcast", "wave", "lane", "tid", "wgid", "copy.commit"}
+    | {"undefined", "matrix.tile"}
 )
 """Ops that name registers or are folded into others."""
 SLOW = frozenset({"exp2", "log2", "rcp", "rsqrt", "sqrt", "sin", "cos"})
@@ -57,19 +59,45 @@ UNITS = {
 }
 
 
+def machine_of(kernel: Kernel, target: Target) -> Target:
+    """The description that the kernel was compiled with: the chip's, or that of its warpgroups."""
+    if target.warpgroup is not None and kernel.wave_size != target.wave_size:
+        return target.warpgroup()
+    return target
+
+
 def count_issued(compiled: Any, target: Target, extents: Mapping[Any, Any]) -> Issued:
-    """Count `compiled.kernel_ir`. `extents` gives the run-time dimensions' sizes by symbol."""
+    """Count `compiled.kernel_ir`. `extents` gives the run-time dimensions' sizes by symbol. `waves` in the answer are
+    hardware waves."""
     kernel: Kernel = compiled.kernel_ir
     groups = prod(int(evaluate(g, extents)) for g in compiled.grid)
-    counter = _Counter(kernel, target, _hidden(compiled, extents), compiled)
-    counter.region(kernel.body, 1)
-    out = counter.out
-    scale = groups * kernel.waves
-    for name in ("global_read", "global_written", "shared_read", "shared_written"):
-        setattr(out, name, getattr(out, name) * scale * kernel.wave_size)
-    out.clocks = {unit: clocks * scale for unit, clocks in sorted(out.clocks.items())}
-    out.groups, out.waves = groups, kernel.waves
+    roles = any(op.name == "if" and _asks_for_wave(op.args[0]) for op in kernel.body.walk())
+    out = Issued(groups=groups, waves=kernel.waves * kernel.wave_size // target.wave_size)
+    for wave in range(kernel.waves) if roles else (None,):
+        counter = _Counter(kernel, target, _hidden(compiled, extents), wave)
+        counter.region(kernel.body, 1)
+        times = groups * (1 if roles else kernel.waves)
+        one = counter.out
+        for name in ("global_read", "global_written", "shared_read", "shared_written"):
+            setattr(out, name, getattr(out, name) + getattr(one, name) * times)
+        for unit in sorted(one.clocks):
+            out.clocks[unit] = out.clocks.get(unit, 0) + one.clocks[unit] * times
+        out.path, out.vector = max(out.path, one.path), max(out.vector, one.vector)
     return out
+
+
+def _asks_for_wave(value: Value) -> bool:
+    """Whether a condition depends on the wave's index."""
+    todo, seen = [value], set()
+    while todo:
+        v = todo.pop()
+        if v.id in seen or v.op is None:
+            continue
+        seen.add(v.id)
+        if v.op.name in ("wave", "tid"):
+            return True
+        todo += v.op.args
+    return False
 
 
 def _hidden(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
@@ -85,10 +113,13 @@ def _hidden(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
 
 
 class _Counter:
-    def __init__(self, kernel: Kernel, target: Target, hidden: Mapping[int, int], compiled: Any):
-        self.kernel, self.target, self.hidden = kernel, target, hidden
+    """Counts one wave, or with `wave` None one that stands for all."""
+
+    def __init__(self, kernel: Kernel, target: Target, hidden: Mapping[int, int], wave: int | None):
+        self.kernel, self.target, self.hidden, self.wave = kernel, target, hidden, wave
+        self.warps = max(1, kernel.wave_size // target.wave_size)
         self.out = Issued()
-        self.atoms = {a.name: a for a in target.mma_atoms}
+        self.atoms = {a.name: a for a in machine_of(kernel, target).mma_atoms}
         self.known: dict[int, Any] = {}
         notes = kernel.notes.get("lowering")
         self.intervals = {x.label: (x.body.ii, x.steps) for x in (notes.loops if notes else ())}
@@ -99,10 +130,15 @@ class _Counter:
             if op.name == "for":
                 self.loop(op, times)
             elif op.name == "if":
-                for inner in op.regions:
-                    self.region(inner, times)
+                self.branch(op, times)
             else:
                 self.op(op, times, None)
+
+    def branch(self, op: Op, times: int) -> None:
+        condition = self.value(op.args[0])
+        for taken, region in zip((True, False), op.regions):
+            if condition is None or bool(condition) is taken:
+                self.region(region, times)
 
     def loop(self, op: Op, times: int) -> None:
         lo, hi, step = (self.value(v) for v in op.args[:3])
@@ -119,8 +155,7 @@ class _Counter:
             if inner.name == "for":
                 self.loop(inner, times * len(values))
             elif inner.name == "if":
-                for region in inner.regions:
-                    self.region(region, times * len(values))
+                self.branch(inner, times * len(values))
             else:
                 self.op(inner, times * len(values), (body, values))
         interval = self.intervals.get(op.attrs.get("label", ""))
@@ -138,8 +173,20 @@ class _Counter:
             atom = self.atoms[op.attrs["atom"]] if isinstance(op.attrs["atom"], str) else op.attrs["atom"]
             self.busy("mfma", atom.cycles, times)
             return
-        if name in ("barrier", "copy.wait"):
+        if name == "matrix.start":
+            self.asynchronous_product(op, times)
+            return
+        if name == "signal.expect":  # the bytes of the bulk copies that follow it
+            self.bulk_copy(op.attrs["bytes"], times)
+            return
+        if name == "copy.bulk":
+            return
+        if op.row.effects and "control" not in op.row.effects and name not in UNITS and not name.startswith("atomic"):
             self.busy("salu", self.target.cost("barrier").cycles, times)
+            return
+        if name == "atomic.global":
+            self.out.global_read += 2 * op.attrs["bytes"] * times * self.kernel.wave_size
+            self.busy("vmem", self.target.cost("store.global", op.attrs["bytes"]).cycles, times)
             return
         uniform = bool(op.results) and all(r.uniform for r in op.results)
         words = max([1, *(r.type.n for r in op.results)])
@@ -151,7 +198,7 @@ class _Counter:
         if op.name in ("load.global", "copy.async", "store.global"):
             self.out.vector = max(self.out.vector, size)
             times = self.guarded(op, times, around)
-        moved = size * times
+        moved = size * times * self.kernel.wave_size
         if op.name == "load.global":
             self.out.global_read += moved
         elif op.name == "store.global":
@@ -166,8 +213,29 @@ class _Counter:
         wide = next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16)
         self.busy(UNITS[op.name], self.target.cost(op.name, wide).cycles, times)
 
+    def asynchronous_product(self, op: Op, times: int) -> None:
+        """Operands that are not registers are read from shared memory by the matrix unit itself."""
+        atom = self.atoms[op.attrs["atom"]] if isinstance(op.attrs["atom"], str) else op.attrs["atom"]
+        self.busy("mfma", atom.cycles, times)
+        elements = atom.k * atom.n + (atom.m * atom.k if op.args[0].type.kind == "i64" else 0)
+        size = elements * atom.a_dtype.bits // 8
+        self.out.shared_read += size * times
+        self.shared_port("load.shared", "lds", size, times)
+
+    def bulk_copy(self, size: int, times: int) -> None:
+        """One thread's request: the copy engine moves the box."""
+        self.out.vector = 16
+        self.out.global_read += size * times
+        self.out.shared_written += size * times
+        self.shared_port("load.global", "vmem", size, times)
+
+    def shared_port(self, kind: str, unit: str, size: int, times: int) -> None:
+        rate = self.target.wave_size * 16 / self.target.cost(kind, 16).cycles
+        self.out.clocks[unit] = self.out.clocks.get(unit, 0) + ceil(size / rate) * times
+
     def busy(self, unit: str, clocks: int, times: int) -> None:
-        self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times
+        """`clocks` of each hardware wave that this one consists of."""
+        self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times * self.warps
         self.out.path += clocks * times
 
     def guarded(self, op: Op, times: int, around: tuple[Region, range] | None) -> int:
@@ -199,6 +267,10 @@ class _Counter:
             return v.const
         if v.op is None:
             return None
+        if v.op.name == "wave":
+            return self.wave
+        if v.op.name == "elect":
+            return True
         if v.op.name == "param":
             return self.hidden.get(v.op.attrs["index"])
         rule = _RULES.get(v.op.name)

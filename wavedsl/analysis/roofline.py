@@ -14,7 +14,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.analysis.flops import Work, count_flops
-from wavedsl.analysis.issued import Issued, count_issued, residency, unit_clocks
+from wavedsl.analysis.issued import Issued, count_issued, machine_of, residency, unit_clocks
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError
@@ -264,7 +264,8 @@ def analyze_compiled(
             f"{compiled.name}: {', '.join(dict.fromkeys(missing))} has no value to analyse", compiled.location,
             hint="bind run-time dimensions for the analysis: subs={…}, or pass arrays",
         )  # fmt: skip
-    partition = cut(graph, resolve_constraints(graph, sizes, max_waves=target.max_waves), target)
+    machine = machine_of(compiled.kernel_ir, target)
+    partition = cut(graph, resolve_constraints(graph, sizes, max_waves=machine.max_waves), machine)
     work = count_flops(graph, sizes, partition)
     issued = count_issued(compiled, target, sizes)
     arrays = _arrays(compiled, sizes)
@@ -307,7 +308,7 @@ def _arrays(compiled: Any, sizes: Mapping[Any, Any]) -> list[tuple[str, int, int
     """(name, bytes, directions) of each array argument that the kernel touches."""
     found = []
     for p in compiled.params:
-        if p.source or p.kind != "pointer":
+        if p.source or p.kind == "scalar":
             continue
         count = prod(int(evaluate(d, sizes)) for d in compiled.graph.argument(p.name).dims)
         found.append((p.name, ceil(count * p.dtype.bits / 8), 2 if p.access == "readwrite" else 1))
@@ -342,7 +343,7 @@ def _main_dtype(work: Work, compiled: Any) -> DType:
     """The dtype with most work, else that of the first array."""
     if work.minimal:
         return ALL[max(work.minimal, key=lambda key: work.minimal[key])[1]]
-    return next(p.dtype for p in compiled.params if p.kind == "pointer")
+    return next(p.dtype for p in compiled.params if p.kind != "scalar")
 
 
 def _hbm_traffic(
@@ -396,6 +397,9 @@ def _kernel_tiles(compiled: Any, partition: Any, work: Work, issued: Issued, dty
     loops = notes.loops if notes is not None else []
     stages = max([1, *(x.slots for x in loops)])
     ahead = max([0, *(x.body.count - 1 for x in loops)])
+    ring = getattr(notes, "strategy", None)
+    if ring is not None and ring.bulk:
+        stages, ahead = ring.stages, ring.stages - 1
     return TileChoice(
         prod(p.tile for p in rows), prod(p.tile for p in columns), prod(p.tile for p in deep), stages,
         prod(p.waves for p in rows), prod(p.waves for p in columns), max(1, issued.vector * 8 // dtype.bits), ahead,

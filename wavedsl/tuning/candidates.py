@@ -1,8 +1,8 @@
 """The search space: what a kernel leaves open, the values that a chip can use, and those that it cannot hold.
 
 In: a kernel, its extents, a target. Out: `Candidate`s in a fixed order, each with the reason why it is not worth a
-compile, or with a quick estimate of its time. Nothing is compiled here: constraints, the partition and the chip's limits
-decide.
+compile, or with a quick estimate of its time. Nothing is compiled here: constraints, the partition and the chip's
+limits decide.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[A
             if getattr(c, "tile", None) != s or s in space:
                 continue
             matrix = c.dim in contracted
+            values: tuple[int, ...]
             if isinstance(c, TilingConstraint):
                 values = MATRIX_DEPTHS if matrix else PLAIN_DEPTHS
             else:
@@ -155,6 +156,8 @@ def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
     try:
         graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
         resolved = resolve_constraints(graph, values, max_waves=target.max_waves, wave_word=word)
+        if target.warpgroup is not None and resolved.hardware.threads_per_wave not in (None, target.wave_size):
+            target = target.warpgroup()
         partition = cut(graph, resolved, target)
     except WaveError as error:
         return Estimate(candidate, error.message)
@@ -174,9 +177,7 @@ def _staged(graph: Any) -> list[Any]:
     return [a for a in graph.arguments if a.kind == "memory" and a.address_space is SHARED]
 
 
-def _does_not_fit(
-    graph: Any, partition: Partition, resolved: ResolvedConstraints, target: Target, stages: int
-) -> str:
+def _does_not_fit(graph: Any, partition: Partition, resolved: ResolvedConstraints, target: Target, stages: int) -> str:
     shared = sum(_tile_elements(partition, a.dims) * max(8, a.dtype.bits) // 8 for a in _staged(graph))
     if shared * stages > target.shared_bytes:
         return f"{shared * stages} bytes of shared tiles, but {target.name} has {target.shared_bytes}"
@@ -187,7 +188,9 @@ def _does_not_fit(
     registers = ceil(words / target.wave_size)
     threads = partition.waves * target.wave_size
     if registers > target.registers or not target.occupancy(registers + 1, shared * stages, threads):
-        return f"accumulators of {registers} registers per lane and {shared * stages} shared bytes leave no workgroup room"
+        return (
+            f"accumulators of {registers} registers per lane and {shared * stages} shared bytes leave no workgroup room"
+        )
     if not words:
         largest = max((_tile_elements(partition, a.dims) for a in graph.arguments if a.dims), default=1)
         if largest > MOST_ELEMENTS * threads:
@@ -219,7 +222,9 @@ def _quick_seconds(
         size = _tile_elements(partition, memory.dims) * loops * memory.dtype.bits / 8
         moved += size
         if memory.address_space is SHARED:
-            others = partition.waves // max(1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims))
+            others = partition.waves // max(
+                1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims)
+            )
             fetched += size * others
     port = moved * rounds / product.unit_port(target, "load.global")
     shared = (fetched + (moved if fetched else 0)) * rounds / product.unit_port(target, "load.shared")

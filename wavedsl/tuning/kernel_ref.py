@@ -56,14 +56,15 @@ class KernelRef:
         path = Path(self.file)
         if not path.is_file():
             return None
-        from wavedsl.find_kernel import _load_file
+        from wavedsl.find_kernel import load_file
 
-        return _inside(_load_file(path), self.qualname)
+        return _inside(load_file(path), self.qualname)
 
 
 def _inside(module: Any, qualname: str) -> Any:
-    found = getattr(module, qualname, None)
-    return getattr(found, "kernel", found)
+    from wavedsl.find_kernel import underlying
+
+    return underlying(getattr(module, qualname, None))
 
 
 def reference(kernel: Any) -> KernelRef:
@@ -75,6 +76,4 @@ def reference(kernel: Any) -> KernelRef:
     function = kernel.function
     module = sys.modules.get(function.__module__)
     named = module is not None and _inside(module, function.__name__) is kernel
-    return KernelRef(
-        token, function.__module__, function.__code__.co_filename, function.__name__ if named else ""
-    )
+    return KernelRef(token, function.__module__, function.__code__.co_filename, function.__name__ if named else "")

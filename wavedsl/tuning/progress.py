@@ -1,7 +1,7 @@
 """What a tuning run shows while it works: a bar with the best so far and the time left.
 
-With rich (`pip install 'wavedsl[tune]'`) and a terminal, a live bar; otherwise a line on standard error now and then, or
-nothing.
+With rich (`pip install 'wavedsl[tune]'`) and a terminal, a live bar; otherwise a line on standard error now and then,
+or nothing.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
         "environment": {wavedsl, python, platform, product, kernel, date},
         "candidates": {KEY: {"status": …, "predicted": …, "seconds": …, "reason": …}}}}}}}
 
-Edit `pinned` by hand to overrule a measurement. `environment.kernel` is a digest of the traced kernel: results of a kernel
-that has changed since are reported and not used. A file that is no such JSON is never overwritten: it is moved aside.
-Writing merges with what others have written since, and replaces the file in one step.
+Edit `pinned` by hand to overrule a measurement. `environment.kernel` is a digest of the traced kernel: results of a
+kernel that has changed since are reported and not used. A file that is no such JSON is never overwritten: it is moved
+aside. Writing merges with what others have written since, and replaces the file in one step.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class ResultsFile:
             return self._foreign(f"it is not JSON ({error})", quiet)
         if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("kernels"), dict):
             return self._foreign(f"it is not a results file of format {FORMAT}", quiet)
-        if not all(isinstance(t, dict) and all(isinstance(b, dict) for b in t.values()) for t in data["kernels"].values()):
+        if not all(
+            isinstance(t, dict) and all(isinstance(b, dict) for b in t.values()) for t in data["kernels"].values()
+        ):
             return self._foreign("its kernels are not tables of targets and buckets", quiet)
         return data["kernels"], False
 

@@ -32,7 +32,7 @@ def autotune(
     always raises. `results`: the file (default: beside the source). `options` are those of `tune`: budget, executor, …
     """
     if isinstance(space, Kernel):
-        return TunedKernel(space, None, on_miss, results, reference, options)  # type: ignore[return-value]
+        return TunedKernel(space, None, on_miss, results, reference, options)
     if on_miss not in ON_MISS:
         raise ConstraintError(f"autotune: on_miss={on_miss!r}", here(calls=False), hint=f"one of {', '.join(ON_MISS)}")
 
@@ -76,12 +76,20 @@ class TunedKernel:
 
     def tune(self, *args: Any, **options: Any) -> TuningResult:
         """`wavedsl.tuning.tune` with the decorator's options; `options` go over them."""
-        merged = {"space": self.space, "reference": self.reference, "results": self.file.path, **self.options, **options}
+        merged = {
+            "space": self.space,
+            "reference": self.reference,
+            "results": self.file.path,
+            **self.options,
+            **options,
+        }
         result = tune(self.kernel, *args, **merged)
         self._choices.pop((result.target, result.bucket), None)
         return result
 
-    def choice(self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any) -> Candidate:
+    def choice(
+        self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
+    ) -> Candidate:
         """The candidate for these arguments or extents: pinned, or as `on_miss` says. LaunchError, ConstraintError."""
         from wavedsl.runtime import devices
         from wavedsl.tuning.tuner import _extents
@@ -106,7 +114,7 @@ class TunedKernel:
         strange = [n for n, _ in pinned.subs if n not in known]
         if strange:
             warnings.warn(
-                f"{self.file.path}: the pinned choice binds {', '.join(strange)}, which {self.kernel.name} does not have",
+                f"{self.file.path}: the pinned choice binds {', '.join(strange)}, which {self.kernel.name} has not",
                 TuningWarning,
                 stacklevel=3,
             )
@@ -125,7 +133,7 @@ class TunedKernel:
                 self.kernel.loc,
                 hint=f"tune it first: {name}.tune(…), or wavedsl tune",
             )
-        result = self.tune(subs={k: v for k, v in dims.items()}, target=target)
+        result = self.tune(subs=dict(dims), target=target)
         if result.best is None:
             raise LaunchError(f"{name}: {result.message}", self.kernel.loc, hint="see its results file for the reasons")
         return result.best

@@ -4,8 +4,8 @@
           ── the best `keep` share ──▶ checked on the emulator ──▶ measured ──▶ the fastest is pinned
 
 Measuring is timing on the device where the target is a GPU at hand, else the emulator's cycle model of one workgroup,
-extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon as
-it is there, so an interrupted run goes on where it stopped.
+extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon
+as it is there, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def tune(
     steps: Steps | None = None,
     **kwargs: Any,
 ) -> TuningResult:
-    """Find the fastest candidate for these arguments (or the extents that `subs` binds), and pin it in the results file.
+    """Find the fastest candidate for these arguments (or the extents that `subs` binds), and pin it in the results
+    file.
 
     `space` maps tile symbols (and `"stages"`) to values (default: derived from the constraints and the chip). `budget`:
     seconds of wall time; `limit`: candidates that are compiled at most; `keep`: the share of them that runs, but
@@ -124,7 +125,7 @@ def tune(
             run.take_over()
         if budget <= 0:
             return run.finish(f"a budget of {budget:g} s: nothing was tried")
-        with _Pool(executor, workers, timeout) as pool:
+        with _Pool(executor, workers, timeout, run.target.name) as pool:
             run.compile(pool)
             run.measure(pool, keep, at_least)
         return run.finish()
@@ -136,16 +137,22 @@ def tune(
 class _Pool:
     """The executor of a run: the user's, or our own; our own too once the user's broke."""
 
-    def __init__(self, executor: Executor | None, workers: int | None, timeout: float):
+    def __init__(self, executor: Executor | None, workers: int | None, timeout: float, target: str):
         self.given = executor
+        self.target = target
         self.workers, self.timeout = workers, timeout
         self.own: WorkerPool | None = None
         self.broken = False
 
     def __enter__(self) -> _Pool:
         if self.given is None:
-            self.own = WorkerPool(self.workers, self.timeout)
+            self._open()
         return self
+
+    def _open(self) -> WorkerPool:
+        _load_compiler(self.target)
+        self.own = WorkerPool(self.workers, self.timeout)
+        return self.own
 
     def __exit__(self, *_: object) -> None:
         if self.own is not None:
@@ -157,14 +164,26 @@ class _Pool:
                 return self.given.submit(fn, task)
             except (BrokenExecutor, RuntimeError):
                 self.broken = True
-        if self.own is None:
-            self.own = WorkerPool(self.workers, self.timeout)
-        return self.own.submit(fn, task)
+        return (self.own or self._open()).submit(fn, task)
 
     @property
     def size(self) -> int:
         """Tasks to keep in flight: enough for any cluster, few enough to stop soon when the budget ends."""
         return 2 * (self.workers or os.cpu_count() or 1) if self.given is None or self.broken else 64
+
+
+def _load_compiler(target: str) -> None:
+    """Import what workers need, so that forked ones have it."""
+    import wavedsl.ir.evaluate
+    import wavedsl.ir.pipeline
+    import wavedsl.runtime.launch
+
+    if target.startswith("gfx"):
+        import wavedsl.codegen.amdgcn.emit
+        import wavedsl.runtime.emulator.amdgcn
+    else:
+        import wavedsl.codegen.ptx.emit
+        import wavedsl.runtime.emulator.ptx  # noqa: F401
 
 
 class _Run:
@@ -247,10 +266,10 @@ class _Run:
         todo = []
         for c in self.candidates:
             known = self.before.get(c.key)
-            if known is not None and known["status"] in ("ok", "pruned", "refused", "wrong") and "predicted" in known:
+            if known is not None and known["status"] in ("refused", "crashed", "hung", "wrong"):
                 self.entries[c.key] = known
-            elif known is not None and known["status"] in ("refused", "crashed", "hung", "wrong"):
-                self.entries[c.key] = known
+            elif known is not None and "predicted" in known:  # compiled; measured too where it has seconds
+                self.entries[c.key] = {k: v for k, v in known.items() if k != "reason"} | {"status": "ok"}
             else:
                 todo.append(c)
         self.progress.stage("compile", len(todo))
@@ -262,7 +281,7 @@ class _Run:
         """Check and measure the best of the model's ranking."""
         ranked = sorted(
             (c for c in self.candidates if self.entries.get(c.key, {}).get("predicted") is not None
-             and self.entries[c.key]["status"] in ("ok", "pruned")),
+             and self.entries[c.key]["status"] == "ok"),
             key=lambda c: (self.entries[c.key]["predicted"], c),
         )  # fmt: skip
         few = max(at_least, ceil(keep * len(ranked)))

@@ -87,8 +87,8 @@ def compile_candidate(task: Task) -> dict[str, Any]:
 def check_candidate(task: Task) -> dict[str, Any]:
     """Run the candidate on the emulator with all checks, on a small problem that keeps its ragged edges.
 
-    Arguments are whole numbers, so that sums are exact where the dtypes hold them; the reference is the graph evaluator,
-    or the user's function of the arguments by name, which changes them in place.
+    Arguments are whole numbers, so that sums are exact where the dtypes hold them; the reference is the graph
+    evaluator, or the user's function of the arguments by name, which changes them in place.
     """
     from wavedsl.find_kernel import make_arguments
 
@@ -176,8 +176,8 @@ def count_clocks(task: Task) -> dict[str, Any]:
 def grid_seconds(report: Any, groups: int, resident: int, product: Product) -> float:
     """Seconds of a grid from the modelled clocks of one workgroup that has a unit to itself.
 
-    Its busiest pipe serves the workgroups of a unit one after the other; what it waits for beyond that overlaps with the
-    other workgroups that reside there.
+    Its busiest pipe serves the workgroups of a unit one after the other; what it waits for beyond that overlaps with
+    the other workgroups that reside there.
     """
     rounds = ceil(groups / product.units)
     busy = report.cycles * max(report.utilisation.values(), default=0.0)
@@ -191,7 +191,9 @@ def _resident(compiled: Any, target: Any) -> int:
     if target.vendor == "amd":
         return residency(compiled.resources.occupancy, compiled.block[0] // target.wave_size, target)
     return residency(
-        target.occupancy(1, compiled.shared_bytes, prod(compiled.block)), prod(compiled.block) // target.wave_size, target
+        target.occupancy(1, compiled.shared_bytes, prod(compiled.block)),
+        prod(compiled.block) // target.wave_size,
+        target,
     )
 
 

@@ -1,8 +1,8 @@
 """A process pool that survives its tasks: one that crashes or hangs costs its worker, and nobody else notices.
 
 `concurrent.futures.ProcessPoolExecutor` is broken for good by one crash and cannot stop a task. `WorkerPool` is an
-`Executor` too, with a process per worker, a deadline per task, and a new process in the place of a lost one. A task that
-crashed raises `WorkerCrash` from its future, one over its deadline `TimeoutError`.
+`Executor` too, with a process per worker, a deadline per task, and a new process in the place of a lost one. A task
+that crashed raises `WorkerCrash` from its future, one over its deadline `TimeoutError`.
 
 Workers are forked where the system can, so that they know what this process knows; they must not touch a GPU that this
 process uses.
@@ -29,7 +29,7 @@ class WorkerPool(Executor):
     def __init__(self, workers: int | None = None, timeout: float | None = None):
         count = workers or os.cpu_count() or 1
         self.timeout = timeout
-        self._context = multiprocessing.get_context(
+        self._context: Any = multiprocessing.get_context(
             "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
         )
         self._tasks: queue.SimpleQueue[tuple[Future, Callable[..., Any], tuple, dict] | None] = queue.SimpleQueue()
@@ -56,8 +56,8 @@ class WorkerPool(Executor):
                     item = self._tasks.get_nowait()
                 except queue.Empty:
                     break
-                if item is not None:
-                    item[0].cancel()
+                if item is not None and item[0].cancel():
+                    item[0].set_running_or_notify_cancel()  # so that those who wait for it are told
         for _ in self._threads:
             self._tasks.put(None)
         if wait:

@@ -132,6 +132,44 @@ def test_gemm_counts_are_exact(target):
     assert r.bound in r.seconds_by and r.seconds == max(r.seconds_by.values()) > 0
 
 
+def test_a_warpgroup_kernel_counts_bulk_copies_and_operands_in_shared_memory():
+    """One thread requests the boxes, the matrix unit reads them from shared memory; the accumulators stay in
+    registers."""
+
+    @wd.wave(
+        [
+            wd.HardwareConstraint(threads_per_wave=128),
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, 64),
+        ],
+        subs={BM: 128, BN: 128, BK: 64},
+    )
+    def hopper(
+        a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    m, n, k = 1024, 512, 2048
+    r = wd.analyze(hopper, target="sm_90a", subs={M: m, N: n, K: k})
+    staged = (m // 128) * (n // 128) * 2 * 128 * k * 2
+    assert r.bytes == 2 * (m * k + n * k) + 4 * m * n
+    assert r.traffic.l2 == staged + 4 * m * n
+    # In once; out: 64 rows of A and all of B for each of the two computing warpgroups.
+    assert r.traffic.shared == staged + staged // 2 + staged
+    assert r.kernel_tiles.waves_m == 2
+    # 64 x 128 x 16 takes 64 clocks of the SM.
+    groups = (m // 128) * (n // 128)
+    assert r.utilisation["mfma"] * r.clocks == pytest.approx(2 * (k // 16) * 64 * -(-groups // 132))
+
+
 def test_ragged_sizes_execute_whole_tiles():
     r = wd.analyze(gemm, target="gfx942", subs={M: 65, N: 64, K: 33})
     assert r.flops == 2 * 65 * 64 * 33
