@@ -330,7 +330,7 @@ def _coordinates(
             given.append(Named(index.dims, index.array.astype(np.int64)))
         else:
             given.append(_expression(run, c, mapping.dims))
-    hidden = run.hidden(*given, *values)
+    hidden = run.hidden(*given, *values, *run.active)
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
     shape = [run.size(d) for d in dims]
     coords = [np.broadcast_to(run.aligned(g, dims), shape) for g in given]
@@ -376,6 +376,9 @@ def _write(run: _Run, node: Node) -> None:
     memory = run.writable(argument.name)
     value = run.get(node.inputs[0])
     mapping = node.attrs.get("mapping")
+    if mapping is None and run.active:
+        _write_where(run, memory, argument, value, _conjunction(run))
+        return
     if mapping is None:
         stray = [d for d in value.dims if d not in argument.dims]
         if stray:
@@ -387,14 +390,23 @@ def _write(run: _Run, node: Node) -> None:
         array = run.aligned(value, argument.dims)
         where = tuple(slice(*run.span(d)) for d in argument.dims)
         stored = _stored(run, memory, array, argument.dtype)
-        if run.active:
-            runs = [run.aligned(a, argument.dims) for a in run.active]
-            stored = np.where(np.logical_and.reduce(np.broadcast_arrays(*runs)), stored, memory[where])
         memory[where] = stored
         return
     dims, coords, inside = _coordinates(run, node, mapping, argument, (value,))
     array = np.broadcast_to(run.aligned(value, dims), inside.shape)
     memory[tuple(c[inside] for c in coords)] = _stored(run, memory, array, argument.dtype)[inside]
+
+
+def _write_where(run: _Run, memory: Any, argument: Any, value: Named, mask: Named) -> None:
+    """A write by some workgroups only: those that the array has no dimension for write one after the other."""
+    stray = tuple(d for d in run.union(mask, value) if d not in argument.dims)
+    where = tuple(slice(*run.span(d)) for d in argument.dims)
+    shape = [run.size(d) for d in stray] + [run.size(d) for d in argument.dims]
+    dims = (*stray, *argument.dims)
+    chosen = np.broadcast_to(run.aligned(mask, dims), shape).reshape(-1, *shape[len(stray) :])
+    array = np.broadcast_to(run.aligned(value, dims), shape).reshape(-1, *shape[len(stray) :])
+    for on, x in zip(chosen, array):
+        memory[where] = np.where(on, _stored(run, memory, x, argument.dtype), memory[where])
 
 
 _UPDATES: dict[str, Callable[..., Any]] = {
@@ -416,7 +428,9 @@ def _atomic(run: _Run, node: Node) -> Named:
     values = tuple(run.get(i) for i in node.inputs[:count])
     if mapping is None:
         mapping = ResolvedMapping(argument.dims, argument.dims)
-    dims, coords, inside = _coordinates(run, node, mapping, argument, values)
+    # Every workgroup of an index dimension carries it out, whatever its value varies along.
+    every = Named(tuple(run.graph.index_dims), np.zeros([run.size(d) for d in run.graph.index_dims]))
+    dims, coords, inside = _coordinates(run, node, mapping, argument, (*values, every))
     arrays = [np.broadcast_to(run.aligned(v, dims), inside.shape)[inside] for v in values]
     arrays = [_stored(run, memory, a, argument.dtype) for a in arrays]
     where = np.ravel_multi_index(tuple(c[inside] for c in coords), memory.shape)
@@ -472,6 +486,54 @@ def _iterate(run: _Run, node: Node) -> tuple[Named, ...]:
         carried = following
     run.spans.pop(dim, None)
     return tuple(carried)
+
+
+@_meaning("when")
+def _when(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    flag = run.get(node.inputs[0])
+    carried = [run.get(i) for i in node.inputs[1:]]
+    if not np.any(flag.array):
+        return tuple(carried)
+    everywhere = bool(np.all(flag.array))
+    for carry, value in zip(body.carries, carried):
+        run.results[carry.id] = value
+    if not everywhere:
+        run.active.append(flag)
+    run.region(body)
+    found = [run.get(y) for y in body.yields]
+    if not everywhere:
+        run.active.pop()
+        found = [_chosen(run, flag, new, old) for new, old in zip(found, carried)]
+    return tuple(found)
+
+
+@_meaning("repeat")
+def _repeat(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    carried = [run.get(i) for i in node.inputs]
+    going = Named((), np.asarray(True))
+    while True:
+        for carry, value in zip(body.carries, carried):
+            run.results[carry.id] = value
+        run.active.append(going)
+        run.region(body)
+        run.active.pop()
+        found = [run.get(y) for y in body.yields[:-1]]
+        carried = [_chosen(run, going, new, old) for new, old in zip(found, carried)]
+        again = run.get(body.yields[-1])
+        dims = run.union(going, again)
+        going = Named(dims, run.aligned(going, dims) & run.aligned(again, dims))
+        # Workgroups that a condition around has left out do not keep the others waiting.
+        if not np.any(_conjunction(run, going).array):
+            return tuple(carried)
+
+
+def _conjunction(run: _Run, *more: Named) -> Named:
+    """Where everything around runs."""
+    parts = (*run.active, *more)
+    dims = run.union(*parts)
+    return Named(dims, np.asarray(np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts)))))
 
 
 def _active(run: _Run, start: int, tile: int, first: Named | None, last: Named | None) -> Named:
@@ -783,6 +845,11 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Messages
+
+
+@_meaning("fence")
+def _fence(run: _Run, node: Node) -> None:
+    return None
 
 
 @_meaning("device_print")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError, WaveError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.ops import ROWS
 
 
@@ -81,7 +81,7 @@ def graph_problems(graph: Graph) -> list[tuple[Node | None, str]]:
         if node.op == "scalar" and node.attrs["name"] not in scalars:
             problems.append((node, f"ARG {node!r} names {node.attrs['name']}, which is no scalar argument"))
             return
-        if node.op == "iterate":
+        if node.op in REGIONS:
             loop(node)
         if node.op != "result" and not all(isinstance(i.type, ValueType) for i in node.inputs):
             return  # RESULT and TYPE of the inputs have said so already
@@ -96,16 +96,17 @@ def graph_problems(graph: Graph) -> list[tuple[Node | None, str]]:
     def loop(node: Node) -> None:
         body: Region = node.attrs["body"]
         bounds = [i for i in node.attrs.get("bounds", ()) if i is not None]
-        if bounds != list(range(len(body.carries), len(node.inputs))):
+        if node.op == "iterate" and bounds != list(range(len(body.carries), len(node.inputs))):
             problems.append((node, f"LOOP {node!r}: its bounds are not the inputs after the carried ones"))
         for i in bounds:
             if i < len(node.inputs) and node.inputs[i].type != ValueType((), dt.i32):
                 problems.append((node, f"LOOP {node!r}: a bound is {node.inputs[i].type}"))
-        counts = {len(node.inputs) - len(bounds), len(body.carries), len(body.yields)}
+        inits, nexts = initial_values(node), next_values(node)
+        counts = {len(inits), len(body.carries), len(nexts)}
         if len(counts) != 1 or not isinstance(node.type, tuple) or len(node.type) not in counts:
             problems.append((node, f"LOOP {node!r}: inputs, carries, yields and results differ in number"))
             return
-        for init, carry, value, result in zip(node.inputs, body.carries, body.yields, node.type):
+        for init, carry, value, result in zip(inits, body.carries, nexts, node.type):
             for other in (carry.type, value.type, result):
                 if not _agree(init.type, other):
                     problems.append((node, f"LOOP {node!r}: {init.type} is carried as {other}"))

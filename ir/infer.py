@@ -22,7 +22,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption, choose_chains
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.partition import Partition
@@ -174,7 +174,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     for _ in range(len(order)):
         changed = False
         for n in order:
-            if not isinstance(n.type, ValueType) or n.op in ("iterate", "carry"):
+            if not isinstance(n.type, ValueType) or n.op in (*REGIONS, "carry"):
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
@@ -221,14 +221,14 @@ def _lane_bits(target: Target) -> int:
 def _join_region(region: Region, classes: _Classes) -> None:
     for n in region.nodes:
         body = n.attrs.get("body")
-        if body is not None and n.op == "iterate":
+        if body is not None and n.op in REGIONS:
             _join_region(body, classes)
-            for init, carry, last in zip(n.inputs, body.carries, body.yields):
+            for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
                 classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
         if n.op == "result":
             source = n.inputs[0]
-            if source.op == "iterate":
+            if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
             continue
         if not isinstance(n.type, ValueType):
@@ -329,7 +329,7 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
     for n in order:
         if n.attrs.get("mapping") is not None:
             _index_demands(out, n)
-        if not isinstance(n.type, ValueType) or n.op in ("mma", "iterate", "carry", "result"):
+        if not isinstance(n.type, ValueType) or n.op in ("mma", *REGIONS, "carry", "result"):
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
             continue
@@ -554,7 +554,8 @@ def _candidates(
             found.append((atom, False))
         if (atom.b_dtype, atom.a_dtype) == (a, b):
             found.append((atom, True))
-    if not found and wanted is None and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
+    wide = any(t.asynchronous for t in target.mma_atoms)
+    if not found and wanted is None and not wide and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
         found = [(fma_atom(a, target, wm, wn), False)]
     return found
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from wavedsl.ir.builder import Builder
@@ -102,6 +102,8 @@ class Step:
     reads: tuple[str, ...] = ()
     """Shared buffers that a matrix instruction of the step reads itself."""
 
+    loop: bool = False
+    """Whether the step is a whole loop."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
 
@@ -129,18 +131,20 @@ class BodySchedule:
 
 
 def dependences(
-    steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int, load_latency: int | None
-) -> list[SchedEdge]:
+    steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int, load_latency: int | None,
+    *, whole: bool = False,
+) -> list[SchedEdge]:  # fmt: skip
     """Edges of one loop body in ticks of `clock` clocks. `carried` maps a carried key to the key that replaces it.
 
-    `load_latency` caps the latency of global loads and sets that of asynchronous copies (None: as the steps say).
+    `load_latency` caps the latency of global loads (`whole`: sets it) and sets that of asynchronous copies (None: as
+    the steps say).
     """
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
 
     def ticks(s: Step) -> int:
         clocks = s.latency
         if load_latency is not None and s.kind == "gload":
-            clocks = min(clocks, load_latency)
+            clocks = load_latency if whole else min(clocks, load_latency)
         elif load_latency is not None and s.kind == "acopy":
             clocks = (
                 load_latency  # a copy in flight costs a ring slot and no register: run as far ahead as the ring allows
@@ -184,7 +188,7 @@ def dependences(
     return edges
 
 
-def batch_edges(steps: Sequence[Step], words: int, clock: int) -> list[SchedEdge]:
+def batch_edges(steps: Sequence[Step], words: int, clock: int, copies: bool = True) -> list[SchedEdge]:
     """Reads from shared memory arrive together: the first user of up to `words` registers waits for all of them.
 
     A wait names how many reads may be outstanding, so reads in the order of their use could be waited for one by one;
@@ -194,7 +198,7 @@ def batch_edges(steps: Sequence[Step], words: int, clock: int) -> list[SchedEdge
     if not words:
         return []
     edges: list[SchedEdge] = []
-    for kind in ("sread", "gload"):
+    for kind in ("sread", "gload") if copies else ("sread",):
         made = {k: i for i, s in enumerate(steps) if s.kind == kind for k in s.defs}
         users = [(i, sorted({made[k] for k in s.uses if k in made})) for i, s in enumerate(steps)]
         users = [(i, mine) for i, mine in users if mine and (kind == "sread" or steps[i].kind == "swrite")]
@@ -318,13 +322,25 @@ def plan_body(
         edges = dependences(
             steps, slots, carried, clock, max(clock, span - res * clock // 2 if asynchronous else res * clock // 2)
         )
-        for more in (together_edges, []) if together_edges else ([],):
-            wanted = [*edges, *more]
+        # What a load may take is known to a factor of two: best is one that starts most of a trip ahead, and all that
+        # are stored together arrive together; that costs registers.
+        far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
+        attempts = [(edges, [])]
+        if together_edges:
+            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+        for basis, more in attempts:
+            wanted = [*basis, *more]
             found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii)
             if found is None:
                 continue
-            movable = [i for i, s in enumerate(steps) if s.kind in ("gload", "sread")]
-            found = sink(found, nodes, wanted, capacity, movable, _one_trip(found, steps))
+            # Fragments wait in registers for nothing; loads from memory may take longer than the table says, so they
+            # start late only where registers are short.
+            limits = _one_trip(found, steps)
+            late = [i for i, s in enumerate(steps) if s.kind == "sread"]
+            loads_too = late + [i for i, s in enumerate(steps) if s.kind == "gload"]
+            relaxed, found = found, sink(found, nodes, wanted, capacity, late)
+            if sum(max_live(found, held(steps)).values()) > room:
+                found = sink(relaxed, nodes, wanted, capacity, loads_too, limits)
             aligned = _align(found, steps)
             if aligned is None or (more and sum(max_live(found, held(steps)).values()) > room):
                 continue
@@ -403,14 +419,21 @@ def _one_trip(schedule: ModuloSchedule, steps: Sequence[Step]) -> dict[int, int]
     return {i: start + (trip + 1) * ii - 1 for i in loads if schedule.times[i] < start + (trip + 1) * ii}
 
 
-def program_order(steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool) -> BodySchedule:
+def program_order(
+    steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool, around_loops: bool = True
+) -> BodySchedule:
     """The body as written, one stage: for loops that hold loops, and for straight code (`cyclic` False).
 
-    Loads of arrays that are only read here come first, so that all of them are in flight together.
+    Loads of arrays that are only read here come first, so that all of them are in flight together; unless
+    `around_loops`, none comes before a loop that it stands behind, where it would hold registers.
     """
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
-    order = sorted(range(len(steps)), key=lambda i: (2 if steps[i].array in written else rank.get(steps[i].kind, 2), i))
+    behind = list(accumulate((s.loop and not around_loops for s in steps), initial=0))
+    order = sorted(
+        range(len(steps)),
+        key=lambda i: (behind[i], 2 if steps[i].array in written else rank.get(steps[i].kind, 2), i),
+    )
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body
@@ -600,7 +623,7 @@ def emit_pipelined(
         base = b.sub(iteration, ahead) if isinstance(trips, int) else iteration
         return b.cmp("slt", base, trips - ahead if isinstance(trips, int) else trips)
 
-    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread"]
+    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread" or steps[i].reads]
     for j in range(last):
         contexts: dict[int, Context | None] = {}
         for g in range(body.count):

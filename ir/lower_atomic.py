@@ -6,16 +6,18 @@ holds neighbours, else with -0 as the neighbour's addend, which changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.access import total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value
+from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
 from wavedsl.ir.layout import Layout, number_of
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
@@ -34,14 +36,17 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     b = low.b
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
     access = MappedAccess(low, n, layout, context, store=True)
-    guard = one_writer(low, layout, tuple(layout.dims), n)
     used = bool(low.users().get(n.id))
-    if guard is not None and used:
+    wave_guard = one_writer(low, layout, tuple(layout.dims), n)
+    group_guard = one_workgroup(low, layout.dims)
+    if group_guard is not None and used:
         raise CompileError(
-            f"the result of {n.op} is used, but only one of several waves carries it out",
+            f"the result of {n.op} is used, but only one of several workgroups carries it out",
             n.loc,
-            "give the value the dimension that waves are spread over, or spread them over another",
+            "give the value the dimension that workgroups are spread over, or make that an index dimension (tile 1)",
         )
+    guards = [g for g in (wave_guard, group_guard) if g is not None]
+    guard = b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
     dtype = values[0].dtype
     old: list[Any] = [None] * layout.elements_per_lane
     width, groups = mapped_groups(low, n, layout, True)
@@ -61,7 +66,44 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     if used and replicas:
         first = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas)
         old = [shuffled_index(low, x, first) for x in old]
+    if used and wave_guard is not None:
+        old = _from_writer(low, layout, old, wave_guard)
     return from_elements(b, layout, n.dtype, old)
+
+
+def one_workgroup(low: Lowering, dims: Sequence[str]) -> Value | None:
+    """Only the first workgroup along a tiled dimension that the value does not have. (Index dimensions: every one.)"""
+    b = low.b
+    guard: Value | None = None
+    for d, plan in low.plans.items():
+        if plan.role == "workgroup" and plan.trips != 1 and d not in dims:
+            base = low.base[d]
+            first = b.cmp("eq", b.i32(base) if isinstance(base, int) else base, 0)
+            guard = first if guard is None else b.pand(guard, first)
+    return guard
+
+
+def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Value) -> list[Value]:
+    """What the wave that carried an atomic out got, in every wave that shares it, through shared memory."""
+    b, lanes = low.b, low.target.wave_size
+    writer: Any = b.wave()
+    for d in low.partition.dims:
+        if low.plans[str(d)].waves > 1 and str(d) not in layout.dims:
+            writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
+    size = sum(v.type.words for v in values) * lanes * 4
+    start = 0
+    places = []
+    for v in values:
+        step = v.type.words * 4
+        places.append(total(b, [low.reduced_at, b.mul(writer, size), start, b.mul(b.lane(), step)]))
+        start += lanes * step
+    b.barrier()  # readers of what was there before are done
+    for v, at in zip(values, places):
+        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=SCRATCH)
+    b.barrier()
+    return [
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=SCRATCH), v.type) for v, at in zip(values, places)
+    ]
 
 
 def _pair(
@@ -175,4 +217,4 @@ def until_swapped(
     return loop.results[2]
 
 
-__all__ = ["emit_atomic", "until_swapped"]
+__all__ = ["emit_atomic", "one_workgroup", "until_swapped"]

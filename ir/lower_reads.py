@@ -7,7 +7,7 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
@@ -20,6 +20,7 @@ from wavedsl.ir.staging import (
     copy_access,
     plan_matrix,
     plan_staged,
+    store_block,
     store_copied,
     wave_digits,
 )
@@ -43,8 +44,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if trips is not None:
         depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
-    while True:
-        left = budget
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    if low.choices.stages:
+        attempts = [(depth, budget)]
+    for depth, room in attempts:
+        left = room
         plans = []
         problem: Exception | None = None
         for n in reads:
@@ -71,11 +76,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             plans.append(s)
         if problem is None and left >= 0:
             break
-        if depth == 1 or low.choices.stages:
-            if problem is not None:
-                raise problem
-            break
-        depth -= 1
+    if problem is not None:
+        raise problem
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -87,6 +89,25 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    if target.copy_async or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
 
 
 def invariant_reads(low: Lowering, region: Region) -> list[Node]:
@@ -135,7 +156,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
         for u in users.get(x.id, ()):
             if u.op == "mma" and x in u.inputs[:2]:
                 found = low.inference.mmas[u.id].k
-            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op != "iterate":
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
                 work.append(u)
     return found
@@ -174,6 +195,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         return access, both(b, context.guard, inside)
 
     steps: list[Step] = []
+    down = list(s.extents)[0]
     for i in range(s.count):
         if s.asynchronous:
 
@@ -185,7 +207,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)])
+                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
+                address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,
@@ -203,14 +226,16 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
             continue
 
-        def load(context: Context, i: int = i) -> None:
+        def load(context: Context, i: int = i, row: int = 0) -> None:
             if never(context.guard):
-                context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
+                context.env["c", n.id, i, row] = b.zero(vector(max(size // 4, 1)))
                 return
             lanes, fixed, active = copy_parts(i)
             access, guard = access_for(context, lanes)
+            if row:
+                fixed = {**fixed, down: fixed.get(down, 0) + row}
             voff, soff, mask = access.operands(fixed)
-            context.env["c", n.id, i] = b.load_global(
+            context.env["c", n.id, i, row] = b.load_global(
                 access.buffer,
                 voff,
                 soff,
@@ -223,17 +248,30 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
-            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
+            rows = [context.env[k] for k in copied_keys(n, s, i)]
+            store = store_copied if s.block == 1 else store_block
+            data = rows[0] if s.block == 1 else rows
+            store(b, s, copy_lanes(), lanes, fixed, active, data, slot_of(context), buffer)  # type: ignore[operator]
 
+        keys = copied_keys(n, s, i)
         resources, latency = low.memory_cost("load.global", size)
-        key = ("c", n.id, i)
-        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
-        fetched.words = max(1, size // 4)
-        steps.append(fetched)
-        pieces = s.vector // s.piece
-        resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
+        for row, key in enumerate(keys):
+
+            def load_row(context: Context, i: int = i, row: int = row, load: Any = load) -> None:
+                load(context, i, row)
+
+            name = f"load {s.name}.{i}" + (f".{row}" if s.block > 1 else "")
+            fetched = Step(name, "gload", resources, latency, placed_by, (key,), load_row, "", n.loc)
+            fetched.words = max(1, size // 4)
+            steps.append(fetched)
+        pieces = s.vector * s.block // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
         resources = tuple((u, c * pieces) for u, c in resources)
-        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
+        if s.block > 1:
+            valu, clocks = low.target.cost("valu").unit, low.issue_clocks() * size * s.block // 4
+            resources = tuple((u, c + clocks * (u == "issue")) for u, c in resources)
+            resources += ((valu, clocks),) if valu != "issue" else ()
+        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, keys, (), put, buffer, n.loc))
 
     if s.loads is None:
         if once:
@@ -260,6 +298,11 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if low.joined(n):
         steps += join_steps(low, n, s)
     return steps
+
+
+def copied_keys(n: Node, s: Staged, i: int) -> tuple[Key, ...]:
+    """Keys of what a thread has loaded of its i-th vector, or block of vectors."""
+    return tuple(("c", n.id, i, row) for row in range(s.block))
 
 
 def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
@@ -357,5 +400,5 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
 
 
 def holds_loop(region: Region) -> bool:
-    """Whether another loop lies directly inside this region."""
-    return any(n.op == "iterate" for n in region.nodes)
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

@@ -378,6 +378,26 @@ def _iterate(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueTy
     return tuple(c.type for c in body.carries)  # type: ignore[misc]
 
 
+def _condition(t: ValueType, op: str) -> None:
+    """A condition of the whole workgroup is one i1."""
+    if t.dtype is not dt.i1 or t.dims:
+        what = f"is {t.dtype}" if t.dtype is not dt.i1 else f"has dimensions [{names(t.dims)}]"
+        raise TraceError(
+            f"{op}: the condition {what}, but a workgroup takes one branch",
+            hint="compare single values, reduce it with wd.any(x, dim), or choose element by element with wd.where",
+        )
+
+
+def _when(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    _condition(types[0], "cond")
+    return tuple(c.type for c in attrs["body"].carries)
+
+
+def _repeat(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    _condition(attrs["body"].yields[-1].type, "while_loop")
+    return tuple(c.type for c in attrs["body"].carries)
+
+
 def _result(types: Any, attrs: dict[str, Any], scope: Scope) -> ValueType:
     return types[0][attrs["position"]]
 
@@ -597,6 +617,10 @@ _add("tile_stop", "tile_stop(dim)", "any", _size, "Index after the last one alon
 # Loops
 _add("iterate", "iterate(dim, init_args=(), start=None, stop=None)", "same", _iterate,
      "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
+_add("when", "cond(condition, then, otherwise=None)", "same", _when,
+     "Runs a function where a single condition holds, for the whole workgroup.", effect=True, public=False)  # fmt: skip
+_add("repeat", "while_loop(condition, body, init_args)", "same", _repeat,
+     "Runs a function again as long as its last result holds.", effect=True, public=False)  # fmt: skip
 _add("carry", "a parameter of a loop function", "same", _typed, "A loop-carried value inside its loop.", public=False)
 _add("result", "a result of a loop", "same", _result, "One of several results of a node.", public=False)
 
@@ -704,6 +728,8 @@ _add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _
 # Others
 _add("random", "random(seed, *dims, offset=0, dtype=f32)", "any", _random,
      "Philox 4x32-10 keyed by the seed, counted by the element's own index: uniform in [0, 1), or bits.")  # fmt: skip
+_add("fence", "fence()", "any", lambda types, attrs, scope: None,
+     "Orders the workgroup's memory accesses before and after, as other workgroups see them.", effect=True)  # fmt: skip
 _add("device_print", "device_print(text, *values)", "any", _print, "Prints values while the kernel runs.", effect=True)
 _add("device_assert", "device_assert(condition, message)", "any", _assert,
      "Stops the kernel where the condition does not hold.", effect=True)  # fmt: skip

@@ -18,6 +18,8 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import Finding, check, describe
+from wavedsl.ir.pair_floats import pair_floats
+from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.target import Target
@@ -183,6 +185,10 @@ SHORT_LOOPS = Pass(
 )
 
 
+PAIR_FLOATS = Pass(
+    "pair_floats", pair_floats, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
+SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SPLIT_LOOPS = Pass(
     "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
 )

@@ -120,6 +120,8 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    packed_f32: bool = False
+    """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
     clock_unit: int = 4

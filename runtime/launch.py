@@ -18,13 +18,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.device_log import SOURCE, Failure, Site, clear, new_log, read_log
+from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime import arrays, devices
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
-from wavedsl.runtime.emulator.report import EmulationReport
+from wavedsl.runtime.emulator.report import EmulationReport, Finding
+
+STRIDE = 16
+"""Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+MAP_ALIGN = 64
+"""Alignment of a tensor map among the parameters."""
+
+ADDRESS_BITS = 48
+"""Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
 
 
 class Launchable(Protocol):
@@ -59,6 +68,8 @@ class Launchable(Protocol):
     def divisors(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]: ...
     @property
     def tiles(self) -> Mapping[str, tuple[int, ...]]: ...
+    @property
+    def sites(self) -> Sequence[Site]: ...
     @property
     def location(self) -> Loc | None: ...
 
@@ -107,7 +118,11 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
     extents = bound_extents(compiled, named)
     out: list[ArrayRef | bytes] = []
     for param in compiled.params:
-        if param.source:
+        if param.source == SOURCE:
+            out.append(arrays.describe(new_log(), param.name))
+        elif param.source and param.map is not None:
+            out.append(named[param.map.array])
+        elif param.source:
             number = _hidden(compiled, param, named, extents)
             if number >> 8 * param.size - 1:
                 raise LaunchError(
@@ -147,6 +162,12 @@ def check_expected(
             f"but the kernel was compiled for {_pattern(strides)}",
             where,
             "pass an array with those strides, or call the kernel object itself, which compiles for new ones",
+        )
+    if ref.place != "cpu" and ref.pointer >> ADDRESS_BITS:
+        raise LaunchError(
+            f"argument `{param.name}` lies at {ref.pointer:#x}, but compiled kernels take addresses of "
+            f"{ADDRESS_BITS} bits, as the supported systems give out",
+            where,
         )
     if ref.place != "cpu" and ref.pointer % alignment:
         raise LaunchError(
@@ -208,6 +229,22 @@ def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[A
                     "arguments of one call must agree on every dimension",
                 )
     return {dim: extent for dim, (extent, _) in found.items()}
+
+
+def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
+    """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
+    boxes = param.map
+    assert boxes is not None
+    extents = arrays.extents(ref, param.dtype)
+    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
+    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    return {
+        "box": boxes.box,
+        "dims": tuple(max(1, extents[i]) for i in boxes.order),
+        "strides": tuple(strides),
+        "dtype": param.dtype,
+        "swizzle": boxes.span if boxes.span > STRIDE else 0,
+    }
 
 
 def _hidden(compiled: Launchable, param: Param, named: Mapping[str, ArrayRef], extents: Mapping[Any, int]) -> int:
@@ -367,11 +404,11 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
     device = _choose(call, device)
     if 0 in call.grid:
         return lambda: None
-    if device.kind == "emulator" or call.place[0] == "cpu":
+    if device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
         return lambda: _run(compiled, call, device)
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-    block = ParameterBlock(compiled.params, call.values, {})
+    block = ParameterBlock(compiled.params, call.values, {}, driver)
     stream = stream_of(call)
     return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
 
@@ -407,19 +444,26 @@ def stream_of(call: Call) -> int:
 class ParameterBlock:
     """The parameters' bytes at their offsets, and an array of pointers to them, as drivers take both.
 
-    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position.
+    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position. The driver makes
+    tensor maps.
     """
 
-    def __init__(self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int]):
+    def __init__(
+        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int], driver: Driver
+    ):
         size = max((param.offset + param.size for param in params), default=0)
-        self.buffer = (ctypes.c_char * max(size, 1))()
-        base = ctypes.addressof(self.buffer)
+        self.buffer = (ctypes.c_char * (size + MAP_ALIGN))()
+        shift = -ctypes.addressof(self.buffer) % MAP_ALIGN
+        base = ctypes.addressof(self.buffer) + shift
         self.pointers = (ctypes.c_void_p * max(len(params), 1))()
         for i, (param, value) in enumerate(zip(params, values)):
             if isinstance(value, ArrayRef):
-                struct.pack_into("<Q", self.buffer, param.offset, addresses.get(i, value.pointer))
-            else:
-                struct.pack_into(f"{len(value)}s", self.buffer, param.offset, value)
+                address = addresses.get(i, value.pointer)
+                if param.map is not None:
+                    value = driver.tensor_map(address, **tensor_map(param, value))
+                else:
+                    value = struct.pack("<Q", address)
+            struct.pack_into(f"{len(value)}s", self.buffer, shift + param.offset, value)
             self.pointers[i] = base + param.offset
         self.address = ctypes.addressof(self.pointers)
 
@@ -429,19 +473,25 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
     if call.place[0] != "cpu":
-        block = ParameterBlock(compiled.params, call.values, {})
+        if compiled.sites:
+            _with_log_on_gpu(compiled, call, driver, function)
+            return
+        block = ParameterBlock(compiled.params, call.values, {}, driver)
         driver.launch(function, call.grid, call.block, block.address, stream_of(call))
         return
     copies: dict[int, int] = {}
+    placed: dict[int, int] = {}
     done: list[str] = []
     written = _written(compiled, call)
     try:
         for i, value in enumerate(call.values):
-            if isinstance(value, ArrayRef):
+            if isinstance(value, ArrayRef) and id(value) in placed:
+                copies[i] = placed[id(value)]  # an array that is reached both by its pointer and by a tensor map
+            elif isinstance(value, ArrayRef):
                 data = covering_bytes(value)
-                copies[i] = driver.allocate(data.nbytes)
+                copies[i] = placed[id(value)] = driver.allocate(data.nbytes)
                 driver.upload(copies[i], data)
-        block = ParameterBlock(compiled.params, call.values, copies)
+        block = ParameterBlock(compiled.params, call.values, copies, driver)
         driver.launch(function, call.grid, call.block, block.address, 0)
         driver.synchronize(0)
         for i, name, ref in written:
@@ -452,11 +502,52 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
     finally:
         _free(driver, copies)
+    failures = _speak(compiled, call)
+    if failures:
+        raise LaunchError(failures[0].message, failures[0].location)
+
+
+def _with_log_on_gpu(compiled: Launchable, call: Call, driver: Driver, function: Any) -> None:
+    """Launch on arrays of the device, wait, and report what the kernel had to say."""
+    at, log = _log_of(compiled, call)
+    address = driver.allocate(log.nbytes)
+    try:
+        driver.upload(address, log)
+        block = ParameterBlock(compiled.params, call.values, {at: address}, driver)
+        stream = stream_of(call)
+        driver.launch(function, call.grid, call.block, block.address, stream)
+        driver.synchronize(stream)
+        driver.download(log, address)
+    finally:
+        _free(driver, {at: address})
+    failures = _speak(compiled, call)
+    if failures:
+        raise LaunchError(failures[0].message, failures[0].location)
+
+
+def _log_of(compiled: Launchable, call: Call) -> tuple[int, np.ndarray]:
+    """Position and words of the log."""
+    at = next(i for i, p in enumerate(compiled.params) if p.source == SOURCE)
+    value = call.values[at]
+    assert isinstance(value, ArrayRef)
+    return at, value.numpy()
+
+
+def _speak(compiled: Launchable, call: Call) -> list[Failure]:
+    """Print what `device_print` left in the log and empty it; the assertions that failed."""
+    if not compiled.sites:
+        return []
+    _, log = _log_of(compiled, call)
+    lines, failures = read_log(log, compiled.sites)
+    clear(log)
+    for line in lines:
+        print(line)
+    return failures
 
 
 def _free(driver: Driver, copies: Mapping[int, int]) -> None:
     """Free device copies. After a failed launch the driver may refuse everything: the launch's error says why."""
-    for address in copies.values():
+    for address in dict.fromkeys(copies.values()):
         try:
             driver.free(address)
         except LaunchError:
@@ -476,7 +567,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     return [
         (i, param.name, value)
         for i, (param, value) in enumerate(zip(compiled.params, call.values))
-        if isinstance(value, ArrayRef) and param.access != "read"
+        if isinstance(value, ArrayRef) and param.access != "read" and not param.source
     ]
 
 
@@ -524,13 +615,25 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
     it, so an array that lies otherwise is copied in any case.
     """
     from wavedsl.runtime import emulator
+    from wavedsl.runtime.tensor_map import TensorMap
 
     args: list[Any] = []
+    if compiled.sites:
+        clear(_log_of(compiled, call)[1])
+    seen: dict[int, Any] = {}
     for value in call.values:
-        if not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
+        if isinstance(value, ArrayRef) and id(value) in seen:
+            args.append(seen[id(value)])
+        elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
             args.append(_view(value, _aligned_copy(covering_bytes(value))))
+        if isinstance(value, ArrayRef):
+            seen[id(value)] = args[-1]
+    given = [
+        TensorMap(arg, **tensor_map(param, value)) if param.map is not None and isinstance(value, ArrayRef) else arg
+        for param, value, arg in zip(compiled.params, call.values, args)
+    ]
     finished = False
     try:
         report = emulator.run(
@@ -538,17 +641,25 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
             target=compiled.target,
             grid=call.grid,
             block=call.block,
-            args=args,
+            args=given,
             kernel=compiled.name,
             # Static shared memory is declared in the text; an extern array is sized at launch.
             shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,
             checks=checks,
         )
         finished = not report.findings
+        if compiled.sites:
+            at, log = _log_of(compiled, call)
+            log[...] = args[at]
+            failures = _speak(compiled, call)
+            finished = finished and not failures
+            if failures and checks != "report":
+                raise EmulationError(failures[0].message, failures[0].location, report=report)
+            report.findings.extend(Finding("assertion", f.message, location=f.location) for f in failures)
     finally:
         if finished or in_place:
             for i, _, ref in _written(compiled, call):
-                if args[i] is not ref.keep:
+                if args[i] is not ref.keep and compiled.params[i].source != SOURCE:
                     ref.numpy()[...] = args[i]
     return report
 

@@ -388,6 +388,117 @@ class Builder:
         results = self.results(node)
         return results[0] if isinstance(results, tuple) and len(results) == 1 else results
 
+    # --- conditions
+
+    def when(self, condition: Node, inits: Sequence[Node], region: Region, loc: Loc | None) -> Any:
+        """Appends a `when` around a traced region and gives its results."""
+        return self.results(self.emit("when", (condition, *inits), {"body": region}, loc))
+
+    def _branch(self, op: str, body: Any, arguments: Sequence[Value], region: Region, loc: Loc | None) -> list[Node]:
+        """Traces a branch; what it returns."""
+        if not isinstance(body, FunctionType):
+            raise TraceError(f"{op}: a branch is {describe(body)[0]}", loc, hint=f"wd.{op}(c, lambda: …)")
+        takes = body.__code__.co_argcount
+        if takes != len(arguments):
+            raise TraceError(
+                f"{op}: the function takes {_count(takes, 'parameter')}, not {len(arguments)}", loc,
+                hint="a branch takes nothing; it may use what is around it",
+            )  # fmt: skip
+        returned = self._run(body, arguments, region)
+        if returned is None:
+            return []
+        values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        self.regions.append(region)
+        try:
+            nodes = [self.node_of(v, op, loc) for v in values]
+            for node in nodes:
+                self._check_reach(node, loc)
+        finally:
+            self.regions.pop()
+        return nodes
+
+    def _zero(self, t: Any, loc: Loc | None) -> Node:
+        value: Any = 0.0 if t.dtype.is_float else False if t.dtype.kind == "bool" else 0
+        return self.emit("fill", (), {"dims": t.dims, "dtype": t.dtype, "value": value}, loc)
+
+    def conditional(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        """`cond`: two `when`s, one with the condition and one with its opposite, that hand on the results."""
+        loc = here()
+        flag = self.node_of(condition, "cond", loc)
+        first = Region(loc=loc)
+        found = self._branch("cond", then, (), first, loc)
+        if found and otherwise is None:
+            raise TraceError(
+                "cond: the function returns a value, but there is no other branch", loc,
+                hint="give wd.cond a third argument that returns the value where the condition does not hold",
+            )  # fmt: skip
+        inits = [self._zero(n.type, loc) for n in found]
+        self._carries(first, [n.type for n in found], [("result", loc)] * len(found))
+        first.yields = tuple(found)
+        results = self.when(flag, inits, first, loc)
+        if otherwise is None:
+            return None
+        passed = [v.node for v in results or ()]
+        second = Region(loc=loc)
+        self._carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
+        other = self._branch("cond", otherwise, (), second, loc)
+        if [n.type.dtype for n in other] != [n.type.dtype for n in passed] or any(
+            not o.type.same_as(p.type) for o, p in zip(other, passed)
+        ):
+            have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, passed))
+            raise TraceError(
+                f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
+            )
+        second.yields = tuple(other)
+        opposite = self.emit("invert", (flag,), {}, loc)
+        results = self.when(opposite, passed, second, loc)
+        return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+    def while_loop(self, condition: Any, body: Any, init_args: Any) -> Any:
+        """`while_loop`: a `when` that asks first, around a `repeat` that asks after every trip."""
+        loc = here()
+        if not isinstance(init_args, (list, tuple)) or not init_args:
+            raise TraceError("while_loop: init_args is not a list of values", loc, hint="init_args=[x]")
+        inits = [self.node_of(x, "while_loop", loc) for x in init_args]
+        types = [n.type for n in inits]
+        first = self._branch("while_loop", condition, [self.value(n) for n in inits], self.regions[-1], loc)
+        outer = Region(loc=loc)
+        spots = [(f"value {i}", loc) for i in range(len(inits))]
+        carried = self._carries(outer, types, spots)
+        inner = Region(loc=loc)
+        arguments = self._carries(inner, types, spots)
+        found = self._branch("while_loop", body, arguments, inner, loc)
+        if len(found) != len(inits) or any(not n.type.same_as(t) for n, t in zip(found, types)):
+            have = ", ".join(str(n.type) for n in found) or "nothing"
+            raise TraceError(
+                f"while_loop: carries {', '.join(map(str, types))}, but the function returns {have}", loc,
+                hint="return one value per entry of init_args, of the same type",
+            )  # fmt: skip
+        again = self._branch("while_loop", condition, [self.value(n) for n in found], inner, loc)
+        for flags in (first, again):
+            if len(flags) != 1:
+                raise TraceError("while_loop: the condition returns no single value", loc, hint="return x < y")
+        inner.yields = (*found, again[0])
+        self.regions.append(outer)
+        try:
+            results = self.results(self.emit("repeat", [v.node for v in carried], {"body": inner}, loc))
+        finally:
+            self.regions.pop()
+        outer.yields = tuple(v.node for v in results)
+        results = self.when(first[0], inits, outer, loc)
+        return results[0] if len(results) == 1 else results
+
+    def exit_if(self, condition: Any) -> None:
+        """`exit_if`: what follows lies in a `when` of the opposite."""
+        loc = here()
+        if any(r.dim is not None or r.carries for r in self.regions) or self.combining is not None:
+            raise TraceError("exit_if inside a loop or branch", loc, hint="leave a workgroup before its loops")
+        flag = self.node_of(condition, "exit_if", loc)
+        opposite = self.emit("invert", (flag,), {}, loc)
+        region = Region(loc=loc)
+        self.emit("when", (opposite,), {"body": region}, loc)
+        self.regions.append(region)
+
     def _bound(self, name: str, x: Any, loc: Loc | None) -> Node:
         """A loop's bound as a single i32."""
         node = self.operands(f"iterate: {name}", (x,), dt.i32)[0]

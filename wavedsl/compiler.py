@@ -20,11 +20,12 @@ import numpy as np
 from wavedsl.collector import PAUSED
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate
@@ -67,6 +68,8 @@ class CompiledKernel:
     """Per array argument, what its run-time extents and byte strides are multiples of."""
     tiles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Per array argument with run-time strides, the elements that are addressed from one place, per dimension."""
+    sites: tuple[Site, ...] = ()
+    """What `device_print` and `device_assert` report, by the numbers in the log; empty where there is no log."""
     location: Loc | None = None
     graph: Graph | None = None
     kernel_ir: KernelIR | None = None
@@ -121,18 +124,21 @@ class CompiledKernel:
     def to_json(self) -> dict[str, Any]:
         """Everything but the graph and the kernel IR as JSON values."""
         return {
-            "format": 2,
+            "format": 3,
             "target": self.target,
             "name": self.name,
             "asm": self.asm,
             "grid": [g if isinstance(g, int) else str(g) for g in self.grid],
             "block": list(self.block),
             "shared_bytes": self.shared_bytes,
-            "params": [[p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access] for p in self.params],
+            "params": [
+                [p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access, *_map_json(p)] for p in self.params
+            ],
             "shapes": {k: [d if isinstance(d, int) else str(d) for d in v] for k, v in self.shapes.items()},
             "expects": {k: [list(e), list(s), a] for k, (e, s, a) in self.expects.items()},
             "divisors": {k: [list(e), list(s)] for k, (e, s) in self.divisors.items()},
             "tiles": {k: list(v) for k, v in self.tiles.items()},
+            "sites": [dataclasses.asdict(s) for s in self.sites],
             "resources": resources_json(self.resources),
         }
 
@@ -152,9 +158,10 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     """The resources of the kernel that `data` describes; on NVIDIA they assemble its text when asked for registers."""
     values = dict(data["resources"])
     if data["target"].startswith("gfx"):
-        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources
+        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources, Spilled
 
         values["loops"] = [LoopResources(**loop) for loop in values["loops"]]
+        values["spilled"] = Spilled(**values.get("spilled", {}))
         return Resources(**values)
     from wavedsl.codegen.ptx.resources import PtxResources
     from wavedsl.codegen.ptx.text import LoopCount
@@ -170,6 +177,19 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     )
 
 
+def _map_json(param: Param) -> list[Any]:
+    """A tensor map's description as further fields of its parameter."""
+    m = param.map
+    return [] if m is None else [m.array, list(m.order), list(m.box), m.span]
+
+
+def _map_from_json(fields: Sequence[Any]) -> TensorBoxes | None:
+    if not fields:
+        return None
+    array, order, box, span = fields
+    return TensorBoxes(array, tuple(order), tuple(box), span)
+
+
 def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     """A location with its call sites, from what `dataclasses.asdict` made of it."""
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
@@ -177,7 +197,7 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
 
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
-    if data.get("format") != 2:
+    if data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
     import sympy
 
@@ -198,12 +218,19 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
         tuple(parse(g) for g in data["grid"]),
         tuple(data["block"]),
         data["shared_bytes"],
-        [Param(n, k, ALL[d], o, s, src, acc) for n, k, d, o, s, src, acc in data["params"]],
+        [
+            Param(n, k, ALL[d], o, s, src, acc, _map_from_json(rest))
+            for n, k, d, o, s, src, acc, *rest in data["params"]
+        ],
         resources_from_json(data),
         {k: tuple(parse(d) for d in v) for k, v in data["shapes"].items()},
         {k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},
         {k: (tuple(e), tuple(s)) for k, (e, s) in data["divisors"].items()},
         {k: tuple(v) for k, v in data["tiles"].items()},
+        tuple(
+            Site(s["kind"], s["text"], tuple(s["dims"]), s["dtype"], _loc_from_json(s["location"]))
+            for s in data["sites"]
+        ),
     )
 
 
@@ -266,6 +293,9 @@ def _compile(
     text, resources, shared = _emit(ir, chip)
     done = time.perf_counter()
     grid = tuple(_grid(partition, axis) for axis in partition.grid_axes())
+    order = ir.notes["lowering"].order
+    if order is not None:
+        grid = (_persistent_grid(grid, order), 1, 1)
     return CompiledKernel(
         chip.name,
         ir.name,
@@ -279,6 +309,7 @@ def _compile(
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
         _tiles(graph, arrays, partition),
+        tuple(log_sites(graph)[0]),
         kernel.loc,
         graph,
         ir,
@@ -308,7 +339,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
+    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -316,7 +347,10 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages, specialize=schedule.specialize)
+    return Choices(
+        stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
+        swizzle=schedule.swizzle, cluster=schedule.cluster,
+    )  # fmt: skip
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
@@ -359,6 +393,24 @@ def _grid(partition: Any, axis: Sequence[Any]) -> Any:
     return count
 
 
+def _persistent_grid(tiles: Sequence[Any], order: Any) -> Any:
+    """Workgroups that take the tiles in turn: at most as many as the order says, in whole clusters."""
+    first, *rest = tiles
+    if isinstance(first, int):
+        count: Any = -(-first // order.cluster) * order.cluster
+    else:
+        import sympy
+
+        count = sympy.ceiling(first / sympy.Integer(order.cluster)) * order.cluster
+    for n in rest:
+        count = count * n
+    if isinstance(count, int):
+        return min(count, order.workgroups)
+    import sympy
+
+    return sympy.Min(count, order.workgroups)
+
+
 def describe_arguments(
     graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
@@ -391,6 +443,9 @@ def describe_arguments(
                 hidden_sources.append(f"extent {d}")
         hidden_sources += [f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None]
     hidden: dict[str, int] = {}
+    if log_sites(graph)[0]:
+        hidden[SOURCE] = len(params)
+        add("_log", "pointer", ALL["i32"], 8, SOURCE, "readwrite")
     for source in hidden_sources:
         hidden[source] = len(params)
         add("_" + source.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)

@@ -74,6 +74,30 @@ def iterate(
     return decorate
 
 
+def cond(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] | None = None) -> Any:
+    """Runs `then` where the single i1 value `condition` holds, else `otherwise`, and gives what it returns.
+
+    The whole workgroup takes one branch, so the condition has no dimensions: an argument, an index of an index
+    dimension, a reduction of everything. Both functions take nothing, use what is around them, and return values of
+    equal types; without `otherwise` nothing is returned. `wd.where` chooses element by element.
+    """
+    return current("cond").conditional(condition, then, otherwise)
+
+
+def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_args: Sequence[Any]) -> Any:
+    """Runs `body` on the carried values as long as `condition` of them, a single i1 value, holds.
+
+    `init_args` are the values before the first trip and the result where there is none; `body` returns their
+    successors. The whole workgroup goes on or stops.
+    """
+    return current("while_loop").while_loop(condition, body, init_args)
+
+
+def exit_if(condition: Any) -> None:
+    """Ends the workgroup here where the single i1 value `condition` holds: nothing that follows happens."""
+    current("exit_if").exit_if(condition)
+
+
 def _elementwise(name: str) -> Callable[..., Any]:
     row = ROWS[name]
     names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
@@ -317,6 +341,16 @@ def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Val
         else:
             nodes.append(builder.node_of(x, f"random: the {what}", loc))
     return builder.results(builder.emit("random", nodes, {"dims": builder.dims(dims, "random"), "dtype": dtype}, loc))
+
+
+def fence() -> None:
+    """What the workgroup has written to arrays before is seen by every workgroup that learns of it later.
+
+    With an atomic ticket, the last workgroup to arrive can finish what all have begun: write a partial result, fence,
+    take a ticket with `atomic_add`, and where it is the last (`wd.cond`), fence again and read them all, in one order.
+    """
+    builder = current("fence")
+    builder.emit("fence", (), {})
 
 
 def device_print(text: Any, *values: Any) -> None:

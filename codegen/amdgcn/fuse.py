@@ -3,7 +3,8 @@
 In: a kernel and the use counts of its values. Out: `Fusion`s by result id, and the ids of values that vanish into them.
 
 A fusion is a row of `PATTERNS`: outer op, inner op, condition; `roles.FUSED` names the instruction. It applies to
-per-lane i32 values whose inner op has no other use, stands in the same region, and where the three sources read at
+per-lane i32 values (and the largest or smallest of three f32) whose inner op has no other use, stands in the same
+region, and where the three sources read at
 most one scalar register or literal. Uniform values have two fusions of their own: (a << 1 to 4) + b, and bit fields.
 
 The lane and the wave number are bits of the thread's number. Who reads only some bits of them reads these there, and
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.roles import FUSED, FUSED_SCALAR, SCALAR_FIELD
-from wavedsl.ir.kernel_ir import I32, Kernel, Op, Region, Value
+from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
 
 _FULL = 0xFFFFFFFF
 
@@ -102,6 +103,11 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
             continue
         v = op.results[0]
         here.add(v.id)
+        if v.type is F32 and uses.get(v.id) and op.name in ("fmax", "fmin"):
+            chained = _chained(op, uses, here, absorbed, fusions)
+            if chained is not None:
+                fusions[v.id] = chained
+            continue
         if v.type is not I32 or not uses.get(v.id):
             continue
         if v.uniform:
@@ -145,6 +151,22 @@ def _plan_scalar(
 def _free(v: Value, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> bool:
     """Whether a value's op may vanish into its only user."""
     return v.op is not None and v.id in here and uses.get(v.id) == 1 and v.id not in fusions
+
+
+def _chained(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> Fusion | None:
+    """The largest or smallest of three f32."""
+    for which in (0, 1):
+        v, other = op.args[which], op.args[1 - which]
+        inner = v.op
+        if inner is None or inner.name != op.name or not _free(v, uses, here, absorbed, fusions):
+            continue
+        sources = (*inner.args, other)
+        if _scalars(sources) <= 1:
+            absorbed.add(v.id)
+            return Fusion(FUSED[op.name, op.name], sources)
+    return None
 
 
 def _match(

@@ -24,7 +24,7 @@ FUSED = {
     ("add", "shl"): "v_lshl_add_u32", ("add", "mul"): "v_mad_u32_u24", ("add", "and"): "v_and_or_b32",
     ("add", "xor"): "v_xad_u32", ("add", "add"): "v_add3_u32", ("or", "shl"): "v_lshl_or_b32",
     ("or", "and"): "v_and_or_b32", ("or", "or"): "v_or3_b32", ("shl", "add"): "v_add_lshl_u32",
-    ("and", "lshr"): "v_bfe_u32",
+    ("and", "lshr"): "v_bfe_u32", ("fmax", "fmax"): "v_max3_f32", ("fmin", "fmin"): "v_min3_f32",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
 FUSED_SCALAR = {1: "s_lshl1_add_u32", 2: "s_lshl2_add_u32", 3: "s_lshl3_add_u32", 4: "s_lshl4_add_u32"}
@@ -86,6 +86,15 @@ def returning(chip: str) -> str:
     return "glc" if chip == "gfx90a" else "sc0"
 
 
+FENCES = {
+    "gfx90a": (None, ("buffer_wbinvl1_vol", {})),
+    "gfx942": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+    "gfx950": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+}
+"""Chip → (release, acquire) of a fence among all workgroups, as LLVM has them for the scope `agent`."""
+ALL_ARRIVED = "vmcnt(0)"
+"""Operand of the wait for everything in flight to and from global memory."""
+
 SHARED_LOADS = {
     1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",
 }  # fmt: skip
@@ -99,6 +108,10 @@ TRANSPOSING = {
 """Load atom → (instruction, bytes per lane)."""
 DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4"}
 """Direct-to-LDS copies by bytes per lane, without the suffix of their rows."""
+
+SPILLS = {1: "scratch_store_dword", 2: "scratch_store_dwordx2", 4: "scratch_store_dwordx4"}
+RELOADS = {1: "scratch_load_dword", 2: "scratch_load_dwordx2", 4: "scratch_load_dwordx4"}
+"""By registers."""
 
 _HOW = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),
@@ -122,6 +135,7 @@ def vector_compare(how: str, bits: int) -> str:
 def float_compare(how: str, kind: str) -> str:
     """The instruction that compares floats per lane into a mask."""
     return f"v_cmp_{_FLOAT_HOW[how]}_{kind}"
+
 
 ROUNDED_PACK = "v_cvt_pk_bf16_f32"
 """Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""

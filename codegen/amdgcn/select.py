@@ -128,8 +128,9 @@ class Selector:
         self.shadow_state: dict[int, tuple[int, int, int]] = {}
         self.guards: dict[int, list[int]] = {}
         """Buffers that are used under a guard, by the guard's value id."""
-        self.biased: dict[int, int] = {}
-        """Loop counters that count up to 0: what is missing to the induction variable, by its value id."""
+        self.countdown: dict[int, int] = {}
+        """Loops whose counter is what is left to the last value of the induction variable: that value, by the
+        variable's id."""
         self.scope_serial = 0
         self.from_thread: frozenset[str] = frozenset()
         """Which of `lane` and `wave` everybody reads from the thread's number (LANE)."""

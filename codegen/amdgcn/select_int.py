@@ -10,6 +10,7 @@ from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Compare, Selector, lower
+from wavedsl.ir.fold_rules import MIRROR
 from wavedsl.ir.kernel_ir import I32, I64, Op, Value
 
 _COMMUTES = frozenset(("add", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u"))
@@ -239,13 +240,15 @@ def bfe(s: Selector, op: Op) -> None:
 
 # ---------------------------------------------------------------------------------------------- comparisons, predicates
 
+
 @lower("cmp")
 def cmp(s: Selector, op: Op) -> None:
     a, b = op.args
     how = op.attrs["how"]
-    bias = s.biased.get(a.id)
-    if bias is not None:
-        s.bind(op, Compare(s.rows.named(roles.scalar_compare(how)), s.operand(a), b.const - bias))
+    last_value = s.countdown.get(a.id)
+    if last_value is not None:  # the counter is what is left to the last value: the comparison turns round
+        row = s.rows.named(roles.scalar_compare(MIRROR[how]))
+        s.bind(op, Compare(row, s.operand(a), last_value - b.const))
         return
     if a.type is I32:
         if op.results[0].uniform:
@@ -437,5 +440,3 @@ def _divide64(s: Selector, x: Ref, y: Ref, want_quotient: bool) -> Ref:
     after = s.block("")
     s.blocks[body].succs.append(after)
     return quotient if want_quotient else rest
-
-

@@ -25,6 +25,9 @@ for its accumulators at two waves per SIMD."""
 REGISTERS = 512
 """Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
 REGISTER_GRANULE = 8
+VGPRS = 256
+"""Vector registers that an instruction can name, and accumulation registers."""
+SGPRS = 102
 MAX_WAVES_PER_SIMD = 8
 MAX_THREADS = 1024
 
@@ -179,8 +182,10 @@ def _target(chip: Chip) -> Target:
         simds=SIMDS,
         units=chip.units,
         shared_bytes=chip.lds,
-        banks=dict.fromkeys((1, 2, 4, 8, 12, 16), 32) if chip.name != "gfx950" else {1: 64, 2: 64, 4: 64, 8: 64, 12:
-        32, 16: 64}, phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
+        banks=dict.fromkeys((1, 2, 4, 8, 12, 16), 32)
+        if chip.name != "gfx950"
+        else {1: 64, 2: 64, 4: 64, 8: 64, 12: 32, 16: 64},
+        phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),
@@ -194,6 +199,7 @@ def _target(chip: Chip) -> Target:
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        packed_f32=True,
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
         batch_words=BATCH_WORDS,

@@ -35,7 +35,8 @@ COPY_COMMIT = "copy.commit"
 COPY_WAIT = "copy.wait"
 WAVE_BARRIER = "barrier.wave"
 """A barrier of a workgroup of one wave: the wait without the instruction."""
-VM_MAX, LGKM_MAX = 63, 15
+VM_MAX, LGKM_MAX = 62, 14
+"""Loosest waits: one below what the fields can say, because the largest number says "do not wait"."""
 LDS_TOKEN = 1 << (UNITS + 1)
 SCALAR = 1 << (UNITS + 2)
 _GROUP = UNITS + 8
@@ -43,6 +44,8 @@ MAX_GROUPS = 32
 """Groups of copies that are told apart; older ones count as one."""
 _GROUP_BITS = ((1 << MAX_GROUPS) - 1) << _GROUP
 
+_PLAIN = (1 << UNITS) - 1
+"""Registers: what a merged wait may be for. How many copies stay in flight is the schedule's decision."""
 SLACK_CLOCKS = 16
 """Clocks by which a merged wait may come early: one LDS access."""
 LONG_AGO = -4096
@@ -200,15 +203,15 @@ def _merged(
     younger = 0
     for m, _ in queue[due:need]:
         younger |= m
-    younger &= ~(LDS_TOKEN | SCALAR)
+    younger &= _PLAIN
     best = need
     for wanted in wants[at + 1 :]:
         if wanted & younger:
-            age = next(i for i, (m, _) in enumerate(queue[due:need], due) if m & wanted & ~(LDS_TOKEN | SCALAR))
+            age = next(i for i, (m, _) in enumerate(queue[due:need], due) if m & wanted & _PLAIN)
             best = min(best, age)
             younger = 0
             for m, _ in queue[due:best]:
-                younger |= m & ~(LDS_TOKEN | SCALAR)
+                younger |= m & _PLAIN
             if not younger:
                 break
     return best

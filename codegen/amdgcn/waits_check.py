@@ -52,7 +52,7 @@ def check_waits(program: Program) -> list[str]:
 
 def _replay(program: Program, b: int, state: State, complaints: list[str] | None) -> State:
     flying = 0
-    for (_, register) in state:
+    for _, register in state:
         if register >= 0:
             flying |= 1 << register
     for inst in program.blocks[b].insts:
@@ -71,7 +71,7 @@ def _replay(program: Program, b: int, state: State, complaints: list[str] | None
                     kept[key] = younger
             state = kept
             flying = 0
-            for (_, register) in state:
+            for _, register in state:
                 if register >= 0:
                     flying |= 1 << register
             continue

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
+from wavedsl.runtime.tensor_map import TensorMap
 
-__all__ = ["EmulationReport", "Finding", "run"]
+__all__ = ["EmulationReport", "Finding", "TensorMap", "run"]
 
 
 def run(
@@ -24,14 +25,16 @@ def run(
     kernel: str | None = None,
     shared_bytes: int = 0,
     checks: bool | str = True,
+    cluster: Sequence[int] | None = None,
 ) -> EmulationReport:
     """Run a kernel's text on the emulator of its target.
 
     `target`: gfx90a, gfx942, gfx950 or sm_80 to sm_90a. `grid` counts workgroups, `block` threads. `args`, in the
     order of the kernel's parameters: a NumPy array (by pointer, changed in place), a NumPy scalar (by value), bytes
-    (raw, by value), None
-    (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic shared memory on
-    top of what the text declares. `checks`: True raises `EmulationError` at the end of the run when there are findings,
+    (raw, by value), a
+    `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic
+    shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on sm_90 whose text does not
+    fix it. `checks`: True raises `EmulationError` at the end of the run when there are findings,
     "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
     """
     if target.startswith("gfx"):
@@ -54,5 +57,13 @@ def run(
     from wavedsl.runtime.emulator.ptx import run_ptx
 
     return run_ptx(
-        asm, target=target, grid=grid, block=block, args=args, kernel=kernel, shared_bytes=shared_bytes, checks=checks
+        asm,
+        target=target,
+        grid=grid,
+        block=block,
+        args=args,
+        kernel=kernel,
+        shared_bytes=shared_bytes,
+        checks=checks,
+        cluster=cluster,
     )

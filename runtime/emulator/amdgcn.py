@@ -25,7 +25,7 @@ from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
 from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, decode
 from wavedsl.runtime.emulator.amdgcn_matrix import mfma
-from wavedsl.runtime.emulator.amdgcn_memory import MEMORY, PRIVATE_BUFFER, Env
+from wavedsl.runtime.emulator.amdgcn_memory import FLAT_SCRATCH_START, MEMORY, PRIVATE_BUFFER, WAVE_SCRATCH, Env
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
@@ -274,6 +274,8 @@ class _Engine:
                     if name == "dispatch_ptr"
                     else self.kernarg
                     if name == "kernarg_segment_ptr"
+                    else FLAT_SCRATCH_START
+                    if name == "flat_scratch_init"
                     else 0
                 )
         if d.get("user_sgpr_private_segment_size"):
@@ -288,7 +290,9 @@ class _Engine:
                 defined[at] = 1
                 at += 1
         if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
-            st.S32[at >> 1, :, at & 1] = 0  # scratch is kept per lane, so every wave's begins at the buffer's base
+            # Scratch is kept per lane, so every wave's begins at the buffer's base; FLAT_SCRATCH must still be set up.
+            own = d.get("user_sgpr_flat_scratch_init") and not d.get("user_sgpr_private_segment_buffer")
+            st.S32[at >> 1, :, at & 1] = WAVE_SCRATCH * st.wave if own else 0
             at += 1
         thread = np.arange(self.waves * LANES)
         bx, by, _ = self.block
@@ -301,7 +305,7 @@ class _Engine:
             st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], n)
             st.exec_changed()
         if self.private:
-            st.scratch = np.zeros((st.waves, LANES, self.private), U8)
+            st.scratch = np.full((st.waves, LANES, self.private), 0xA5 if self.checks else 0, U8)
         st.mode[:] = (
             (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
         )

@@ -46,6 +46,11 @@ Active = Any
 """bool [wave, lane], or None for every lane."""
 
 
+FLAT_SCRATCH_START = 0x7FFE_0000_0000
+"""What the first user of FLAT_SCRATCH is given as the start of all scratch, and (next) how far apart waves' are."""
+WAVE_SCRATCH = 1 << 16
+
+
 class Env:
     """The memories of a batch of workgroups, and the checker that watches them (None: no checks)."""
 
@@ -542,6 +547,20 @@ def _scratch_address(ctx: Context, line: Line) -> Address:
     return address
 
 
+def _placed(address: Address, access: Access, env: Env) -> Address:
+    """On gfx90a a kernel that got the start of scratch puts where its wave's is into FLAT_SCRATCH."""
+
+    def placed(st: State) -> tuple[np.ndarray, Active]:
+        if env.check is not None:
+            wrong = st.S[51].view(I64) != FLAT_SCRATCH_START + WAVE_SCRATCH * st.wave
+            if wrong.any():
+                env.check.fault(st, access.index, "out-of-bounds", "FLAT_SCRATCH does not hold where this wave's "
+                                "scratch is", np.repeat(wrong[:, None], LANES, axis=1))  # fmt: skip
+        return address(st)
+
+    return placed
+
+
 def address_of(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     assert line.inst is not None
     space = line.inst.extra
@@ -685,6 +704,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     regs = ctx.regs
     check = env.check
     private = inst.extra == "scratch"
+    if private and ctx.target == "gfx90a":
+        address = _placed(address, access, env)
     d = regs.row(v["d"]) if "d" in v else -1
     data = regs.row(v["data"]) if "data" in v else -1
 

@@ -5,7 +5,7 @@ The idea: every array keeps its own bytes (a flat `uint8` view that covers its e
 address; bases are far apart, so a stray address lands in no allocation and its nearest one can be named ("argument
 `b`, 4 bytes past its end"). Addresses stay below 2**47 and bases are 256-byte aligned (the array's own misalignment
 against 16 bytes is kept), so offsets beyond 2**32 bytes work on lazily committed arrays. Every array lies across a
-multiple of 2**38 (one of less than 512 bytes just below): half of it is reached by a carry into the high word, both
+multiple of 2**37 (one of less than 512 bytes just below): half of it is reached by a carry into the high word, both
 words of an address have bits, so that arithmetic that loses a carry or a word cannot come out right.
 
 Invariant: an address belongs to at most one allocation; between two lie at least `RED_ZONE` bytes that belong to none.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RED_ZONE = 1 << 32
-_BOUNDARY = 1 << 38
+_BOUNDARY = 1 << 37
 ADDRESS_LIMIT = 1 << 47
 
 

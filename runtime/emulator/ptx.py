@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.target import CHIPS, Chip
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator import ptx_flow, ptx_parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
@@ -23,12 +24,14 @@ from wavedsl.runtime.emulator.ptx_mbarrier import Deadlock
 from wavedsl.runtime.emulator.ptx_parse import Function, Module, Param
 from wavedsl.runtime.emulator.ptx_run import Runner, Stop, prepare
 from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMap, encode
 
 BATCH_WARPS = 256
 """Warps that run together: NumPy's cost is per call up to about here."""
 SPIN_WARPS = 4096
 """The same where CTAs may wait for each other through memory: they must all be resident."""
 _SMS = 108
+"""SMs of a chip that is not in the table."""
 
 
 def run_ptx(
@@ -42,8 +45,10 @@ def run_ptx(
     shared_bytes: int = 0,
     checks: bool | str = True,
     seed: int | None = None,
+    cluster: Sequence[int] | None = None,
 ) -> EmulationReport:
-    """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`.
+    """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`. `cluster` in CTAs,
+    where the text does not fix it.
 
     `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
     `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
@@ -71,16 +76,23 @@ def run_ptx(
     total = grid3[0] * grid3[1] * grid3[2]
     if not total or flow is None:
         return conclude(report, checks)
+    cluster3 = _cluster(function, grid3, cluster)
     statics = place_statics(module, function, memory)
-    launch = Launch(module, function, grid3, block3, target, bool(checks), memory, params, shared_bytes, statics)
+    launch = Launch(
+        module, function, grid3, block3, target, bool(checks), memory, params, shared_bytes, statics, cluster3
+    )
     rng = np.random.default_rng(seed)
-    order = rng.permutation(total) if checks else np.arange(total)
+    ranks = cluster3[0] * cluster3[1] * cluster3[2]
+    order = rng.permutation(total // ranks) if checks else np.arange(total // ranks)
+    if ranks > 1:
+        order = _members(order, grid3, cluster3)
     warps = (block3[0] * block3[1] * block3[2] + 31) // 32
-    batch = max(1, min(total, (SPIN_WARPS if _spins(function) else BATCH_WARPS) // warps))
-    batch = -(-total // -(-total // batch))
+    batch = max(1, min(total // ranks, (SPIN_WARPS if _spins(function) else BATCH_WARPS) // (warps * ranks)))
+    batch = -(-(total // ranks) // -(-(total // ranks) // batch)) * ranks
     executed: list[Counter[str]] = []
     with np.errstate(all="ignore"):
         machine = Machine(launch, batch, collector, rng, order)
+        _check_shared(machine, target)
         runner = Runner(prepare(machine, flow))
         try:
             for first in range(0, total, batch):
@@ -96,7 +108,9 @@ def run_ptx(
     report.bank_conflicts = machine.bank_conflicts
     rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
     report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
-    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts))
+    chip = _chip(target)
+    sms = chip.units if chip is not None else _SMS
+    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts, sms))
     return conclude(report, checks)
 
 
@@ -130,6 +144,31 @@ def _three(shape: Sequence[int] | int, what: str) -> tuple[int, int, int]:
     return (*values, 1, 1, 1)[:3]  # type: ignore[return-value]
 
 
+def _cluster(f: Function, grid: tuple[int, int, int], given: Sequence[int] | None) -> tuple[int, int, int]:
+    """CTAs per cluster, which the text or the launch may fix."""
+    fixed = _three(f.cluster, "cluster") if f.cluster else None
+    shape = _three(given, "cluster") if given is not None else fixed or (1, 1, 1)
+    if fixed is not None and shape != fixed:
+        raise LaunchError(f"kernel {f.name} requires clusters of {fixed}, launched with {shape}")
+    if any(g % c for g, c in zip(grid, shape)):
+        raise LaunchError(f"a grid of {grid} CTAs does not divide into clusters of {shape}")
+    if not 1 <= shape[0] * shape[1] * shape[2] <= 16:
+        raise LaunchError(f"clusters of {shape}: a cluster has 1 to 16 CTAs")
+    return shape
+
+
+def _members(order: np.ndarray, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray:
+    """The CTAs of clusters in this order, by rank within each."""
+    cx, cy, cz = cluster
+    nx, ny = grid[0] // cx, grid[1] // cy
+    x, y, z = order % nx, order // nx % ny, order // (nx * ny)
+    rank = np.arange(cx * cy * cz)
+    px = x[:, None] * cx + rank % cx
+    py = y[:, None] * cy + rank // cx % cy
+    pz = z[:, None] * cz + rank // (cx * cy)
+    return (px + grid[0] * (py + grid[1] * pz)).reshape(-1)
+
+
 def _check_launch(f: Function, block: tuple[int, int, int]) -> None:
     threads = block[0] * block[1] * block[2]
     if not 1 <= threads <= 1024:
@@ -142,6 +181,18 @@ def _check_launch(f: Function, block: tuple[int, int, int]) -> None:
         limit = int(np.prod(f.maxntid))
         if threads > limit:
             raise LaunchError(f"kernel {f.name} allows {limit} threads per CTA, launched with {threads}")
+
+
+def _chip(target: str) -> Chip | None:
+    """The limits of a target, where they are known."""
+    number = isa.parse_target(target).number
+    return next((c for c in CHIPS if c.number == number), None)
+
+
+def _check_shared(m: Machine, target: str) -> None:
+    chip = _chip(target)
+    if chip is not None and m.shared_bytes > chip.shared_block:
+        raise LaunchError(f"{m.shared_bytes} bytes of shared memory: a CTA on {target} has {chip.shared_block}")
 
 
 def _pack(params: list[Param], args: Sequence[Any], memory: GlobalMemory) -> np.ndarray:
@@ -163,6 +214,10 @@ def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
         return bytes(p.size)
     if isinstance(a, bytes | bytearray):
         return bytes(a)
+    if isinstance(a, TensorMap):
+        if p.size != BYTES or p.align % ALIGNMENT:
+            raise LaunchError(f"parameter {p.name} is no tensor map: {BYTES} bytes aligned to {ALIGNMENT} are needed")
+        return encode(a.spec, memory.add(a.array, p.name))
     if isinstance(a, np.ndarray) and a.ndim == 0 and p.size == a.itemsize and p.size != 8:
         return a.tobytes()
     if isinstance(a, np.ndarray):
@@ -176,7 +231,8 @@ def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
     if isinstance(a, float):
         return {4: np.float32, 8: np.float64}[p.size](a).tobytes()
     raise LaunchError(
-        f"argument of type {type(a).__name__} for parameter {p.name}", hint="arrays, NumPy scalars, bytes or None"
+        f"argument of type {type(a).__name__} for parameter {p.name}",
+        hint="arrays, NumPy scalars, tensor maps, bytes or None",
     )
 
 
@@ -202,13 +258,13 @@ _SUBCORE_UNITS = frozenset(
 
 
 def _model(
-    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int
+    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int, sms: int
 ) -> tuple[int, dict[str, float]]:
     """Clocks of the busiest SM and each unit's share: issue and unit occupancy, spread over four sub-cores per SM.
 
     No latency is modelled beyond one instruction's: a lower bound, tight where enough warps are resident.
     """
-    per_sm = -(-ctas // _SMS) / ctas
+    per_sm = -(-ctas // sms) / ctas
     busy: dict[str, float] = {}
     issue = 0
     longest = 0
@@ -218,7 +274,7 @@ def _model(
             continue
         issue += n
         unit = row.unit.value
-        busy[unit] = busy.get(unit, 0.0) + n * row.row.interval / (4 if row.unit in _SUBCORE_UNITS else 1)
+        busy[unit] = busy.get(unit, 0.0) + n * row.interval / (4 if row.unit in _SUBCORE_UNITS else 1)
         longest = max(longest, row.latency)
     busy["lsu"] = busy.get("lsu", 0.0) + conflicts
     issue_cycles = issue / 4

@@ -8,6 +8,7 @@ plain register arithmetic goes to `ptx_memory`, `ptx_matrix`, or the warp sectio
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,44 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_matrix, ptx_memory, ptx_wmma
+from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
 from wavedsl.runtime.emulator.ptx_machine import Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
 from wavedsl.runtime.emulator.ptx_memory import AsyncCopies
 from wavedsl.runtime.emulator.ptx_operands import Destination, put, source
 from wavedsl.runtime.emulator.ptx_parse import NOTHING, Imm, Inst, Label, Vector
+from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
 
 Array = Any
 Mask = Any
 Step = Callable[[Mask], None]
 
 
-def decode(m: Machine, copies: AsyncCopies, barriers: MBarriers, inst: Inst, row: isa.Inst, pc: int) -> Step:
+@dataclass
+class Engines:
+    """What works beside the threads: copies of threads, mbarriers, bulk copies, warpgroup matrix instructions."""
+
+    copies: AsyncCopies
+    barriers: MBarriers
+    bulk: BulkCopies
+    wgmmas: Wgmmas | None
+
+    def reset(self) -> None:
+        """Nothing is under way."""
+        self.copies.reset()
+        self.barriers.reset()
+        self.bulk.reset()
+        if self.wgmmas is not None:
+            self.wgmmas.reset()
+
+
+def decode(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> Step:
     """The closure of one instruction that is not control flow, its guard applied."""
-    step = _body(m, copies, barriers, inst, row, pc)
+    if "wgmma" in row.effects:
+        # Whole warpgroups execute it, so its guard is the scheduler's.
+        assert engines.wgmmas is not None
+        return engines.wgmmas.step(inst, row, pc)
+    step = _body(m, engines, inst, row, pc)
     return guarded(m, inst, step)
 
 
@@ -51,12 +76,15 @@ def guarded(m: Machine, inst: Inst, step: Step) -> Step:
     return run
 
 
-def _body(m: Machine, copies: AsyncCopies, barriers: MBarriers, inst: Inst, row: isa.Inst, pc: int) -> Step:
+def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> Step:
     effects, opcode = row.effects, row.row.opcode
+    copies = engines.copies
     if "wmma" in effects:
         return ptx_wmma.step_of(m, inst, row, pc)
     if "matrix" in effects:
         return ptx_matrix.mma(m, inst, row, pc) if opcode == "mma" else ptx_memory.matrix_move(m, inst, row, pc)
+    if "bulk" in effects:
+        return engines.bulk.step(inst, row, pc)
     if "atomic" in effects:
         return ptx_memory.atomic(m, inst, row, pc)
     if "address" in effects:
@@ -66,7 +94,9 @@ def _body(m: Machine, copies: AsyncCopies, barriers: MBarriers, inst: Inst, row:
     if opcode == "st":
         return ptx_memory.store(m, inst, row, pc)
     if "mbarrier" in effects:
-        return barriers.step(inst, row, pc)
+        return engines.barriers.step(inst, row, pc)
+    if "mapa" in effects:
+        return ptx_memory.map_address(m, inst, row)
     if "async" in effects:
         return copies.copy(inst, row, pc)
     if "commit" in effects:
@@ -76,6 +106,8 @@ def _body(m: Machine, copies: AsyncCopies, barriers: MBarriers, inst: Inst, row:
         return copies.wait(keep) if m.checks else _nothing
     if "shuffle" in effects:
         return _warp(m, inst, row)
+    if "fence" in effects and m.checks:
+        return _fence(m, row)
     if effects & {"fence", "hint", "warpsync"}:
         return _nothing
     if "policy" in effects:
@@ -88,6 +120,20 @@ def _body(m: Machine, copies: AsyncCopies, barriers: MBarriers, inst: Inst, row:
 
 def _nothing(mask: Mask) -> None:
     return None
+
+
+def _fence(m: Machine, row: isa.Inst) -> Step:
+    """Fences that the shadow knows: between proxies, and of initialised mbarriers."""
+    if "initialised" in row.effects:
+        return lambda mask: m.shadow.fence_inits(_warps(m, mask))
+    if "proxy" in row.effects and row.mods.get("kind") != "alias" and row.mods.get("space") != "global":
+        return lambda mask: m.shadow.fence(_warps(m, mask))
+    return _nothing
+
+
+def _warps(m: Machine, mask: Mask) -> Array:
+    """Global warps of which any thread is in a mask."""
+    return np.arange(m.NW) if mask is None else np.flatnonzero(mask.reshape(m.NW, 32).any(axis=1))
 
 
 # ------------------------------------------------------------------------------------------------ arithmetic

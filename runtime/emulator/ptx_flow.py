@@ -40,7 +40,9 @@ def is_terminator(name: str) -> bool:
     head, *words = name.split(".")
     if head in ("bra", "brx", "ret", "exit", "trap", "brkpt"):
         return True
-    return head in ("bar", "barrier") and "warp" not in words and "cluster" not in words
+    if head in ("wgmma", "setmaxnreg"):
+        return True
+    return head in ("bar", "barrier") and "warp" not in words
 
 
 def target_of(f: Function, inst: Inst) -> list[str]:

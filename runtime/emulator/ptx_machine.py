@@ -32,6 +32,8 @@ LOCAL_WINDOW = 0x7E00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 """Where the state spaces lie among generic addresses; global memory is below."""
 WINDOW = 0x0100_0000_0000
+CLUSTER_SHIFT = 24
+"""A shared address from `mapa` holds the CTA's rank in the cluster, plus one, above this bit."""
 
 _REG_DTYPE = {1: np.bool_, 8: np.uint16, 16: np.uint16, 32: np.uint32, 64: np.uint64, 128: np.uint64}
 
@@ -51,6 +53,8 @@ class Launch:
     dynamic_shared: int
     statics: dict[str, tuple[str, int]]
     """Space and address of each `.global` and `.const` variable."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    """CTAs per cluster along each axis; the grid is a multiple of it."""
 
 
 class Machine:
@@ -65,6 +69,7 @@ class Machine:
         self.threads_per_cta = bx * by * bz
         self.warps = (self.threads_per_cta + 31) // 32
         self.ctas = ctas
+        self.cluster = int(np.prod(launch.cluster))
         self.T = ctas * self.warps * 32
         self.NW = ctas * self.warps
         self.regs: dict[int, np.ndarray] = {}
@@ -79,6 +84,8 @@ class Machine:
         self.live = np.zeros(self.T, np.bool_)
         self.first = 0
         self._conflict_memo: dict[bytes, int] = {}
+        self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}
+        """(Warp, CTA) -> clock, instruction and thread of the last use of another CTA's shared memory."""
         self.undefined: dict[int, np.ndarray] = {}
         self.suspects: set[int] = set()
         self.fragments: dict[Any, Any] = {}
@@ -150,18 +157,18 @@ class Machine:
             "%dynamic_smem_size": one * self.launch.dynamic_shared,
             "%total_smem_size": one * self.shared_bytes,
             "%aggr_smem_size": one * self.shared_bytes,
-            "%cluster_ctarank": np.zeros(1, u),
-            "%cluster_nctarank": one,
-            "%is_explicit_cluster": np.zeros(1, np.bool_),
+            "%cluster_ctarank": (self.cta_of % self.cluster).astype(u),
+            "%cluster_nctarank": one * self.cluster,
+            "%is_explicit_cluster": np.array([bool(self.function.cluster) or self.cluster > 1]),
         }
-        for axis, n, g in zip("xyz", self.launch.block, (gx, gy, gz)):
+        for axis, n, g, c in zip("xyz", self.launch.block, (gx, gy, gz), self.launch.cluster):
             s[f"%ntid.{axis}"] = one * n
             s[f"%nctaid.{axis}"] = one * g
             s[f"%ctaid.{axis}"] = np.zeros(self.T, u)
-            s[f"%cluster_ctaid.{axis}"] = np.zeros(1, u)
-            s[f"%cluster_nctaid.{axis}"] = one
-            s[f"%nclusterid.{axis}"] = one * g
-            s[f"%clusterid.{axis}"] = s[f"%ctaid.{axis}"]
+            s[f"%cluster_ctaid.{axis}"] = np.zeros(self.T, u)
+            s[f"%cluster_nctaid.{axis}"] = one * c
+            s[f"%nclusterid.{axis}"] = one * (g // c)
+            s[f"%clusterid.{axis}"] = np.zeros(self.T, u)
         lane = self.lane_of.astype(np.uint64)
         bit = np.uint64(1) << lane
         for name, value in {
@@ -186,16 +193,45 @@ class Machine:
         self.special["%ctaid.y"][:] = cta // gx % gy
         self.special["%ctaid.z"][:] = cta // (gx * gy)
         self.special["%smid"][:] = cta % 108
+        for axis, c in zip("xyz", self.launch.cluster):
+            where = self.special[f"%ctaid.{axis}"]
+            self.special[f"%cluster_ctaid.{axis}"][:] = where % c
+            self.special[f"%clusterid.{axis}"][:] = where // c
         self.live = self.exists & (first + self.cta_of < len(self.order))
         self.carry[:] = False
         self.fragment_values.clear()
+        self.visits.clear()
         if self.checks:
             self.shared[:] = 0xBD
             if self.local_valid is not None:
                 self.local_valid[:] = False
-            self.shadow = SharedShadow(self.ctas, self.warps, self.shared_stride, self.granule)
+            self.shadow = SharedShadow(
+                self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents
+            )
+
+    def visit(self, inst: Inst, cta: Array, lanes: Array) -> None:
+        """Threads use shared memory of CTAs of the cluster, which must not end before they know of it."""
+        if not self.checks:
+            return
+        for there, lane in zip(cta.tolist(), lanes.tolist()):
+            if there != self.cta_of[lane]:
+                warp = int(self.global_warp[lane])
+                self.visits[warp, there] = int(self.shadow.know[warp, self.shadow.own[warp]]), inst, lane
+
+    def farewell(self) -> None:
+        """At the end of a batch: whose shared memory was used last without its knowing?"""
+        for (warp, cta), (clock, inst, thread) in self.visits.items():
+            known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta, :, self.shadow.own[warp]].max()
+            if clock > known and not self.seen("race", inst):
+                rank = cta % self.cluster
+                text = (
+                    f"CTA {rank} of the cluster may have ended: nothing makes it wait for this use of its shared memory"
+                )
+                self.report("race", inst, text, thread)
 
     granule = 4
+    agents = False
+    """Whether the program has asynchronous agents (bulk copies, wgmma) or clusters."""
 
     # ------------------------------------------------------------------------------------------------ registers
 
@@ -230,6 +266,26 @@ class Machine:
         if self._lanes[0] is not mask:
             self._lanes = (mask, np.flatnonzero(mask))
         return self._lanes[1]
+
+    def resolve(self, address: Array, lanes: Array) -> tuple[Array, Array]:
+        """CTA of the batch and window address of shared addresses that may name another CTA of the cluster."""
+        cta = self.cta_of[lanes]
+        far = address >> CLUSTER_SHIFT
+        if self.cluster > 1 and far.any():
+            there = (cta // self.cluster) * self.cluster + far - 1
+            cta = np.where((far > 0) & (far <= self.cluster), there, cta)
+            address = np.where((far > 0) & (far <= self.cluster), address & ((1 << CLUSTER_SHIFT) - 1), address)
+        return cta, address
+
+    def place(self, offset: int) -> str:
+        """A byte of shared memory by the variable that it lies in."""
+        best, name = -1, ""
+        for symbol, (space, address) in self.symbols.items():
+            if space == "shared" and best < address - SHARED_BASE <= offset:
+                best, name = address - SHARED_BASE, symbol
+        if not name:
+            return f"byte {offset} of shared memory"
+        return name if offset == best else f"{name}+{offset - best}"
 
     # ------------------------------------------------------------------------------------------------ findings
 

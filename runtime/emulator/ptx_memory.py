@@ -18,6 +18,7 @@ from wavedsl.codegen.ptx.isa import NUMPY, TYPE_BITS
 from wavedsl.codegen.ptx.isa_memory import ATOMIC
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import (
+    CLUSTER_SHIFT,
     LOCAL_BASE,
     LOCAL_WINDOW,
     PARAM_BASE,
@@ -77,8 +78,8 @@ def _pick(a: Array, lanes: Array) -> Array:
 class _Window:
     """Access to one on-chip space: bytes in one array, a slice of it per CTA (shared) or per thread (local)."""
 
-    def __init__(self, m: Machine, space: str):
-        self.m, self.space = m, space
+    def __init__(self, m: Machine, space: str, remote: bool = False):
+        self.m, self.space, self.remote = m, space, remote and m.cluster > 1
         if space == "shared":
             self.data, self.origin, self.size = m.shared, m.shared_origin, m.shared_bytes
             self.base = SHARED_BASE
@@ -90,6 +91,26 @@ class _Window:
 
     def check(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:
         """Offsets within the window, and the lanes that remain (None: all of them) after reporting the bad ones."""
+        if self.remote and len(address) and int(address.max()) >> CLUSTER_SHIFT:
+            return self._elsewhere(address, width, inst, lanes)
+        return self._here(address, width, inst, lanes)
+
+    def _elsewhere(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:
+        """Addresses that may lie in other CTAs of the cluster: offsets from the own CTA's memory to theirs."""
+        m = self.m
+        lanes = np.arange(m.T) if lanes is None else lanes
+        cta, near = m.resolve(address, lanes)
+        offset, kept = self._here(near, width, inst, lanes)
+        cta = cta[_positions(lanes, kept, m.T)]
+        alive: Array = m.live.reshape(m.ctas, -1).any(axis=1)
+        ended = ~alive[cta]
+        if ended.any() and not m.seen("race", inst):
+            i = int(np.argmax(ended))
+            m.report("race", inst, "uses shared memory of a CTA of the cluster that has ended", int(kept[i]))
+        m.visit(inst, cta, kept)
+        return offset + (cta - m.cta_of[kept]) * m.shared_stride, kept
+
+    def _here(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:
         offset = address - self.base
         seen = int(np.bitwise_or.reduce(offset)) if len(offset) else 0
         if seen < 0 or seen & (width - 1) or (len(offset) and int(offset.max()) > self.size - width):
@@ -238,7 +259,8 @@ class Access:
         words = set(inst.name.split("."))
         self.strong = bool(words & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
         self.address = address_of(m, address)
-        self.shared, self.local = _Window(m, "shared"), _Window(m, "local")
+        self.shared = _Window(m, "shared", space == "generic" or "shared::cluster" in words)
+        self.local = _Window(m, "local")
 
     def split(self, address: Array, lanes: Array) -> list[tuple[str, Array, Array]]:
         """(space, addresses, lanes) parts of a generic access."""
@@ -932,5 +954,38 @@ def convert_address(m: Machine, inst: Inst, row: isa.Inst) -> Step:
             np.add(values, delta, out=dst)
         else:
             np.add(values, delta, out=dst, where=mask)
+
+    return step
+
+
+def map_address(m: Machine, inst: Inst, row: isa.Inst) -> Step:
+    """`mapa` and `getctarank`: between an address and the rank of the CTA whose memory it names."""
+    wide = row.mods["type"] == "u64"
+    window = 0 if "space" in row.mods else SHARED_WINDOW
+    d = m.reg(inst.args[0].reg)
+    low = (1 << CLUSTER_SHIFT) - 1
+    source = inst.args[1]
+    fixed = m.symbols[source.name][1] + source.offset + window if isinstance(source, Sym) else 0
+    values = m.reg(source.reg).view("i8" if wide else "i4") if isinstance(source, RegUse) else None
+    rank = inst.args[2] if len(inst.args) > 2 else None
+
+    def step(mask: Mask) -> None:
+        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
+        at = (values[lanes].astype(np.int64) if values is not None else np.full(len(lanes), fixed, np.int64)) - window
+        if rank is None:
+            far = at >> CLUSTER_SHIFT
+            d[lanes] = np.where(far > 0, far - 1, m.cta_of[lanes] % m.cluster)
+            return
+        if isinstance(rank, Imm):
+            cta = np.full(len(lanes), rank.value, np.int64)
+        elif isinstance(rank, RegUse):
+            cta = m.reg(rank.reg)[lanes].astype(np.int64)
+        else:
+            cta = np.broadcast_to(m.special[rank.name], (m.T,))[lanes].astype(np.int64)
+        beyond = cta >= m.cluster
+        if beyond.any() and not m.seen("out-of-bounds", inst):
+            i = int(np.argmax(beyond))
+            m.report("out-of-bounds", inst, f"CTA {int(cta[i])} of a cluster of {m.cluster}", int(lanes[i]))
+        d[lanes] = (((at & low) | (cta + 1) << CLUSTER_SHIFT) + window).astype(np.uint64).astype(d.dtype)
 
     return step

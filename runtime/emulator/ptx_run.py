@@ -17,13 +17,16 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_flow
-from wavedsl.runtime.emulator.ptx_decode import decode, guarded
+from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
+from wavedsl.runtime.emulator.ptx_decode import Engines, decode, guarded
 from wavedsl.runtime.emulator.ptx_flow import Flow
+from wavedsl.runtime.emulator.ptx_gather import Gathering
 from wavedsl.runtime.emulator.ptx_machine import Machine
-from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
+from wavedsl.runtime.emulator.ptx_mbarrier import SPINS, Deadlock, MBarriers
 from wavedsl.runtime.emulator.ptx_memory import AsyncCopies
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
 from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, Reg, RegUse, as_arg
+from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
 
 Array = Any
 Mask = Any
@@ -87,8 +90,11 @@ class Program:
     flow: Flow
     rows: list[isa.Inst | None]
     steps: list[list[Any]]
-    copies: AsyncCopies
-    barriers: MBarriers
+    engines: Engines
+    collective: dict[int, Any] = field(default_factory=dict)
+    """Block -> step of the instruction at its end that whole warpgroups execute."""
+    watches: list[bool] = field(default_factory=list)
+    """Blocks that test an mbarrier."""
     names: list[Counter[str]] = field(default_factory=list)
 
 
@@ -126,35 +132,50 @@ def prepare(m: Machine, flow: Flow) -> Program:
             trouble[i] = e
             rows.append(None)
     m.granule = _granule(insts, rows)
+    m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
-    program = Program(m, flow, rows, [], copies, barriers)
+    multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
+    wgmmas = Wgmmas(m, insts, rows) if multiplies else None
+    engines = Engines(copies, barriers, BulkCopies(m, barriers), wgmmas)
+    program = Program(m, flow, rows, [], engines)
     decoded: list[Any] = [None] * len(insts)
     for b in flow.blocks:
         for i in range(b.start, b.end):
-            if i == b.end - 1 and ptx_flow.is_terminator(insts[i].name) and i not in trouble:
-                continue
             row_i = rows[i]
+            ends = i == b.end - 1 and ptx_flow.is_terminator(insts[i].name) and i not in trouble
+            if ends and (row_i is None or "wgmma" not in row_i.effects):
+                continue
             try:
                 if row_i is None:
                     raise trouble[i]
                 if row_i.row.opcode == "call":
                     decoded[i] = _external_call(m, insts[i])
                 else:
-                    decoded[i] = decode(m, copies, barriers, insts[i], row_i, i)
+                    decoded[i] = decode(m, engines, insts[i], row_i, i)
             except CompileError as e:
                 decoded[i] = _unsupported(m, insts[i], e)
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
     if m.checks:
+        if wgmmas is not None:
+            for i, step in enumerate(decoded):
+                row_i = rows[i]
+                if step is not None and (row_i is None or "wgmma" not in row_i.effects):
+                    defs, uses = effects[i]
+                    moves = row_i is not None and "move" in row_i.effects
+                    decoded[i] = wgmmas.watched(insts[i], step, uses, defs, moves)
         _watch_unwritten(m, flow, decoded, effects, rows)
-    for b in flow.blocks:
+    for n, b in enumerate(flow.blocks):
+        last = rows[b.end - 1]
+        if last is not None and "wgmma" in last.effects:
+            program.collective[n], decoded[b.end - 1] = decoded[b.end - 1], None
         program.steps.append([decoded[i] for i in range(b.start, b.end) if decoded[i] is not None])
         program.names.append(Counter(insts[i].name for i in range(b.start, b.end)))
-    tests = [any(r is not None and "test" in r.effects for r in rows[b.start : b.end]) for b in flow.blocks]
-    if any(tests):
+    program.watches = [any(r is not None and "test" in r.effects for r in rows[b.start : b.end]) for b in flow.blocks]
+    if any(program.watches):
         # Blocks that do something other than watch an mbarrier are progress.
-        for steps, watches in zip(program.steps, tests):
+        for steps, watches in zip(program.steps, program.watches):
             if steps and not watches:
                 steps.insert(0, barriers.progress)
     return program
@@ -224,7 +245,9 @@ def _drop_stale_fragments(m: Machine, decoded: list[Any], effects: list[tuple[li
         decoded[i] = fresh
 
 
-_SINKS = frozenset({"load", "store", "atomic", "async", "matrix", "wmma", "barrier", "branch", "exit"})
+_SINKS = frozenset(
+    {"load", "store", "atomic", "async", "matrix", "wmma", "barrier", "branch", "exit", "bulk", "multiply", "mbarrier"}
+)
 
 
 def _watch_unwritten(
@@ -345,6 +368,7 @@ class Runner:
         self.policy = ("first", "last", "random")[int(self.m.rng.integers(3))] if self.m.checks else "first"
         self.turns: list[Group] = []
         self.budget = MAX_BLOCKS
+        self.gathering = Gathering(self.m, self._taken, self._add, self._go)
         self.ends = [self._end(b) for b in range(len(self.blocks))]
 
     # -------------------------------------------------------------------------------------------- batches
@@ -353,8 +377,8 @@ class Runner:
         """Run CTAs `order[first : first + ctas]` to their end."""
         m = self.m
         m.start(first)
-        self.p.copies.reset()
-        self.p.barriers.reset()
+        self.p.engines.reset()
+        self.gathering.reset()
         for index, state in m.undefined.items():
             state[:] = -1 if index in m.suspects else 0
         self.runnable, self.joins, self.waiting, self.barriers, self.turns = [], [], [], {}, []
@@ -371,8 +395,10 @@ class Runner:
             if self.budget < 0:
                 self._livelock()
                 return
-        if self.waiting:
+        if self.waiting or self.gathering.holds():
             self._deadlock()
+        self.p.engines.barriers.finish()
+        m.farewell()
 
     def _pick(self) -> Group:
         groups = self.runnable
@@ -407,6 +433,7 @@ class Runner:
     def _run_group(self, g: Group) -> None:
         m, blocks, steps, ends = self.m, self.blocks, self.p.steps, self.ends
         executed = self.executed
+        watches, barriers = self.p.watches, self.p.engines.barriers
         quantum = QUANTUM if self.policy != "random" else int(m.rng.integers(1, 64))
         while True:
             join = g.join
@@ -433,6 +460,12 @@ class Runner:
             m.clock += blocks[b].end - blocks[b].start
             for step in steps[b]:
                 step(mask)
+            if watches[b] and barriers.failed:
+                # Whoever waits lets the others go first.
+                quantum = 0
+                if barriers.idle > SPINS + 4 * (len(self.runnable) + 1):
+                    self._deadlock()
+                    raise Deadlock
             if not ends[b](g):
                 return
 
@@ -489,6 +522,13 @@ class Runner:
             return self._exit(inst, follow)
         if opcode in ("trap", "brkpt"):
             return self._trap(inst, follow)
+        if "wgmma" in row.effects:
+            assert self.p.engines.wgmmas is not None
+            return self.gathering.warpgroups(inst, b, self.p.collective[b], self.p.engines.wgmmas, follow)
+        if "registers" in row.effects:
+            return self.gathering.budget(inst, row, follow)
+        if "cluster" in row.effects:
+            return self.gathering.cluster(inst, row, follow)
         return self._barrier(inst, row, follow)
 
     def _go(self, g: Group, block: int) -> bool:
@@ -594,6 +634,7 @@ class Runner:
     def _die(self, mask: Mask) -> None:
         """Threads end. Joins and barriers that waited only for them go on."""
         m = self.m
+        self.p.engines.bulk.ends(mask)
         m.live = np.zeros(m.T, bool) if mask is None else m.live & ~mask
         for join in list(self.joins):
             if not (join.expected & m.live & ~join.arrived).any():
@@ -603,6 +644,7 @@ class Runner:
                     self._add(Group(self.p.flow.block_at[join.at], here, join.parent))
         if self.waiting:
             self._release_barriers()
+        self.gathering.release_clusters()
 
     def _trap(self, inst: Inst, follow: int) -> Any:
         m = self.m
@@ -699,7 +741,7 @@ class Runner:
             bar = self.barriers[n] = Barrier(
                 np.zeros(m.T, bool),
                 np.zeros(m.ctas, np.int64),
-                np.zeros((m.ctas, m.warps), np.int32),
+                np.zeros((m.ctas, m.shadow.columns if m.checks else 1), np.int32),
                 np.zeros(m.T, bool),
             )
         bar.lanes |= mask
@@ -717,7 +759,8 @@ class Runner:
             value = np.broadcast_to(reduce[2]() if callable(reduce[2]) else reduce[2], (m.T,))
             bar.values[mask] = value[mask]
         if m.checks:
-            m.shadow.arrive(bar.into, np.flatnonzero(here))
+            warps = np.flatnonzero(here)
+            m.shadow.arrive(bar.into, warps // m.warps, warps)
         if waits:
             self.waiting.append(Waiting(n, follow, mask, join, inst, reduce))
 
@@ -743,7 +786,8 @@ class Runner:
                     continue
                 go = w.mask & threads
                 if m.checks:
-                    m.shadow.acquire(bar.into, np.flatnonzero(go.reshape(m.NW, 32).any(axis=1)))
+                    warps = np.flatnonzero(go.reshape(m.NW, 32).any(axis=1))
+                    m.shadow.acquire(bar.into, warps // m.warps, warps)
                 if w.reduce is not None:
                     self._reduce(w, bar, go)
                 if w.block < 0:
@@ -778,6 +822,8 @@ class Runner:
     def _deadlock(self) -> None:
         """Name who waits where for whom."""
         m = self.m
+        self.p.engines.barriers.deadlock()
+        self.gathering.deadlock()
         for w in self.waiting:
             thread = int(np.argmax(w.mask))
             cta = int(m.cta_of[thread])

@@ -1,10 +1,19 @@
 """What is known about every piece of shared memory: written or not, by whom, who read it since, and who knows of it.
 
-In: accesses and barriers of the executor. Out: defects (`uninitialised-read`, `missing-wait`, `race`). The idea: warps
-carry vector clocks; a barrier joins the clocks of those who wait with those who arrive. Each *granule* (the smallest
-access of the program) remembers its last writer with that warp's clock, and the clock of the last read by each warp.
-Two accesses of different warps, one of them a write, race when the later one's warp does not know the earlier one's
-clock.
+In: accesses and barriers of the executor. Out: defects (`uninitialised-read`, `missing-wait`, `race`, `proxy-fence`).
+The idea: warps carry vector clocks; a barrier joins the clocks of those who wait with those who arrive. Each *granule*
+(the smallest access of the program) remembers its last writer with that warp's clock, and the clock of the last read by
+each warp. Two accesses of different warps, one of them a write, race when the later one's warp does not know the
+earlier one's clock. Warps of one *domain*, a CTA or a cluster of CTAs, know each other.
+
+Agents other than warps have clocks too. A bulk load writes as the mbarrier that it signals, at the number of the phase
+that it completes: who has waited for the phase knows it. A warpgroup's matrix instructions and a warp's bulk stores
+read as agents of their own, at their running numbers: who has waited for them, or synchronised with one who has, knows
+it.
+
+Ordinary accesses go through the generic proxy, bulk copies and wgmma through the asynchronous one. What a warp wrote
+before it executed a proxy fence has been *fenced*; that travels with the clocks, so the fence may stand anywhere
+between the two accesses. Data of `cp.async` is not held to that: published compilers leave the fence out there.
 
 Lanes of one warp are taken as ordered by program order (the instructions of this table that exchange data within a warp
 converge it). Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that
@@ -40,25 +49,51 @@ class Defect:
 class SharedShadow:
     """Shadow state of the shared memory of a batch of CTAs. Granule numbers are global: cta * per_cta + offset //
     granule.
+
+    `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents. Columns
+    of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced, and which
+    mbarrier initialisations are known, by warp; one per mbarrier.
     """
 
-    def __init__(self, ctas: int, warps: int, stride: int, granule: int):
-        self.ctas, self.warps, self.granule = ctas, warps, granule
+    def __init__(self, ctas: int, warps: int, stride: int, granule: int, cluster: int = 1, agents: bool = False):
+        self.ctas, self.cta_warps, self.granule, self.cluster = ctas, warps, granule, cluster
         self.per_cta = stride // granule
+        w = self.warps = warps * cluster
+        self.agents = agents
+        groups = self.groups = (warps + 3) // 4 * cluster if agents else 0
+        self.readers = 2 * w + groups if agents else w
+        self.stores = w + groups
+        self.fenced = self.readers
+        self.inits = self.fenced + w
+        self.barriers = self.inits + w if agents else w
         n = ctas * self.per_cta
         self.state = np.zeros(n, np.uint8)
         self.writer = np.zeros(n, np.int64)
         self.write_clock = np.zeros(n, np.int32)
         self.write_inst = np.full(n, -1, np.int32)
         self.atomic = np.zeros(n, np.bool_)
-        self.read_clock = np.zeros((n, warps), np.int32)
+        self.copied = np.zeros(n, np.bool_)
+        self.read_clock = np.zeros((n, self.readers), np.int32)
         self.read_inst = np.full(n, -1, np.int32)
-        # know[cta, w, u]: the latest clock of warp u that warp w has synchronised with; the diagonal is w's own clock.
-        self.know = np.zeros((ctas, warps, warps), np.int32)
-        i = np.arange(warps)
-        self.know[:, i, i] = 1
-        self._know = self.know.reshape(-1)
-        self._diagonal = i
+        # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
+        self.own = np.tile(np.arange(w), ctas // cluster)
+        self.rows = np.arange(ctas * warps)
+        self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
+        self.know[self.rows, self.own] = 1
+        self._warps = np.arange(w)
+        self.done: dict[tuple[int, int], int] = {}
+
+    @property
+    def columns(self) -> int:
+        return self.know.shape[1]
+
+    def barrier_column(self, slot: int) -> int:
+        """The column of the domain's mbarrier number `slot`."""
+        column = self.barriers + slot
+        if column >= self.columns:
+            more = np.zeros((self.know.shape[0], self.columns), np.int32)
+            self.know = np.concatenate([self.know, more], axis=1)
+        return column
 
     def granules(self, base: Array, offsets: Array, width: int) -> Array:
         """Granule numbers [rows, k] of accesses of `width` bytes at byte offsets within CTAs `base`."""
@@ -66,14 +101,27 @@ class SharedShadow:
         k = max(1, width // self.granule)
         return g[:, None] + np.arange(k) if k > 1 else g[:, None]
 
+    def _own_clock(self, warp: Array) -> Array:
+        return self.know.reshape(-1).take(warp * self.columns + warp % self.warps)
+
     def _unknown(self, g: Array, warp: Array) -> tuple[Array, Array]:
-        """Where the last write is by another warp that `warp` (global numbers, [rows, 1]) has not synchronised with."""
+        """Where the last write is by another agent that `warp` (global numbers, [rows, 1]) has not synchronised
+        with.
+        """
         writer = self.writer.take(g)
-        known = self._know.take(warp * self.warps + writer)
+        known = self.know.reshape(-1).take(warp * self.columns + writer)
         return (self.write_clock.take(g) > known) & (writer != warp % self.warps), writer
 
-    def _own_clock(self, warp: Array) -> Array:
-        return self._know.take(warp * self.warps + warp % self.warps)
+    def _clash(self, late: Array, g: Array, writer: Array, verb: str) -> Defect:
+        """The first of unordered accesses to what another agent wrote."""
+        row, col = (int(x[0]) for x in np.nonzero(late))
+        other = int(self.write_inst[g[row, col]])
+        if self.agents and int(writer[row, col]) >= self.barriers:
+            what = f"{verb} what a bulk copy writes, without having waited for the copy's mbarrier"
+            return Defect("missing-wait", row, other, what)
+        return Defect("race", row, other, f"{verb} what another warp wrote")
+
+    # ------------------------------------------------------------------------------------------------ warps
 
     def read(self, g: Array, warp: Array, pc: int, *, strong: bool = False) -> list[Defect]:
         """Record reads of granules [rows, k] by global warps [rows]; `strong` ones (volatile, relaxed, acquire)
@@ -86,13 +134,12 @@ class SharedShadow:
         state = self.state.take(g)
         if (state != VALID).any():
             out += self._state_defects(state, g, "reads")
-        late, _ = self._unknown(g, warp)
+        late, writer = self._unknown(g, warp)
         if late.any():
             late &= state != PENDING
             if late.any():
-                row, col = (int(x[0]) for x in np.nonzero(late))
-                out.append(Defect("race", row, int(self.write_inst[g[row, col]]), "reads what another warp wrote"))
-        self.read_clock.reshape(-1)[g * self.warps + warp % self.warps] = self._own_clock(warp)
+                out.append(self._clash(late, g, writer, "reads"))
+        self.read_clock.reshape(-1)[g * self.readers + warp % self.warps] = self._own_clock(warp)
         self.read_inst[g] = pc
         return out
 
@@ -115,9 +162,9 @@ class SharedShadow:
         warp = warp[:, None]
         known = self.atomic.take(g)
         if known.any():
-            index = np.broadcast_to(warp * self.warps, g.shape) + self.writer.take(g)
+            index = np.broadcast_to(warp * self.columns, g.shape) + self.writer.take(g)
             clocks: Array = self.write_clock.take(g)
-            np.maximum.at(self._know, index[known], clocks[known])
+            np.maximum.at(self.know.reshape(-1), index[known], clocks[known])
 
     def write(
         self,
@@ -141,7 +188,7 @@ class SharedShadow:
             out += self._state_defects(state, g, "reads")
         elif (state == PENDING).any():
             out += self._state_defects(state, g, "writes")
-        late, _ = self._unknown(g, warp)
+        late, writer = self._unknown(g, warp)
         if late.any():
             if atomic or strong:
                 late &= ~self.atomic.take(g)
@@ -149,26 +196,41 @@ class SharedShadow:
                 late &= ~same[:, None]
             late &= state != PENDING
             if late.any():
-                row, col = (int(x[0]) for x in np.nonzero(late))
-                out.append(Defect("race", row, int(self.write_inst[g[row, col]]), "overwrites what another warp wrote"))
+                out.append(self._clash(late, g, writer, "overwrites"))
         own = warp % self.warps
-        if self.warps > 1 and not (atomic or strong):
-            reads = self.read_clock.take(g, axis=0)
-            known = self.know.reshape(-1, self.warps).take(warp[:, 0], axis=0)
-            unseen = reads > known[:, None, :]
-            if unseen.any():
-                unseen &= self._diagonal != own[:, :, None]
-                if unseen.any():
-                    row, col = (int(x[0]) for x in np.nonzero(unseen.any(axis=2)))
-                    out.append(
-                        Defect("race", row, int(self.read_inst[g[row, col]]), "overwrites what another warp reads")
-                    )
+        if self.readers > 1 and not (atomic or strong):
+            out += self._read_before(g, warp[:, 0], own[:, 0])
         self.writer[g] = np.broadcast_to(own, g.shape)
         self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
         self.write_inst[g] = pc
         self.atomic[g] = atomic or strong
+        self.copied[g] = pending
         self.state[g] = PENDING if pending else VALID
         return out
+
+    def _read_before(self, g: Array, warp: Array, own: Array) -> list[Defect]:
+        """Reads by others that warps [rows], about to write granules [rows, k], do not know of. `own`: a column whose
+        reads count as known.
+        """
+        reads: Array = self.read_clock.take(g, axis=0)
+        known: Array = self.know.take(warp, axis=0)
+        known = known[:, None, : self.readers]
+        unseen = reads > known
+        if not unseen.any():
+            return []
+        unseen &= np.arange(self.readers) != own[:, None, None]
+        if not unseen.any():
+            return []
+        row, col, reader = (int(x[0]) for x in np.nonzero(unseen))
+        other = int(self.read_inst[g[row, col]])
+        if reader < self.warps:
+            return [Defect("race", row, other, "overwrites what another warp reads")]
+        who = "a wgmma" if reader < self.stores else "a bulk store"
+        waited = self.done.get((int(warp[row]) // self.warps, reader), 0) >= int(reads[row, col, reader])
+        if waited:
+            what = f"overwrites what {who} read; the warp that waited for it has not told this one"
+            return [Defect("race", row, other, what)]
+        return [Defect("missing-wait", row, other, f"overwrites what {who} that nobody has waited for may still read")]
 
     def settle(self, g: Array, warp: Array) -> None:
         """The issuing threads have waited for their copies: the granules are written as of now."""
@@ -176,23 +238,121 @@ class SharedShadow:
         self.state[g] = VALID
         self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
 
+    # ------------------------------------------------------------------------------------------------ agents
+
+    def read_by(self, g: Array, warps: Array, column: Array, tick: Array, pc: int) -> list[Defect]:
+        """Record reads of granules [rows, k] in the asynchronous proxy by agents: columns and running numbers [rows].
+
+        `warps` [rows, n] are the global warps that issue it: each must know what was written, and that it is fenced.
+        """
+        out: list[Defect] = []
+        state = self.state.take(g)
+        if (state != VALID).any():
+            out += self._state_defects(state, g, "reads")
+        writer, clock = self.writer.take(g), self.write_clock.take(g)
+        generic = (writer < self.warps) & ~self.copied.take(g) & (state == VALID)
+        flat = self.know.reshape(-1)
+        for i in range(warps.shape[1]):
+            warp = warps[:, i : i + 1]
+            late = (clock > flat.take(warp * self.columns + writer)) & (writer != warp % self.warps)
+            late &= state == VALID
+            if late.any():
+                out.append(self._clash(late, g, writer, "reads"))
+                break
+            fenced = flat.take(warp * self.columns + self.fenced + np.minimum(writer, self.warps - 1))
+            open_ = generic & (clock > fenced)
+            if open_.any():
+                row, col = (int(x[0]) for x in np.nonzero(open_))
+                what = (
+                    "reads in the asynchronous proxy what an ordinary store wrote, with no proxy fence after the store"
+                )
+                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]), what))
+                break
+        self.read_clock.reshape(-1)[g * self.readers + column[:, None]] = tick[:, None]
+        self.read_inst[g] = pc
+        return out
+
+    def write_by(self, g: Array, warp: Array, pc: int) -> list[Defect]:
+        """Record that bulk copies issued by global warps [rows] are going to write granules [rows, k]."""
+        out: list[Defect] = []
+        state = self.state.take(g)
+        pending = state == PENDING
+        if pending.any():
+            out += self._state_defects(state, g, "writes")
+        late, writer = self._unknown(g, warp[:, None])
+        late &= ~pending
+        if late.any():
+            out.append(self._clash(late, g, writer, "overwrites"))
+        else:
+            at = warp[:, None] * self.columns + self.fenced + np.minimum(writer, self.warps - 1)
+            open_ = (writer < self.warps) & (state == VALID) & ~self.copied.take(g)
+            open_ &= self.write_clock.take(g) > self.know.reshape(-1).take(at)
+            if open_.any():
+                row, col = (int(x[0]) for x in np.nonzero(open_))
+                what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
+                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]), what))
+        out += self._read_before(g, warp, warp % self.warps)
+        self.state[g] = PENDING
+        self.write_inst[g] = pc
+        self.copied[g] = False
+        self.atomic[g] = False
+        return out
+
+    def arrived(self, g: Array, column: int, clock: int) -> None:
+        """A bulk copy has written granules: they belong to an mbarrier's phase."""
+        self.state[g] = VALID
+        self.writer[g] = column
+        self.write_clock[g] = clock
+
+    def waited(self, warps: Array, column: Array, tick: Array) -> None:
+        """Global warps [rows] have waited for reads of agents up to a running number."""
+        at = warps * self.columns + column
+        flat = self.know.reshape(-1)
+        flat[at] = np.maximum(flat.take(at), tick)
+        for w, c, t in zip((warps // self.warps).tolist(), column.tolist(), tick.tolist()):
+            self.done[w, c] = max(self.done.get((w, c), 0), t)
+
+    def fence(self, warps: Array) -> None:
+        """Global warps execute a proxy fence: all that they know of is fenced."""
+        if not self.agents:
+            return
+        seen = self.know[warps, : self.warps]
+        at = slice(self.fenced, self.fenced + self.warps)
+        self.know[warps, at] = np.maximum(self.know[warps, at], seen)
+        self.know[warps, warps % self.warps] += 1
+
+    def fence_inits(self, warps: Array) -> None:
+        """Global warps make their mbarrier initialisations visible to the cluster."""
+        if self.agents:
+            own = warps % self.warps
+            self.know[warps, self.inits + own] = self.know[warps, own]
+
     # ------------------------------------------------------------------------------------------------ barriers
 
     def barrier_all(self) -> None:
         """Every warp of every CTA has met every other of its CTA."""
-        joined = self.know.max(axis=1)
-        self.know[:] = joined[:, None, :]
-        self.know[:, self._diagonal, self._diagonal] += 1
+        by_cta = self.know.reshape(self.ctas, self.cta_warps, -1)
+        by_cta[:] = by_cta.max(axis=1)[:, None, :]
+        self.advance(self.rows)
 
-    def arrive(self, into: Array, warps: Array) -> None:
-        """Global warps `warps` arrive: their knowledge goes into `into` [ctas, warps], and a new epoch of theirs
-        begins.
+    def advance(self, warps: Array) -> None:
+        """A new epoch of global warps begins."""
+        self.know[warps, self.own[warps]] += 1
+
+    def arrive(self, into: Array, groups: Array, warps: Array) -> None:
+        """Global warps `warps` arrive: their knowledge goes into rows `groups` of `into` [n, columns], and a new epoch
+        of theirs begins.
         """
-        cta, w = warps // self.warps, warps % self.warps
-        np.maximum.at(into, cta, self.know[cta, w])
-        self.know[cta, w, w] += 1
+        np.maximum.at(into, groups, self.know[warps])
+        self.advance(warps)
 
-    def acquire(self, source: Array, warps: Array) -> None:
-        """Global warps `warps` learn what a completed barrier gathered."""
-        cta, w = warps // self.warps, warps % self.warps
-        self.know[cta, w] = np.maximum(self.know[cta, w], source[cta])
+    def arrive_inits(self, into: Array, groups: Array, warps: Array) -> None:
+        """The same for an arrival without release semantics, which carries initialised mbarriers only."""
+        if self.agents:
+            at = slice(self.inits, self.inits + self.warps)
+            part = into[:, at]
+            np.maximum.at(part, groups, self.know[warps, at])
+
+    def acquire(self, source: Array, groups: Array, warps: Array) -> None:
+        """Global warps `warps` learn what rows `groups` of a completed barrier gathered."""
+        self.know[warps] = np.maximum(self.know[warps], source[groups])

@@ -81,15 +81,32 @@ def test_what_was_there(dtype: wd.DType, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_ticket_per_workgroup(target: str) -> None:
-    """One lane asks; every lane gets the number."""
+def test_once_per_element_whatever_the_grid(target: str) -> None:
+    """Workgroups and waves along N, which the value lacks, do not add again."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 64, 1), wd.WaveConstraint(N, 32)])
+    def kernel(x: wd.Memory[M, wd.i32], y: wd.Memory[M, N, wd.i32], out: wd.Memory[M, wd.i32]):
+        value = wd.read(x)
+        wd.atomic_add(value, out)
+        wd.write(wd.broadcast(value, M, N), y)
+
+    arguments = [whole(20, wd.i32, 1), np.zeros((20, 200), np.int32), whole(20, wd.i32, 2)]
+    agree(kernel, arguments, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("waves", [1, 2])
+def test_a_ticket_per_workgroup(waves: int, target: str) -> None:
+    """One lane asks; every lane of every wave gets the number."""
     one = wd.sym.ONE
 
-    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)], subs={one: 1})
+    tiles = [wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 128, 1), wd.WaveConstraint(N, 128 // waves)]
+
+    @wd.wave(tiles, subs={one: 1})
     def kernel(count: wd.Memory[one, wd.i32], out: wd.Memory[M, N, wd.i32]):
         ticket = wd.atomic_add(wd.Register[wd.i32](1), count, mapping=wd.IndexMapping((), {one: 0 * one}))
         wd.write(wd.broadcast(ticket, N), out)
 
-    count, out = np.zeros(1, np.int32), np.zeros((6, 64), np.int32)
+    count, out = np.zeros(1, np.int32), np.zeros((6, 100), np.int32)
     kernel.compile(count, out, target=target).emulate(count, out)
     assert count[0] == 6 and sorted(out[:, 0]) == list(range(6)) and (out == out[:, :1]).all()

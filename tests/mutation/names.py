@@ -5,7 +5,7 @@ on the same ids, and what they load stays an unknown. A name below 256 is a byte
 any other names an expression of unknowns (operation, place in the result, names of all sources). Equal names are equal
 bytes for all data; different names say nothing.
 
-Names of expressions are hashes: two different ones agree with a chance of 2⁻⁶² a pair (`sums.py`: 2⁻³²).
+Names of expressions are hashes: two different ones agree with a chance of 2⁻⁶¹ a pair (`sums.py`: 2⁻³²).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 Names = Any
 """uint64, of any shape."""
 KNOWN = np.uint64(256)
-_EXPRESSION, SUM = np.uint64(1 << 63), np.uint64(1 << 62)
-"""Set in all names of expressions; set in those of `sums.py` only."""
+_EXPRESSION, SUM, UNWRITTEN = (np.uint64(1 << b) for b in (63, 62, 61))
+"""Marks: set in all names but those of known bytes; in those of `sums.py`; in what nothing has written."""
 _A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S1, _S2, _S3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
@@ -45,7 +45,7 @@ def mix(h: Names, x: Names) -> Names:
         z = (np.asarray(h, np.uint64) * _A) ^ (np.asarray(x, np.uint64) + _C)
         z = (z ^ (z >> _S1)) * _B
         z = (z ^ (z >> _S2)) * _C
-        return ((z ^ (z >> _S3)) | _EXPRESSION) & ~SUM
+        return ((z ^ (z >> _S3)) | _EXPRESSION) & ~(SUM | UNWRITTEN)
 
 
 def fold(h: Names, parts: Iterable[Names]) -> Names:
@@ -75,6 +75,18 @@ def demand(names: Names, what: str) -> None:
     """Raise Unknown where a byte depends on data."""
     if not known(names).all():
         raise Unknown(f"{what} depends on data")
+
+
+def unwritten(place: Names, size: int) -> Names:
+    """Names of the bytes of a place that nothing has written, as a new leading axis."""
+    return spread(place, size) | UNWRITTEN
+
+
+def written(names: Names) -> Names:
+    """The names themselves. Raises Unknown where nothing has written the byte: it may hold anything."""
+    if ((names & UNWRITTEN != 0) & ~known(names)).any():
+        raise Unknown("what nothing has written is used")
+    return names
 
 
 def value_of(names: Names, what: str) -> Any:

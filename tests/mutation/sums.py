@@ -16,7 +16,7 @@ from names import SUM, known, label, mix
 
 _WORD = np.uint64(((1 << 30) - 1) << 2)
 _TOP = np.uint64(0xC000_0000_0000_0000)
-_HIGH = np.uint64(0x3FFF_FFFF_0000_0000)
+_HIGH = np.uint64(0x1FFF_FFFF_0000_0000)
 _NUMBER = label("number")
 
 
@@ -24,7 +24,8 @@ def element(operation: Any, c: Any, a: Any, b: Any, value: Any, kind: Any = np.f
     """Names of the float32 bytes [4, …] of C + A·B. c: [4, …]; a, b: [2, …, k], the bytes of elements of `kind`; value:
     [4, …], what the run holds."""
     x, y = _numbers(a, kind), _numbers(b, kind)
-    exact = x * y
+    with np.errstate(invalid="ignore"):
+        exact = x * y
     plain = np.isfinite(exact)
     product = np.where(plain, exact.view(np.uint64) ^ _NUMBER, mix(mix(a[0], a[1]), mix(b[0], b[1])))
     nothing = plain & (exact == 0) & _never_minus_zero(c)[..., None]

@@ -31,8 +31,23 @@ class Recorder:
     """(names of places, addresses, names of bytes), flat."""
     loads: list[Any] = field(default_factory=list)
     """Addresses, flat."""
+    arrays: list[tuple[int, int]] = field(default_factory=list)
+    """Where each array begins and ends."""
+    marked: frozenset[int] = frozenset()
+    """For tests: addresses of bytes that are named otherwise, to see what depends on them."""
     writes: list[tuple[Any, Any]] | None = None
     """For tests: (names, values) of all registers as they are written."""
+
+    def loaded(self, place: Any, address: Any) -> Any:
+        """Names of what is loaded from places; `address` has the same shape."""
+        self.loads.append(address.reshape(-1))
+        out = names.mix(names.label("loaded"), place)
+        if self.marked:
+            out = np.where(np.isin(address, list(self.marked)), names.mix(names.label("marked"), place), out)
+        return out
+
+    def stored(self, place: Any, address: Any, what: Any) -> None:
+        self.stores.append((place.reshape(-1), address.reshape(-1), names.written(what).reshape(-1)))
 
     def wrote(self, what: Any, values: Any) -> None:
         """Hold names of a register's bytes against the run."""
@@ -53,21 +68,29 @@ class Outcome:
         return self.conflicts == other.conflicts == 0 and np.array_equal(self.stores, other.stores)
 
 
-def outcome(case: trial.Case, text: str, watch: list[tuple[Any, Any]] | None = None) -> Outcome:
-    """Run a text. Raises Unknown where nothing can be said. `watch` gathers all registers written."""
-    r = Recorder(writes=watch)
+def outcome(case: trial.Case, text: str) -> Outcome:
+    """Run a text. Raises Unknown where nothing can be said, WaveError for a text that is refused."""
+    r = Recorder()
+    record(case, text, r)
+    return Outcome(_final(r), order.conflicts(r.accesses))
+
+
+def record(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
+    """Run a text on some of its data and leave what it does in `r`."""
     try:
         with trial.limited(trial.CPU_LIMIT):
-            (terms_amd if case.target.startswith("gfx") else terms_ptx).run(case, text, r)
+            (terms_amd if case.target.startswith("gfx") else terms_ptx).run(case, text, r, data)
     except trial.Endless:
         raise Unknown("a run that does not end") from None
     except trial.Found as found:
         raise Unknown(f"a finding: {found}") from None
-    return Outcome(_final(r), order.conflicts(r.accesses))
 
 
 def _final(r: Recorder) -> Any:
-    """The stores of a run as a map. Raises Unknown where their order would matter."""
+    """The stores of a run as a map. Raises Unknown where their order would matter, or an access is in no array."""
+    for addresses in (*r.loads, *(s[1] for s in r.stores)):
+        if not np.logical_or.reduce([(addresses >= low) & (addresses < high) for low, high in r.arrays]).all():
+            raise Unknown("an access to no array")
     if not r.stores:
         return np.zeros((0, 2), np.uint64)
     place, address, what = (np.concatenate([s[i] for s in r.stores]) for i in range(3))

@@ -18,7 +18,7 @@ import numpy as np
 import order
 import trial
 from mutants import Instruction, instructions, split_operands
-from names import Unknown, fold, known, label, mix, spread, value_of
+from names import Unknown, fold, known, label, mix, spread, unwritten, value_of, written
 from sums import element
 from wavedsl.runtime.emulator import amdgcn, amdgcn_state
 
@@ -57,7 +57,7 @@ class Shadow:
         return Shadow(v, s, np.concatenate((self.scc, other.scc)))
 
 
-def run(case: trial.Case, text: str, r: Recorder) -> None:
+def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     """Execute and record. Raises Unknown, and what a run raises."""
     if "by_value" in text:
         raise Unknown("an argument that is no array")
@@ -71,6 +71,7 @@ def run(case: trial.Case, text: str, r: Recorder) -> None:
         if id(engine) in machines:
             raise Unknown("more workgroups than run at a time")
         machines[id(engine)] = machine = _Machine(engine, st, r)
+        r.arrays += [(a.base, a.end) for a in engine.memory.allocations if a.name != "kernel arguments"]
         st.check = machine.start(st)
         return st
 
@@ -87,7 +88,7 @@ def run(case: trial.Case, text: str, r: Recorder) -> None:
         mock.patch.object(engine_type, "initial", begin), mock.patch.object(engine_type, "_decode", step_of),
         mock.patch.object(engine_type, "_terminate", end_of), mock.patch.object(amdgcn, "State", _Garbage),
     ):  # fmt: skip
-        trial.execute(case, text, 0, checks=False)
+        trial.execute(case, text, 0, checks=False, data=data)
 
 
 def _words(register: str) -> list[int]:
@@ -110,18 +111,19 @@ class _Machine:
         self.engine, self.r = engine, r
         self.vgprs = engine.regs.vgprs
         groups = int(st.wg.max()) + 1
-        self.lds = spread(fold(label("lds"), np.ix_(np.arange(groups), np.arange(max(1, engine.lds)))), 1)[0]
+        place = fold(label("lds"), np.ix_(np.arange(groups), np.arange(max(1, engine.lds))))
+        self.lds = unwritten(place, 1)[0]
         """[workgroup, byte]"""
 
     def start(self, st: Any) -> Shadow:
         """Names at the kernel's entry: what the launch sets is known but for the address of the arguments."""
         who = (st.wg * 64 + st.wave).astype(np.uint64)
         place = fold(label("vector"), np.ix_(np.arange(len(st.U)), who, np.arange(LANES)))
-        v = np.moveaxis(spread(place, 4), 0, 1)
+        v = np.moveaxis(unwritten(place, 4), 0, 1)
         values = np.moveaxis(names.bytes_of(st.U), 0, 1)
         v = np.where((st.U == GARBAGE)[:, None], v, values)
         flat = np.moveaxis(st.S32, 1, 2).reshape(128, st.waves)
-        s = np.moveaxis(spread(fold(label("scalar"), np.ix_(np.arange(128), who)), 4), 0, 1)
+        s = np.moveaxis(unwritten(fold(label("scalar"), np.ix_(np.arange(128), who)), 4), 0, 1)
         s = np.where((flat == GARBAGE)[:, None], s, np.moveaxis(names.bytes_of(flat), 0, 1))
         self.argument = spread(label("arguments"), 8)
         if flat[:2, 0].tolist() != [self.engine.kernarg & 0xFFFFFFFF, self.engine.kernarg >> 32]:
@@ -324,7 +326,7 @@ class _Machine:
         offset = int(parts[2], 0)
         base = sorted(e.sources[1], key=_number)
         targets = sorted(e.writes, key=_number)
-        if offset % 8 or len(targets) % 2:
+        if offset % 8 or len(targets) % 2 or len(base) != 2:
             raise Unknown("half an address")
 
         def finish(st: Any) -> Any:
@@ -370,16 +372,15 @@ class _Machine:
             first = _scalar(st, int(descriptor[0][1:])).astype(np.int64)
             first |= (_scalar(st, int(descriptor[1][1:])).astype(np.int64) & 0xFFFF) << 32
             place = np.stack([mix(base, (where + b).astype(np.uint64)) for b in range(size)])
-            address = np.stack([where + first[:, None] + b for b in range(size)])[:, inside].reshape(-1)
+            address = np.stack([where + first[:, None] + b for b in range(size)])[:, inside]
+            what = np.zeros((size, *mask.shape), np.uint64)
             if stores:
                 held = np.concatenate([self.read(sh, r)[0] for r in data])[high : high + size]
-                what = held[:, inside].reshape(-1)
-                self.r.stores.append((place[:, inside].reshape(-1), address, what))
+                self.r.stored(place[:, inside], address, held[:, inside])
             else:
-                self.r.loads.append(address)
+                what[:, inside] = self.r.loaded(place[:, inside], address)
             yield
             if not stores:
-                what = np.where(inside, mix(label("loaded"), place), np.uint64(0))
                 self.put_words(st, data, what, mask)
 
         return finish
@@ -398,7 +399,10 @@ class _Machine:
             raise Unknown(name)
         size = int(width[1]) // 8
         writes = e.lds == "write"
-        (register,) = e.sources[0 if writes else 1]
+        addresses = sorted(e.sources[0 if writes else 1])
+        if len(addresses) != 1:
+            raise Unknown("an address of several registers")
+        (register,) = addresses
         data = sorted(e.sources[1 if writes else 0], key=_number)
         offset = sum(int(x) for x in re.findall(r"offset:(\d+)", parts[-1]))
 
@@ -414,7 +418,7 @@ class _Machine:
             access = order.Access(writes, group, wave, epoch, epoch, where, size)
             self.r.accesses.append(access)
             if writes:
-                access.names = np.concatenate([self.read(sh, r)[0] for r in data])[:size, mask]
+                access.names = written(np.concatenate([self.read(sh, r)[0] for r in data])[:size, mask])
                 for b in range(size):
                     self.lds[group, where + b] = access.names[b]
             yield
@@ -450,8 +454,8 @@ class _Machine:
 
         def finish(st: Any) -> Any:
             sh = st.check
-            rows, columns = operand(sh, a), operand(sh, b)
-            sums = [self.read(sh, r)[0].copy() for r in c]
+            rows, columns = written(operand(sh, a)), written(operand(sh, b))
+            sums = [written(self.read(sh, r)[0]).copy() for r in c]
             yield
             i0, j = 4 * (lane // m), lane % m
             for n, register in enumerate(d):

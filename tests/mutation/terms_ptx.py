@@ -15,7 +15,7 @@ import names
 import numpy as np
 import order
 import trial
-from names import Unknown, fold, known, label, mix, spread, value_of
+from names import Unknown, fold, known, label, mix, spread, unwritten, value_of
 from sums import element
 from wavedsl.runtime.emulator import ptx_machine, ptx_run
 from wavedsl.runtime.emulator.ptx_parse import Address, Imm, Reg, RegUse, Special, Sym, Vector
@@ -32,16 +32,19 @@ _LATE = 1 << 20
 """Epoch of what is never waited for."""
 
 
-def run(case: trial.Case, text: str, r: Recorder) -> None:
+def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     """Execute and record. Raises Unknown, and what a run raises."""
     keepers: dict[int, _Keeper] = {}
     decode, end, start = ptx_run.decode, ptx_run.Runner._end, ptx_machine.Machine.start
 
     def of(machine: Any) -> _Keeper:
-        return keepers.setdefault(id(machine), _Keeper(machine, r))
+        if id(machine) not in keepers:
+            keepers[id(machine)] = _Keeper(machine, r)
+        return keepers[id(machine)]
 
-    def step_of(machine: Any, copies: Any, barriers: Any, inst: Any, row: Any, pc: int) -> Any:
-        return of(machine).step(inst, row, decode(machine, copies, barriers, inst, row, pc))
+    def step_of(machine: Any, *rest: Any) -> Any:
+        inst, row, _ = rest[-3:]
+        return of(machine).step(inst, row, decode(machine, *rest))
 
     def end_of(runner: Any, b: int) -> Any:
         inner = end(runner, b)
@@ -51,12 +54,13 @@ def run(case: trial.Case, text: str, r: Recorder) -> None:
     def begin(machine: Any, first: int) -> None:
         start(machine, first)
         of(machine).begin()
+        r.arrays += [(a.base, a.end) for a in machine.memory.allocations]
 
     with (
         mock.patch.object(ptx_run, "decode", step_of), mock.patch.object(ptx_run.Runner, "_end", end_of),
         mock.patch.object(ptx_machine.Machine, "start", begin),
     ):  # fmt: skip
-        trial.execute(case, text, 0, checks=False)
+        trial.execute(case, text, 0, checks=False, data=data)
     for keeper in keepers.values():
         keeper.close()
 
@@ -70,7 +74,8 @@ class _Keeper:
         """[byte, thread] of each register; of a predicate one byte."""
         self.started = False
         self.epoch = np.zeros(m.T, np.int64)
-        self.shared = fold(label("shared"), np.ix_(np.arange(m.ctas), np.arange(m.shared_stride)))
+        place = fold(label("shared"), np.ix_(np.arange(m.ctas), np.arange(m.shared_stride)))
+        self.shared = unwritten(place, 1)[0]
         self.pending = np.full(self.shared.shape, -1, np.int64)
         """Thread whose copy to a byte is in flight, or -1."""
         self.open: list[tuple[order.Access, Any]] = []
@@ -96,7 +101,7 @@ class _Keeper:
         found = self.regs.get(reg.index)
         if found is None:
             size = self.m.reg(reg).dtype.itemsize
-            found = spread(fold(label("unwritten"), (np.uint64(reg.index), np.arange(self.m.T))), size)
+            found = unwritten(fold(label("register"), (np.uint64(reg.index), np.arange(self.m.T))), size)
             self.regs[reg.index] = found
         return found
 
@@ -136,13 +141,15 @@ class _Keeper:
         return on
 
     def place(self, address: Address, on: Any, size: int) -> tuple[Any, Any]:
-        """Names of the places of a global access [byte, thread], and addresses of the threads that make it."""
-        if not isinstance(address.base, Reg) or address.coords:
+        """Names and addresses of the places of a global access, [byte, thread that makes it]."""
+        if not isinstance(address.base, Reg) or address.coords or self.m.reg(address.base).dtype.itemsize != 8:
             raise Unknown(str(address))
         base = fold(label("at"), self.names(address.base))
         at = self.m.reg(address.base).view(np.int64)[on] + address.offset
+        if (at % size).any():
+            raise Unknown("an access that is not aligned")
         place = np.stack([mix(base, np.uint64(address.offset + b & (1 << 64) - 1)) for b in range(size)])
-        return place, np.stack([at + b for b in range(size)]).reshape(-1)
+        return place[:, on], np.stack([at + b for b in range(size)])
 
     def inside(self, address: Address, on: Any, size: int) -> Any:
         """Offsets in the workgroup's shared memory of the threads that access it."""
@@ -162,7 +169,7 @@ class _Keeper:
         for b in range(size):
             self.trouble += int((self.pending[group, at + b] >= 0).sum())
             if writes:
-                self.shared[group, at + b] = what[b]
+                self.shared[group, at + b] = names.written(what[b])
         epoch = self.epoch[who]
         access = order.Access(writes, group, self.m.thread_in_cta[who], epoch, epoch, at, size, what)
         self.r.accesses.append(access)
@@ -269,10 +276,9 @@ class _Keeper:
             elif space == "global":
                 place, at = self.place(address, on, total)
                 if stores:
-                    self.r.stores.append((place[:, on].reshape(-1), at, what[:, on].reshape(-1)))
+                    self.r.stored(place, at, what[:, on])
                 else:
-                    self.r.loads.append(at)
-                    what = mix(label("loaded"), place)
+                    what[:, on] = self.r.loaded(place, at)
             else:
                 at = self.inside(address, on, total)
                 self.touch(stores, who, at, total, what[:, on])
@@ -309,8 +315,8 @@ class _Keeper:
                 count = value_of(self.names(more[0].reg)[:, on], "a size")
             place, at = self.place(source, on, width)
             taken = np.arange(width)[:, None] < count
-            self.r.loads.append(at.reshape(width, -1)[taken])
-            what = np.where(taken, mix(label("loaded"), place[:, on]), np.uint64(0))
+            what = np.zeros(taken.shape, np.uint64)
+            what[taken] = self.r.loaded(place[taken], at[taken])
             where = self.inside(to, on, width)
             access = self.touch(True, who, where, width, what)
             access.last = np.full(len(who), _LATE, np.int64)
@@ -380,7 +386,7 @@ class _Keeper:
             if not on.all():
                 raise Unknown("a part of a warp")
             warps = self.m.NW
-            held = [np.stack([self.names(p.reg) for p in x.parts]).reshape(len(x.parts), 4, warps, 8, 4)
+            held = [names.written(np.stack([self.names(p.reg) for p in x.parts])).reshape(len(x.parts), 4, warps, 8, 4)
                     for x in (a, b)]  # fmt: skip
             rows = np.zeros((2, warps, 16, 16), np.uint64)
             columns = np.zeros((2, warps, 8, 16), np.uint64)
@@ -391,7 +397,7 @@ class _Keeper:
                         for up in range(2):
                             rows[:, :, 8 * up : 8 * up + 8, k] = held[0][2 * half + up, 2 * h : 2 * h + 2, :, :, t]
                         columns[:, :, :, k] = held[1][half, 2 * h : 2 * h + 2, :, :, t]
-            sums = [self.names(p.reg).copy() for p in c.parts]
+            sums = [names.written(self.names(p.reg)).copy() for p in c.parts]
             yield
             lane, warp = self.m.lane_of, self.m.global_warp
             for n, p in enumerate(d.parts):

@@ -42,6 +42,19 @@ def test_arrays_are_mapped_in_place():
     assert got.tolist() == [[9, 8]] and fault is None
 
 
+@pytest.mark.parametrize("size", [1, 300, 512, 4096, 100_000])
+def test_arrays_lie_across_a_carry(size):
+    """A text that adds offsets to the low word alone, or drops a bit of the high one, leaves the array."""
+    m = GlobalMemory()
+    for _ in range(3):
+        data = np.zeros(size, np.uint8)
+        base = m.add(data, "x")
+        assert base >> 32 & 0x1F == 0x1F and base & 0xFFFFFFFF
+        assert (base + size - 1) >> 32 != base >> 32 or size < 512
+        got, fault = m.load(np.array([base, base + size - 1]), 1)
+        assert fault is None and got.tolist() == [[0, 0]]
+
+
 def test_faults_name_the_argument():
     m = GlobalMemory()
     a, b = np.zeros(16, np.float32), np.zeros(16, np.float32)
@@ -397,6 +410,30 @@ global_store_dword v1, v3, s[10:11]
     assert (out == LANE + 7).all()
     report = run(body, [None, out], private=16, target=target, enable_private_segment=1)
     assert {f.kind for f in report.findings} == {"out-of-bounds"}
+
+
+@pytest.mark.parametrize("offset", ["s5", "0"])
+def test_scratch_of_gfx90a_is_set_up_by_the_kernel(offset):
+    """FLAT_SCRATCH is the start that the kernel is given plus the wave's offset; without the offset, waves collide."""
+    out = np.zeros(128, np.uint32)
+    body = f"""
+s_add_u32 flat_scratch_lo, s2, {offset}
+s_addc_u32 flat_scratch_hi, s3, 0
+s_load_dwordx2 s[10:11], s[0:1], 0x0
+s_mov_b32 s20, 0
+v_lshlrev_b32 v1, 2, v0
+scratch_store_dword off, v0, s20 offset:8
+scratch_load_dword v3, off, s20 offset:8
+s_waitcnt vmcnt(0) lgkmcnt(0)
+global_store_dword v1, v3, s[10:11]
+"""
+    report = run(body, [out], private=16, target="gfx90a", block=128, user_sgpr_count=4, user_sgpr_flat_scratch_init=1,
+                 system_sgpr_workgroup_id_y=0, system_sgpr_workgroup_id_z=0,
+                 system_sgpr_private_segment_wavefront_offset=1)  # fmt: skip
+    if offset == "0":
+        assert {f.kind for f in report.findings} == {"out-of-bounds"} and "FLAT_SCRATCH" in report.findings[0].message
+    else:
+        assert report.findings == [] and (out == np.arange(128)).all()
 
 
 def test_flat_reaches_lds():

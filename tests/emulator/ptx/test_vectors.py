@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from wavedsl.ir.errors import EmulationError
 from wavedsl.runtime.emulator.ptx import run_ptx
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -21,8 +20,6 @@ def _data():
 
 DATA = _data()
 CASES = sorted(p.parent for p in (VECTORS / "ptx").glob("*/case.json"))
-LATER = [c for c in CASES if "wgmma" in (c / "kernel.ptx").read_text()]
-NOW = [c for c in CASES if c not in LATER]
 
 
 def launch(folder, checks, seed=0):
@@ -38,7 +35,7 @@ def verdicts(case, args):
     return [DATA.compare(a, x, want[a["name"]]) for a, x in zip(case["args"], args) if "expect" in a]
 
 
-@pytest.mark.parametrize("folder", NOW, ids=lambda p: p.name)
+@pytest.mark.parametrize("folder", CASES, ids=lambda p: p.name)
 @pytest.mark.parametrize("checks", [False, True])
 def test_answer(folder, checks):
     case, args, report = launch(folder, checks)
@@ -47,25 +44,19 @@ def test_answer(folder, checks):
     assert found and all(ok for ok, _ in found), found
 
 
-@pytest.mark.parametrize("folder", [c for c in NOW if not c.name.startswith("divergence.sm_90")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "folder", [c for c in CASES if not c.name.startswith("divergence.sm_90")], ids=lambda p: p.name
+)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answer_in_every_order(folder, seed):
     case, args, _ = launch(folder, True, seed)
     assert all(ok for ok, _ in verdicts(case, args))
 
 
-@pytest.mark.parametrize("folder", LATER, ids=lambda p: p.name)
-def test_warpgroup_kernels_are_refused_by_name(folder):
-    """`wgmma` has no row yet: the run says so and stops, it does not compute something else."""
-    with pytest.raises(EmulationError, match=r"unsupported: .*(wgmma|mbarrier)") as caught:
-        launch(folder, False)
-    assert caught.value.report.findings[0].instruction.startswith(("wgmma", "mbarrier"))
-
-
 def test_vectors_execute_the_rows_of_a_gemm():
     """The rows that a copy and a GEMM are made of have a witness among kernels that others compiled."""
     rows = frozenset()
-    for folder in NOW:
+    for folder in CASES:
         rows |= launch(folder, False)[2].coverage
     for opcode in (
         "mma",
@@ -84,6 +75,8 @@ def test_vectors_execute_the_rows_of_a_gemm():
         "setp",
         "selp",
         "shfl",
+        "wgmma",
+        "mbarrier",
     ):
         assert any(r.startswith(opcode) for r in rows), opcode
     assert any(r.startswith("mma.sync.aligned.m16n8k16.row.col.f32.f16") for r in rows)

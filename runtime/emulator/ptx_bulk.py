@@ -1,0 +1,656 @@
+"""Bulk asynchronous copies of the PTX emulator: tiles through tensor maps and plain runs, loads, stores, reductions.
+
+In: an instruction with its row. Out: a closure `step(mask)`. The idea: a copy moves 16-byte chunks; chunk i of a box
+lies at `dst + 16 i`, exclusive-or'ed by the map's swizzle, in every CTA that the copy names. With checks on, a load is
+delivered when it is issued or when its mbarrier is asked, a store when it is issued or waited for (seeded); until then
+the destination holds poison, and the shadow says who may touch what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.isa_memory import ATOMIC
+from wavedsl.runtime.emulator.ptx_machine import PARAM_BASE, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, WINDOW, Machine
+from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
+from wavedsl.runtime.emulator.ptx_memory import _words_of, address_of
+from wavedsl.runtime.emulator.ptx_operands import source
+from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg, Vector
+from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMapSpec, decode
+
+Array = Any
+Mask = Any
+Step = Callable[[Mask], None]
+
+TILE_ALIGNMENT = 128
+"""Alignment of a box in shared memory, whatever its swizzle."""
+CHUNK = np.dtype(np.complex128)
+"""16 bytes that are moved without being looked at."""
+POISON = np.array([0x7FBADBAD] * 4, np.uint32).view(CHUNK)[0]
+_DTYPES = {
+    "u8": "u8",
+    "u16": "u16",
+    "u32": "u32",
+    "i32": "s32",
+    "u64": "u64",
+    "i64": "s64",
+    "f16": "f16",
+    "bf16": "bf16",
+    "f32": "f32",
+    "f32_ftz": "f32",
+    "tf32": "f32",
+    "tf32_ftz": "f32",
+    "f64": "f64",
+}
+"""Tensor map types as PTX types."""
+
+
+def swizzled(address: Array, span: int) -> Array:
+    """Where chunks at these addresses lie: bits 4… take an exclusive or with bits 7…, as many as the span has."""
+    return address ^ ((address >> 7 & (span // 16 - 1)) << 4) if span > 16 else address
+
+
+@dataclass(eq=False)
+class Load:
+    """One load into one CTA: chunk numbers in the batch's shared memory, their data, the mbarrier to signal."""
+
+    owner: BulkCopies
+    inst: Inst
+    thread: int
+    phase: Phase
+    index: Array
+    data: Array
+    granules: Array
+    size: int
+
+    def arrive(self) -> None:
+        """The data is there and the mbarrier knows."""
+        m = self.owner.m
+        self.owner.chunks()[self.index] = self.data
+        if m.checks:
+            m.shadow.arrived(self.granules, self.phase.column, self.phase.base + self.phase.completed + 1)
+        self.owner.barriers.complete(self.inst, self.phase, self.size, self.thread)
+
+
+@dataclass(eq=False)
+class Store:
+    """One store or reduction of one thread: its group, what performs it, and its number among its warp's."""
+
+    inst: Inst
+    thread: int
+    group: int
+    tick: int
+    action: Callable[[], None] | None
+    read: bool = False
+
+
+class BulkCopies:
+    """Bulk copies of a batch: which stores are under way, which groups threads have closed."""
+
+    def __init__(self, m: Machine, barriers: MBarriers):
+        self.m, self.barriers = m, barriers
+        self.group = np.zeros(m.T, np.int32)
+        self.pending: list[Store] = []
+        self.tick = np.zeros(m.NW, np.int32)
+        self.maps: dict[int, tuple[TensorMapSpec, int]] = {}
+        self.arrival = ("early", "late", "random")[int(m.rng.integers(3))] if m.checks else "early"
+
+    def reset(self) -> None:
+        self.group[:] = 0
+        self.tick[:] = 0
+        self.pending.clear()
+
+    def chunks(self) -> Array:
+        """Shared memory of the batch as 16-byte chunks."""
+        return self.m.shared.view(CHUNK)
+
+    def late(self) -> bool:
+        return self.arrival == "late" or (self.arrival == "random" and bool(self.m.rng.integers(2)))
+
+    def step(self, inst: Inst, row: isa.Inst, pc: int) -> Step:
+        """The closure of one bulk instruction."""
+        effects = row.effects
+        if "commit" in effects:
+            return self._commit
+        if "wait" in effects:
+            return self._wait(inst.args[0].value)
+        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        if "load" in effects:
+            return self._load(inst, row, pc, args)
+        return self._store(inst, row, pc, args)
+
+    # ------------------------------------------------------------------------------------------------ operands
+
+    def _lanes(self, mask: Mask) -> Array:
+        return np.arange(self.m.T) if mask is None else self.m.lanes(mask)
+
+    def _shared(self, address: Address) -> Callable[[Array], Array]:
+        """Window addresses of an operand in shared memory, given in its space or generic."""
+        at = address_of(self.m, address)
+        wide = isinstance(address.base, Reg) and self.m.reg(address.base).dtype.itemsize == 8
+
+        def get(lanes: Array) -> Array:
+            a = at(lanes)
+            inside = (a >= SHARED_WINDOW) & (a < SHARED_WINDOW + WINDOW) if wide else False
+            return np.where(inside, a - SHARED_WINDOW, a)
+
+        return get
+
+    def _values(self, operand: Any, type_: str) -> Callable[[Array], Array]:
+        value = source(self.m, operand, type_)
+
+        def get(lanes: Array) -> Array:
+            v = value() if callable(value) else value
+            return (v[lanes] if len(v) == self.m.T else np.broadcast_to(v, (len(lanes),))).astype(np.int64)
+
+        return get
+
+    def _map(self, inst: Inst, address: int, rank: int, thread: int) -> tuple[TensorMapSpec, int] | None:
+        """The tensor map at a generic address, or None and a finding."""
+        m = self.m
+        found = self.maps.get(address)
+        if found is None:
+            inside = address - PARAM_WINDOW - PARAM_BASE
+            if 0 <= inside <= len(m.params) - BYTES:
+                if inside % ALIGNMENT:
+                    self._say("misaligned", inst, f"the tensor map is not at a multiple of {ALIGNMENT} bytes", thread)
+                    return None
+                found = decode(m.params[inside : inside + BYTES].tobytes())
+            else:
+                allocation = m.memory.find(address)
+                if allocation is None or address + BYTES > allocation.end:
+                    text = f"the tensor map's address is no generic address: {m.memory.describe(address, BYTES)}"
+                    self._say("out-of-bounds", inst, text, thread)
+                    return None
+                start = address - allocation.base
+                found = decode(allocation.data[start : start + BYTES].tobytes())
+            if found is None:
+                self._say("uninitialised-read", inst, "what lies at the address is no tensor map", thread)
+                return None
+            self.maps[address] = found
+        if found[0].rank != rank:
+            self._say("hazard", inst, f"a {rank}d copy through a tensor map of rank {found[0].rank}", thread)
+            return None
+        if found[0].interleave:
+            self._say("unsupported", inst, "copies through interleaved tensor maps are not emulated", thread)
+            return None
+        return found
+
+    def _say(self, kind: str, inst: Inst, text: str, thread: int) -> None:
+        if not self.m.seen(kind, inst):
+            self.m.report(kind, inst, text, thread)
+
+    # ------------------------------------------------------------------------------------------------ boxes
+
+    def _elements(
+        self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, writes: bool
+    ) -> tuple[Array, Array, Array] | None:
+        """The tensor as a flat array of elements, and of every element of the lanes' boxes [lanes, n] its index there
+        and whether it lies in the tensor. `coords` [rank, lanes]."""
+        m = self.m
+        size = spec.item_size
+        allocation = m.memory.find(base)
+        if allocation is None:
+            self._say("out-of-bounds", inst, f"the tensor lies at {m.memory.describe(base, 1)}", int(lanes[0]))
+            return None
+        if writes and not allocation.writeable:
+            self._say("out-of-bounds", inst, f"argument `{allocation.name}` is read-only", int(lanes[0]))
+            return None
+        data = allocation.data[base - allocation.base :]
+        data = data[: len(data) // size * size].view(f"u{size}")
+        index = np.zeros((len(lanes),) + (1,) * spec.rank, np.int64)
+        inside = np.ones_like(index, dtype=bool)
+        strides = (size, *spec.strides)
+        steps = (1, *spec.element_strides[1:])
+        for d in range(spec.rank):
+            place = coords[d][:, None] + np.arange(spec.counts[d]) * steps[d]
+            shape = [len(lanes)] + [1] * spec.rank
+            shape[spec.rank - d] = spec.counts[d]
+            index = index + (place * (strides[d] // size)).reshape(shape)
+            inside = inside & ((place >= 0) & (place < spec.dims[d])).reshape(shape)
+        n = len(lanes)
+        index, inside = index.reshape(n, -1), np.broadcast_to(inside, index.shape).reshape(n, -1)
+        top = int(index.max(where=inside, initial=0))
+        if top >= len(data):
+            over = (top + 1 - len(data)) * size
+            lane = int(lanes[int(np.argmax((index * inside).max(axis=1)))])
+            text = f"the tensor map reaches {over} bytes past the end of argument `{allocation.name}`"
+            self._say("out-of-bounds", inst, text, lane)
+            inside = inside & (index < len(data))
+        return data, index, inside
+
+    def _gather(self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array) -> Array | None:
+        """The lanes' boxes as chunks [lanes, n], outside elements filled."""
+        found = self._elements(inst, spec, base, coords, lanes, False)
+        if found is None:
+            return None
+        data, index, inside = found
+        if inside.all():
+            values = data.take(index)
+        else:
+            values = data.take(np.where(inside, index, 0))
+            values[~inside] = _fill(spec)
+        return np.ascontiguousarray(values).view(CHUNK)
+
+    def _scatter(
+        self, inst: Inst, row: isa.Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, chunks: Array
+    ) -> None:
+        """Put boxes [lanes, chunks] into the tensor, or combine them with it; what lies outside is dropped."""
+        found = self._elements(inst, spec, base, coords, lanes, True)
+        if found is None:
+            return
+        data, index, inside = found
+        values = np.ascontiguousarray(chunks).view(data.dtype)
+        if "reduce" not in row.effects:
+            data[index[inside]] = values[inside]
+            return
+        kind = _DTYPES[spec.data_type]
+        self._combine(data, index, values, inside, row.mods["op"], kind)
+
+    def _combine(self, data: Array, index: Array, values: Array, inside: Array, op: str, kind: str) -> None:
+        """Reductions: lanes one after the other, in an adversarial order."""
+        integer = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[data.dtype.itemsize]
+        dtype = np.dtype(isa.NUMPY[integer if op in ("and", "or", "xor", "inc", "dec") else kind])
+        typed = data.view(dtype)
+        order = self.m.rng.permutation(len(index)) if self.m.checks else range(len(index))
+        for i in order:
+            at = index[i][inside[i]]
+            typed[at] = ATOMIC[op](typed[at], values[i].view(dtype)[inside[i]])
+
+    # ------------------------------------------------------------------------------------------------ loads
+
+    def _load(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
+        tensor = args.get("map")
+        registers = "registers" in row.effects
+        dst = self._shared(args["p"] if registers else args["dst"])
+        mbar = self._shared(args["mbar"])
+        ctas = self._values(args["ctas"], "b16") if "ctas" in args else None
+        remote = row.mods["to"] == "shared::cluster"
+        unit = TILE_ALIGNMENT if tensor is not None else 16
+        if tensor is not None:
+            get = self._boxes(inst, row, tensor)
+        elif registers:
+            get = self._words(inst, row, args["a"])
+        else:
+            get = self._bytes(inst, row, pc, args)
+
+        def run(mask: Mask) -> None:
+            self.barriers.progress(mask)
+            lanes = self._lanes(mask)
+            at, bar = dst(lanes), mbar(lanes)
+            for part, chunks, size, span in get(lanes):
+                which = np.searchsorted(lanes, part)
+                if registers:
+                    self._place_words(inst, pc, part, at[which], bar[which], chunks, size)
+                else:
+                    self._place(inst, pc, part, at[which], bar[which], ctas, chunks, size, span, unit, remote)
+
+        return run
+
+    def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
+        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span)]."""
+        at = address_of(self.m, Address(tensor.base, tensor.offset))
+        coords = [self._values(c, "s32") for c in tensor.coords]
+
+        def get(lanes: Array) -> Any:
+            where = at(lanes)
+            corner = np.stack([c(lanes) for c in coords])
+            for address in np.unique(where).tolist():
+                on = where == address
+                found = self._map(inst, address, len(coords), int(lanes[int(np.argmax(on))]))
+                if found is None:
+                    continue
+                spec, base = found
+                chunks = self._gather(inst, spec, base, corner[:, on], lanes[on])
+                if chunks is not None:
+                    yield lanes[on], chunks, spec.box_bytes, spec.swizzle
+
+        return get
+
+    def _bytes(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Callable[[Array], Any]:
+        """Getter of a plain load, from global memory or this CTA's shared memory."""
+        m = self.m
+        size = self._values(args["bytes"], "u32")
+        own = "shared" in row.effects
+        src = self._shared(args["src"]) if own else address_of(m, args["src"])
+
+        def get(lanes: Array) -> Any:
+            sizes, where = size(lanes), src(lanes)
+            for i, (n, a) in enumerate(zip(sizes.tolist(), where.tolist())):
+                part = lanes[i : i + 1]
+                if not self._run_is_legal(inst, n, a, int(part[0])):
+                    continue
+                if own:
+                    index = self._source(inst, pc, part, np.array([a]), n, 0, 16, None)
+                    if index is not None:
+                        yield part, self.chunks()[index], n, 0
+                    continue
+                words, fault = m.memory.load(a + 16 * np.arange(n // 16), 16)
+                if fault is not None:
+                    self._say("out-of-bounds", inst, f"reads {n} bytes: {fault.message}", int(part[0]))
+                yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0
+
+        return get
+
+    def _run_is_legal(self, inst: Inst, size: int, address: int, thread: int) -> bool:
+        if size % 16 or address % 16:
+            what = f"size {size}" if size % 16 else f"address {address:#x}"
+            self._say("misaligned", inst, f"{what} is not a multiple of 16 bytes", thread)
+            return False
+        return size > 0
+
+    def _words(self, inst: Inst, row: isa.Inst, value: Any) -> Callable[[Array], Any]:
+        """Getter of a store from registers: words instead of chunks."""
+        parts = list(value.parts) if isinstance(value, Vector) else [value]
+        type_ = row.mods["type"]
+        size = len(parts) * isa.TYPE_BITS[type_] // 8
+
+        def get(lanes: Array) -> Any:
+            words = _words_of(self.m, parts, type_, lanes)
+            for i in range(len(lanes)):
+                yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0
+
+        return get
+
+    def _place(
+        self,
+        inst: Inst,
+        pc: int,
+        lanes: Array,
+        at: Array,
+        bar: Array,
+        ctas: Callable[[Array], Array] | None,
+        chunks: Array,
+        size: int,
+        span: int,
+        unit: int,
+        remote: bool,
+    ) -> None:
+        """Issue loads of `size` bytes for lanes: where they go, whom they overwrite, and when they arrive."""
+        m = self.m
+        thread = int(lanes[0])
+        cta, at = m.resolve(at, lanes) if remote else (m.cta_of[lanes], at)
+        bar_cta, bar = m.resolve(bar, lanes) if remote else (m.cta_of[lanes], bar)
+        if (cta != bar_cta).any():
+            self._say("hazard", inst, "destination and mbarrier lie in different CTAs", thread)
+            return
+        skew = at % unit != 0
+        if skew.any():
+            i = int(np.argmax(skew))
+            self._say("misaligned", inst, f"destination {int(at[i]):#x} is not a multiple of {unit}", int(lanes[i]))
+            return
+        beyond = (at < SHARED_BASE) | (at - SHARED_BASE + size > m.shared_bytes)
+        if beyond.any():
+            i = int(np.argmax(beyond))
+            text = f"writes {size} bytes at byte {int(at[i]) - SHARED_BASE} of {m.shared_bytes} of shared memory"
+            self._say("out-of-bounds", inst, text, int(lanes[i]))
+            return
+        op = np.arange(len(lanes))
+        if ctas is not None:
+            op, cta = self._multicast(inst, lanes, ctas(lanes))
+            if not len(op):
+                return
+        address = swizzled(at[op][:, None] + 16 * np.arange(size // 16), span) - SHARED_BASE
+        index = (cta[:, None] * m.shared_stride + address) >> 4
+        granules: Array = None
+        if m.checks:
+            granules = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(op), -1)
+            granules = granules + (cta * m.shadow.per_cta)[:, None]
+            self._defects(inst, m.shadow.write_by(granules, m.global_warp[lanes[op]], pc), lanes[op])
+        now = self.chunks()
+        if m.checks:
+            now[index] = POISON
+        for i, lane in enumerate(op.tolist()):
+            key = int(cta[i]) * m.shared_stride + int(bar[lane]) - SHARED_BASE
+            phase = self.barriers.find(inst, key, lanes[lane : lane + 1])
+            if phase is None:
+                continue
+            load = Load(
+                self, inst, int(lanes[lane]), phase, index[i], chunks[lane], granules[i] if m.checks else None, size
+            )
+            if m.checks and self.late():
+                phase.late.append(load)
+            else:
+                load.arrive()
+
+    def _multicast(self, inst: Inst, lanes: Array, masks: Array) -> tuple[Array, Array]:
+        """Lane positions and CTAs of a multicast: one copy for every CTA of each lane's mask."""
+        m = self.m
+        first = m.cta_of[lanes] // m.cluster * m.cluster
+        op, cta = [], []
+        for i, (mask, base, lane) in enumerate(zip(masks.tolist(), first.tolist(), lanes.tolist())):
+            if mask >> m.cluster:
+                text = f"multicast to CTAs {mask:#x} in a cluster of {m.cluster}"
+                self._say("out-of-bounds", inst, text, lane)
+            for r in range(m.cluster):
+                if mask >> r & 1:
+                    op.append(i)
+                    cta.append(base + r)
+        alive: Array = m.live.reshape(m.ctas, -1).any(axis=1)
+        there = alive[cta]
+        if not there.all():
+            lane = int(lanes[op[int(np.argmin(there))]])
+            self._say("race", inst, "copies into shared memory of a CTA of the cluster that has ended", lane)
+        return np.array(op, np.int64), np.array(cta, np.int64)
+
+    def _place_words(self, inst: Inst, pc: int, lanes: Array, at: Array, bar: Array, words: Array, size: int) -> None:
+        """`st.async` of one lane: a few bytes, delivered at once."""
+        m = self.m
+        thread = int(lanes[0])
+        cta, where = m.resolve(at, lanes)
+        bar_cta, bar = m.resolve(bar, lanes)
+        offset = int(where[0]) - SHARED_BASE
+        if not 0 <= offset <= m.shared_bytes - size or offset % size:
+            kind = "misaligned" if 0 <= offset <= m.shared_bytes - size else "out-of-bounds"
+            self._say(kind, inst, f"writes {size} bytes at byte {offset} of {m.shared_bytes} of shared memory", thread)
+            return
+        phase = self.barriers.find(inst, int(bar_cta[0]) * m.shared_stride + int(bar[0]) - SHARED_BASE, lanes)
+        if phase is None:
+            return
+        start = int(cta[0]) * m.shared_stride + offset
+        m.shared[start : start + size] = words.view(np.uint8)[:size]
+        if m.checks:
+            g = m.shadow.granules(cta, np.array([offset]), size)
+            self._defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
+            m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
+        self.barriers.complete(inst, phase, size, thread)
+
+    def _defects(self, inst: Inst, defects: list[Any], lanes: Array) -> None:
+        m = self.m
+        for d in defects:
+            other = m.function.insts[d.other] if d.other >= 0 else None
+            text = f"; the other is line {other.line}: {' '.join(other.text.split())}" if other is not None else ""
+            self._say(d.kind, inst, d.what + text, int(lanes[d.row]))
+
+    # ------------------------------------------------------------------------------------------------ stores
+
+    def _source(
+        self, inst: Inst, pc: int, lanes: Array, at: Array, size: int, span: int, unit: int, ticks: Array | None
+    ) -> Array | None:
+        """Chunk numbers [lanes, n] of what a store reads in its CTA's shared memory, after the checks."""
+        m = self.m
+        thread = int(lanes[0])
+        skew = at % unit != 0
+        if skew.any():
+            self._say(
+                "misaligned", inst, f"source {int(at[int(np.argmax(skew))]):#x} is not a multiple of {unit}", thread
+            )
+            return None
+        beyond = (at < SHARED_BASE) | (at - SHARED_BASE + size > m.shared_bytes)
+        if beyond.any():
+            i = int(np.argmax(beyond))
+            text = f"reads {size} bytes at byte {int(at[i]) - SHARED_BASE} of {m.shared_bytes} of shared memory"
+            self._say("out-of-bounds", inst, text, int(lanes[i]))
+            return None
+        address = swizzled(at[:, None] + 16 * np.arange(size // 16), span) - SHARED_BASE
+        cta = m.cta_of[lanes]
+        if m.checks:
+            g = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(lanes), -1)
+            g = g + (cta * m.shadow.per_cta)[:, None]
+            warps = m.global_warp[lanes]
+            column = m.shadow.stores + warps % m.shadow.warps
+            tick = ticks if ticks is not None else np.zeros(len(lanes), np.int32)
+            self._defects(inst, m.shadow.read_by(g, warps[:, None], column, tick, pc), lanes)
+        return (cta[:, None] * m.shared_stride + address) >> 4
+
+    def _store(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
+        m = self.m
+        src = self._shared(args["src"])
+        tensor = args.get("map")
+        if tensor is not None:
+            at = address_of(m, Address(tensor.base, tensor.offset))
+            coords = [self._values(c, "s32") for c in tensor.coords]
+        else:
+            at = address_of(m, args["dst"])
+            sizes = self._values(args["bytes"], "u32")
+
+        def issue(lanes: Array, index: Array, ticks: Array, put: Callable[[Array, Array], None]) -> None:
+            """`put(positions, chunks)` performs the stores of some of the lanes."""
+            if not m.checks:
+                put(np.arange(len(lanes)), self.chunks()[index])
+                return
+            for i, (lane, tick) in enumerate(zip(lanes.tolist(), ticks.tolist())):
+                one = np.array([i])
+
+                def action(one: Array = one) -> None:
+                    put(one, self.chunks()[index[one]])
+
+                store = Store(inst, lane, int(self.group[lane]), tick, action)
+                if not self.late():
+                    action()
+                    store.action = None
+                self.pending.append(store)
+
+        def tiles(lanes: Array) -> None:
+            where, start = at(lanes), src(lanes)
+            corner = np.stack([c(lanes) for c in coords])
+            for address in np.unique(where).tolist():
+                on = where == address
+                part = lanes[on]
+                found = self._map(inst, address, len(coords), int(part[0]))
+                if found is None:
+                    continue
+                spec = found[0]
+                ticks = self._ticks(part)
+                index = self._source(inst, pc, part, start[on], spec.box_bytes, spec.swizzle, TILE_ALIGNMENT, ticks)
+                if index is None:
+                    continue
+
+                def put(
+                    which: Array,
+                    chunks: Array,
+                    part: Array = part,
+                    place: Array = corner[:, on],
+                    found: tuple[TensorMapSpec, int] = found,
+                ) -> None:
+                    self._scatter(inst, row, *found, place[:, which], part[which], chunks)
+
+                issue(part, index, ticks, put)
+
+        def runs(lanes: Array) -> None:
+            for i, (n, a, s) in enumerate(zip(sizes(lanes).tolist(), at(lanes).tolist(), src(lanes).tolist())):
+                part = lanes[i : i + 1]
+                if not self._run_is_legal(inst, n, a, int(part[0])):
+                    continue
+                ticks = self._ticks(part)
+                index = self._source(inst, pc, part, np.array([s]), n, 0, 16, ticks)
+                if index is None:
+                    continue
+
+                def put(which: Array, chunks: Array, a: int = a, thread: int = int(part[0])) -> None:
+                    self._run(inst, row, a, chunks, thread)
+
+                issue(part, index, ticks, put)
+
+        def run(mask: Mask) -> None:
+            self.barriers.progress(mask)
+            (tiles if tensor is not None else runs)(self._lanes(mask))
+
+        return run
+
+    def _run(self, inst: Inst, row: isa.Inst, address: int, chunks: Array, thread: int) -> None:
+        """Put a run of bytes into global memory, or combine it with what is there."""
+        m = self.m
+        words = np.ascontiguousarray(chunks.reshape(-1)).view(np.uint32).reshape(-1, 4).T
+        where = address + 16 * np.arange(words.shape[1])
+        if "reduce" in row.effects:
+            found = m.memory.find(address)
+            size = 16 * words.shape[1]
+            if found is None or address + size > found.end:
+                self._say("out-of-bounds", inst, f"writes {size} bytes: {m.memory.describe(address, size)}", thread)
+                return
+            kind = row.mods["type"]
+            item = isa.TYPE_BITS[kind] // 8
+            data = found.data[address - found.base :][:size].view(f"u{item}")
+            index = np.arange(len(data))[None]
+            values = chunks.reshape(1, -1).view(data.dtype)
+            self._combine(data, index, values, np.ones_like(index, bool), row.mods["op"], kind)
+            return
+        try:
+            fault = m.memory.store(where, words, 16)
+        except ValueError as e:  # the array behind the address is read-only
+            self._say("out-of-bounds", inst, str(e), thread)
+            return
+        if fault is not None:
+            self._say("out-of-bounds", inst, f"writes {16 * len(where)} bytes: {fault.message}", thread)
+
+    def _ticks(self, lanes: Array) -> Array:
+        """Running numbers of new stores of these threads, by warp."""
+        out = np.zeros(len(lanes), np.int32)
+        for i, w in enumerate(self.m.global_warp[lanes].tolist()):
+            self.tick[w] += 1
+            out[i] = self.tick[w]
+        return out
+
+    # ------------------------------------------------------------------------------------------------ groups
+
+    def _commit(self, mask: Mask) -> None:
+        self.group[slice(None) if mask is None else mask] += 1
+
+    def _wait(self, keep: int) -> Step:
+        def step(mask: Mask) -> None:
+            if self.pending:
+                self._settle(
+                    [
+                        s
+                        for s in self.pending
+                        if (mask is None or mask[s.thread]) and s.group < self.group[s.thread] - keep
+                    ]
+                )
+
+        return step
+
+    def _settle(self, stores: list[Store]) -> None:
+        """These stores are done; what their warps have waited for is what comes before the first that is not."""
+        m = self.m
+        for s in stores:
+            if s.action is not None:
+                s.action()
+            self.pending.remove(s)
+        warps = sorted({int(m.global_warp[s.thread]) for s in stores})
+        for w in warps:
+            open_ = [s.tick for s in self.pending if m.global_warp[s.thread] == w]
+            tick = min(open_) - 1 if open_ else int(self.tick[w])
+            m.shadow.waited(np.array([w]), np.array([m.shadow.stores + w % m.shadow.warps]), np.array([tick]))
+
+    def ends(self, mask: Mask) -> None:
+        """Threads end: their stores must have read what they read, for the CTA's shared memory goes away."""
+        if not self.pending:
+            return
+        left = [s for s in self.pending if mask is None or mask[s.thread]]
+        for s in left:
+            committed = s.group < self.group[s.thread]
+            text = "has not been waited for" if committed else "is in a group that has not been closed"
+            self._say("missing-wait", s.inst, f"the thread ends while this copy {text}", s.thread)
+        self._settle(left)
+
+
+def _fill(spec: TensorMapSpec) -> int:
+    """Bits of an element outside the tensor: zero, or a quiet NaN of its type."""
+    if spec.fill == "zero":
+        return 0
+    return {"f16": 0x7FFF, "bf16": 0x7FFF, "f64": 0x7FFFFFFFFFFFFFFF}.get(spec.data_type, 0x7FFFFFFF)
