@@ -28,18 +28,22 @@ class LiveCounts:
 
 
 def live_counts(program: Program, live: Liveness) -> LiveCounts:
-    """Registers that hold something needed, per instruction in text order."""
+    """Registers that hold something needed, per instruction in text order. Tuples that were given one register count
+    once; before allocation every tuple counts."""
     total = live.instructions
     counts = {cls: [0] * (total + 1) for cls in "vas"}
+    places: dict[tuple[str, int, int], int] = {}
     for reg in program.regs:
         first = live.first[reg.id]
-        for k in range(reg.n if live.split[reg.id] else 1):
-            words = 1 if live.split[reg.id] else reg.n
-            for begin, end in _ranges(live.live[first + k]):
-                line = counts[reg.cls]
-                line[(begin + 1) // 2] += words
-                if (end + 1) // 2 <= total:
-                    line[(end + 1) // 2] -= words
+        for k in range(reg.n):
+            place = (reg.cls, reg.at + k, 0) if reg.at >= 0 else (reg.cls, reg.id, k)
+            places[place] = places.get(place, 0) | live.live[first + (k if live.split[reg.id] else 0)]
+    for (cls, _, _), bits in places.items():
+        line = counts[cls]
+        for begin, end in _ranges(bits):
+            line[(begin + 1) // 2] += 1
+            if (end + 1) // 2 <= total:
+                line[(end + 1) // 2] -= 1
     for line in counts.values():
         for i in range(1, len(line)):
             line[i] += line[i - 1]
