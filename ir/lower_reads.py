@@ -47,7 +47,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
     if low.choices.stages:
-        attempts = [(low.choices.stages if loop else 1, budget)]
+        attempts = [(depth, budget)]
     for depth, room in attempts:
         left = room
         plans = []
@@ -207,9 +207,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(
-                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
-                )
+                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
+                address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,

@@ -343,6 +343,16 @@ def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Val
     return builder.results(builder.emit("random", nodes, {"dims": builder.dims(dims, "random"), "dtype": dtype}, loc))
 
 
+def fence() -> None:
+    """What the workgroup has written to arrays before is seen by every workgroup that learns of it later.
+
+    With an atomic ticket, the last workgroup to arrive can finish what all have begun: write a partial result, fence,
+    take a ticket with `atomic_add`, and where it is the last (`wd.cond`), fence again and read them all, in one order.
+    """
+    builder = current("fence")
+    builder.emit("fence", (), {})
+
+
 def device_print(text: Any, *values: Any) -> None:
     """Prints `text` and each element of `values` with its indices while the kernel runs."""
     builder = current("device_print")

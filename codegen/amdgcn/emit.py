@@ -16,13 +16,14 @@ from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazards import insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
+from wavedsl.codegen.amdgcn.occupancy import fewer_registers
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.codegen.amdgcn.spill_rewrite import remember
 from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
 from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
-from wavedsl.codegen.amdgcn.target import register_limit
+from wavedsl.codegen.amdgcn.target import SGPRS, VGPRS, register_limit
 from wavedsl.codegen.amdgcn.text import render
 from wavedsl.codegen.amdgcn.waits import insert_waits
 from wavedsl.codegen.amdgcn.waits_check import check_waits
@@ -30,8 +31,6 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.target import Target
 
-VGPRS = 256
-SGPRS = 102
 _SPARE = 64
 """Vector registers that should stay free of accumulators when some of these must leave."""
 _BATCH = 12
@@ -60,6 +59,9 @@ def compile_kernel_ir(
     rows = rows_of(target.name)
     program = select(kernel, target.name)
     used, spilled = _allocate(program, rows, registers)
+    if not spilled.registers and not used["a"]:
+        program, used, again = fewer_registers(program, rows, used, target)
+        spilled.again += again
     if verify:
         _complain(kernel, "register allocation", check_allocation(program))
     _complain(kernel, "register moves", make_physical(program, rows, verify))

@@ -1,11 +1,11 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
 A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
-address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, which the
-launch checks. The hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
-that is past the end of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline
-constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to
-wrap around.
+address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, and a
+launch refuses others. Descriptors of one size copy the pair of it and the last word from the first. The hardware drops
+what lies at or past the size, which also realises masks: a lane that is masked off gets an offset that is past the end
+of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline constant -0.5
+(0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to wrap around.
 
 (GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
 made. Its size word is set again whenever another guard, or another region, was there in between; one comparison sets

@@ -85,7 +85,8 @@ def compile_kernel_ir(
 def _check_carried(kernel: Kernel, target: Target) -> None:
     """Raise RegisterPressureError where what a loop carries from trip to trip alone exceeds the registers of a thread:
     no order of the code avoids that. What ptxas can still fit by reordering or a few spills is left to it."""
-    limit = min(THREAD_REGISTERS, REGISTER_FILE // kernel.block)
+    budgets = [op.attrs["count"] for op in kernel.body.walk() if op.name == "registers"]
+    limit = max(budgets, default=min(THREAD_REGISTERS, REGISTER_FILE // kernel.block))
     for op in kernel.body.walk():
         if op.name != "for":
             continue
