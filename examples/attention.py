@@ -63,16 +63,16 @@ class Variant:
         return scale * LOG2_E if self.plain else LOG2_E
 
     def scored(self, raw, scale, bias, slopes):
-        """Scores [M, N] from products of queries and keys."""
+        """Scores [M, N] from products of queries and keys, a tile of biases and the head's slope."""
         if self.plain:
             return raw
         x = raw * scale
         if self.cap is not None:
             x = wd.tanh(x * (1 / self.cap)) * self.cap
         if self.bias:
-            x = x + wd.cast(wd.read(bias), wd.f32)
+            x = x + wd.cast(bias, wd.f32)
         if self.alibi:
-            x = x + wd.read(slopes) * wd.cast(wd.index(N) - (wd.index(M) + (N - M)), wd.f32)
+            x = x + slopes * wd.cast(wd.index(N) - (wd.index(M) + (N - M)), wd.f32)
         return x
 
     def masked(self, scores):
@@ -147,7 +147,8 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
         def over_keys(top, total, acc):
             keys = wd.read(k, mapping=shared_heads[0])
             raw = wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))
-            scores = variant.masked(variant.scored(raw, scale, bias, slopes))
+            added = wd.read(bias) if variant.bias else None, wd.read(slopes) if variant.alibi else None
+            scores = variant.masked(variant.scored(raw, scale, *added))
             new_top = wd.maximum(top, wd.max(scores, dim=N))
             base = finite(new_top)
             p = weights(scores, base)
