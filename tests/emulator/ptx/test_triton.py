@@ -86,7 +86,7 @@ SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6)]
 
 
 @pytest.mark.parametrize("name", ["tma", "persistent", "device_maps", *TYPES])
-@pytest.mark.parametrize("seed", [None, 0, *SLOW])
+@pytest.mark.parametrize("seed", [pytest.param(None, marks=pytest.mark.slow), 0, *SLOW])
 def test_products(name, seed):
     report, right = multiply(name, "report" if seed is not None else False, seed or 0)
     assert report.findings == [] and right
