@@ -30,6 +30,10 @@ from wavedsl.ir.target import MmaAtom
 __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_kernel", "uniform_operands"]
 
 
+FIRST_WAVE_BARRIER = 2
+"""Named barriers: 0 is the workgroup's, 1 a role's, then one per wave."""
+
+
 class Builder(Core):
     """See the module. Values come back for ops with a result, the `Op` for stores, copies and barriers."""
 
@@ -508,6 +512,10 @@ class Builder(Core):
     def wgid(self, axis: int) -> Value:
         return self._pure("wgid", (), I32, {"axis": axis})
 
+    def wgcount(self, axis: int) -> Value:
+        """Workgroups launched along a grid axis: at most as many as the kernel says."""
+        return self._pure("wgcount", (), I32, {"axis": axis})
+
     def param(self, index: int, type: Type | None = None, **facts: int) -> Value:
         """Parameter `index`; facts `lo`, `hi`, `multiple` are what the launch has checked of a scalar."""
         if type is None:
@@ -634,18 +642,23 @@ class Builder(Core):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1,
+        buffer: str = "", slot: int = -1, atom: str = "",
     ) -> Op:  # fmt: skip
-        """Store `bytes` (default: the width of the value) per lane to shared memory."""
+        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
         attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
+        if atom:
+            attrs["atom"] = atom
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
     def barrier(self) -> Op:
         """All waves arrive: of the workgroup, or of the role that is being written."""
         return self._effect("barrier", (), dict(self.role_barrier))
+
+    def fence(self) -> Op:
+        return self._effect("fence", (), {})
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
@@ -678,27 +691,55 @@ class Builder(Core):
 
     # ----------------------------------------------------------------------------- barriers in memory and bulk copies
 
-    def mbarrier_init(self, addr: Operand, count: int) -> Op:
+    def signal_init(self, addr: Operand, count: int) -> Op:
         return self._effect("signal.init", (self._i32(addr),), {"count": count})
 
-    def mbarrier_publish(self) -> Op:
+    def signal_publish(self) -> Op:
         return self._effect("signal.publish", (), {})
 
-    def mbarrier_expect(self, addr: Operand, bytes: int) -> Op:
+    def signal_expect(self, addr: Operand, bytes: int) -> Op:
         """Arrive, and let the phase wait for `bytes` more."""
         return self._effect("signal.expect", (self._i32(addr),), {"bytes": bytes})
 
-    def mbarrier_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
+    def signal_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
         return self._effect("signal.arrive", (self._i32(addr), mask or self.true), {})
 
-    def mbarrier_wait(self, addr: Operand, parity: Operand) -> Op:
+    def signal_wait(self, addr: Operand, parity: Operand) -> Op:
         """Wait until the phase of this parity has ended."""
         return self._effect("signal.wait", (self._i32(addr), self._i32(parity)), {})
 
-    def copy_bulk(self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "") -> Op:
-        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`."""
+    def signal_arrive_at(self, addr: Operand, cta: Operand, mask: Value) -> Op:
+        """Arrive at a barrier of another workgroup of the cluster."""
+        return self._effect("signal.arrive.at", (self._i32(addr), self._i32(cta), mask), {})
+
+    def cluster_rank(self) -> Value:
+        return self._pure("cluster.rank", (), I32)
+
+    def cluster_barrier(self) -> Op:
+        return self._effect("cluster.barrier", (), {})
+
+    def copy_bulk(
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0
+    ) -> Op:
+        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
+        workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer})
+        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
+
+    def copy_bulk_store(self, map: Value, saddr: Operand, at: Sequence[Operand]) -> Op:
+        """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), {})
+
+    def bulk_commit(self) -> Op:
+        return self._effect("bulk.commit", (), {})
+
+    def bulk_wait(self, pending: int, reading: bool) -> Op:
+        """Wait until at most `pending` groups of this thread run, or still read shared memory."""
+        return self._effect("bulk.wait", (), {"pending": pending, "reading": reading})
+
+    def wave_barrier(self) -> Op:
+        """All threads of this wave arrive."""
+        return self._effect("wave.barrier", (), {"id": FIRST_WAVE_BARRIER})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

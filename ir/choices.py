@@ -8,9 +8,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Choices:
     """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `specialize`: whether
-    some waves only copy; `modulo`: whether loop
+    some waves only copy; `persistent`: whether a workgroup takes several tiles; `swizzle`: whether tiles that share
+    operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `modulo`: whether loop
     bodies are modulo scheduled or only list scheduled."""
 
     stages: int | None = None
     specialize: bool | None = None
+    persistent: bool | None = None
+    swizzle: bool | None = None
+    cluster: tuple[int, ...] | None = None
     modulo: bool = True

@@ -27,7 +27,7 @@ from wavedsl.ir.fragment import Fragment, from_words, per_register, register_typ
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import renamed_bits
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout
+from wavedsl.ir.layout import Layout, kind_of, number_of
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.place import lane_fields
@@ -58,13 +58,18 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             d = str(n.attrs["dim"])
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)
-            pairs.append((projected, layouts[n.id], n.dtype))
-            if low.plans[d].waves > 1:
+            kept = source if n.op in ("scan", "cumsum") else projected
+            pairs.append((kept, layouts[n.id], n.dtype))
+            columns = zip(source.inner.ins, source.inner.coordinate_columns(d))
+            across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
+            if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
                 lanes = low.target.wave_size * low.partition.waves
                 reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
         elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
@@ -118,7 +123,8 @@ def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
         assert first is not None
         value = rename(low, value, source, first)
     per = per_register(dtype)
-    whole = per > 1 and _keeps_words(plan, per)
+    full = source.elements_per_lane % per == 0 and aim.elements_per_lane % per == 0
+    whole = per > 1 and full and _keeps_words(plan, per)
     cells: list[tuple[Value, ...]] = []
     if whole or per == 1:
         cells += _words(b, value)
@@ -148,14 +154,37 @@ def route(source: Layout, wanted: Layout, dtype: DType) -> tuple[ConvertPlan, La
         return SHARED, source, wanted
     size = max(1, dtype.bits // 8) if dtype is not dt.i1 else 4
     found = plan_convert(source, wanted, size)
-    if found.kind != "shared memory":
+    if found.kind != "shared memory" and not crosses_warps(found, source.lanes):
         return found, source, wanted
     a, c = absorbed(source), absorbed(wanted)
     found = plan_convert(a, c, size)
     words = max(1, source.elements_per_lane * dtype.bits // 32)
-    if found.kind == "shared memory" or (found.exchanges + 2 * found.shuffles) * words > 64:
+    dear = (found.exchanges + 2 * found.shuffles) * words > 64
+    if found.kind == "shared memory" or dear or crosses_warps(found, source.lanes):
         return SHARED, source, wanted
     return found, a, c
+
+
+WARP_BITS = 5
+"""Lane bits within which NVIDIA's shuffles reach."""
+
+
+def high_lanes(bits: Sequence[int], lanes: int) -> list[int]:
+    """Lane bits that tell the warps of a warpgroup apart: no shuffle crosses them. Other waves have none."""
+    return [x for x in bits if lanes == 4 << WARP_BITS and x >= WARP_BITS]
+
+
+def crosses_warps(plan: ConvertPlan, lanes: int) -> bool:
+    """Whether a plan moves values between warps of a warpgroup by shuffles."""
+    for step in plan.steps:
+        if isinstance(step, (Swap, Spread)) and high_lanes([step.lane], lanes):
+            return True
+        if isinstance(step, LaneMove):
+            table = dict(zip(step.source.ins, step.source.cols))
+            moved = [number_of(x) for x, column in table.items() if column != 1 << number_of(x)]
+            if lanes == 4 << WARP_BITS and moved:
+                return True
+    return False
 
 
 def renamed(source: Layout, wanted: Layout) -> list[int | None] | None:

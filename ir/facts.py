@@ -318,6 +318,11 @@ def leaf_facts(kernel: Kernel, name: str, attrs: Mapping[str, Any], type: Type) 
     if name == "wgid":
         count = kernel.grid[attrs["axis"]]
         return normalise(0, count - 1 if isinstance(count, int) and count > 0 else (1 << 31) - 2, 0, bits)
+    if name == "cluster.rank":
+        return normalise(0, kernel.cluster - 1, 0, bits)
+    if name == "wgcount":
+        count = kernel.grid[attrs["axis"]]
+        return normalise(1, count if isinstance(count, int) and count > 0 else (1 << 31) - 1, 0, bits)
     if name == "param":
         lo, hi, _ = full(bits)
         index = attrs["index"]

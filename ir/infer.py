@@ -554,7 +554,8 @@ def _candidates(
             found.append((atom, False))
         if (atom.b_dtype, atom.a_dtype) == (a, b):
             found.append((atom, True))
-    if not found and wanted is None and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
+    wide = any(t.asynchronous for t in target.mma_atoms)
+    if not found and wanted is None and not wide and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
         found = [(fma_atom(a, target, wm, wn), False)]
     return found
 

@@ -145,6 +145,10 @@ class _State:
             return np.full(self.threads, (i + 1) << _POINTER, np.int64)
         return np.broadcast_to(np.asarray(self.params[i]).astype(NUMPY[t.kind]), self.threads)
 
+    def _wgcount(self, op: Op, active: Array) -> Array:
+        count = self.kernel.grid[op.attrs["axis"]]
+        return np.broadcast_to(np.asarray(count).astype(np.int32), self.threads)
+
     def _wgid(self, op: Op, active: Array) -> Array:
         return np.broadcast_to(np.asarray(self.wgid[op.attrs["axis"]]).astype(np.int32), self.threads)
 
@@ -274,6 +278,7 @@ class _State:
         return None
 
     _copy_wait = _copy_commit
+    _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:
         if (active & mask).any():

@@ -478,7 +478,7 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name == "barrier" and culprit is not None and "threads" not in op.attrs:
+            if name in ("barrier", "fence") and culprit is not None and "threads" not in op.attrs:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue
@@ -591,6 +591,11 @@ class _Samples:
         if name == "wgid":
             count = k.grid[op.attrs["axis"]]
             return self.random(0, count - 1 if isinstance(count, int) and count > 0 else (1 << 31) - 2)
+        if name == "wgcount":
+            count = k.grid[op.attrs["axis"]]
+            return self.random(1, count if isinstance(count, int) and count > 0 else (1 << 31) - 1)
+        if name == "cluster.rank":
+            return self.random(0, k.cluster - 1)
         bits = 64 if t is I64 else 32
         lo, hi = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
         if name == "param":

@@ -20,6 +20,7 @@ from wavedsl.ir.staging import (
     copy_access,
     plan_matrix,
     plan_staged,
+    store_block,
     store_copied,
     wave_digits,
 )
@@ -46,7 +47,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
     if low.choices.stages:
-        attempts = [(low.choices.stages if loop else 1, budget)]
+        attempts = [(depth, budget)]
     for depth, room in attempts:
         left = room
         plans = []
@@ -194,6 +195,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         return access, both(b, context.guard, inside)
 
     steps: list[Step] = []
+    down = list(s.extents)[0]
     for i in range(s.count):
         if s.asynchronous:
 
@@ -205,9 +207,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(
-                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
-                )
+                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
+                address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,
@@ -225,14 +226,16 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
             continue
 
-        def load(context: Context, i: int = i) -> None:
+        def load(context: Context, i: int = i, row: int = 0) -> None:
             if never(context.guard):
-                context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
+                context.env["c", n.id, i, row] = b.zero(vector(max(size // 4, 1)))
                 return
             lanes, fixed, active = copy_parts(i)
             access, guard = access_for(context, lanes)
+            if row:
+                fixed = {**fixed, down: fixed.get(down, 0) + row}
             voff, soff, mask = access.operands(fixed)
-            context.env["c", n.id, i] = b.load_global(
+            context.env["c", n.id, i, row] = b.load_global(
                 access.buffer,
                 voff,
                 soff,
@@ -245,17 +248,30 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
-            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
+            rows = [context.env[k] for k in copied_keys(n, s, i)]
+            store = store_copied if s.block == 1 else store_block
+            data = rows[0] if s.block == 1 else rows
+            store(b, s, copy_lanes(), lanes, fixed, active, data, slot_of(context), buffer)  # type: ignore[operator]
 
+        keys = copied_keys(n, s, i)
         resources, latency = low.memory_cost("load.global", size)
-        key = ("c", n.id, i)
-        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
-        fetched.words = max(1, size // 4)
-        steps.append(fetched)
-        pieces = s.vector // s.piece
-        resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
+        for row, key in enumerate(keys):
+
+            def load_row(context: Context, i: int = i, row: int = row, load: Any = load) -> None:
+                load(context, i, row)
+
+            name = f"load {s.name}.{i}" + (f".{row}" if s.block > 1 else "")
+            fetched = Step(name, "gload", resources, latency, placed_by, (key,), load_row, "", n.loc)
+            fetched.words = max(1, size // 4)
+            steps.append(fetched)
+        pieces = s.vector * s.block // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
         resources = tuple((u, c * pieces) for u, c in resources)
-        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
+        if s.block > 1:
+            valu, clocks = low.target.cost("valu").unit, low.issue_clocks() * size * s.block // 4
+            resources = tuple((u, c + clocks * (u == "issue")) for u, c in resources)
+            resources += ((valu, clocks),) if valu != "issue" else ()
+        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, keys, (), put, buffer, n.loc))
 
     if s.loads is None:
         if once:
@@ -282,6 +298,11 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if low.joined(n):
         steps += join_steps(low, n, s)
     return steps
+
+
+def copied_keys(n: Node, s: Staged, i: int) -> tuple[Key, ...]:
+    """Keys of what a thread has loaded of its i-th vector, or block of vectors."""
+    return tuple(("c", n.id, i, row) for row in range(s.block))
 
 
 def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:

@@ -14,8 +14,8 @@ from typing import Any
 from wavedsl.ir.access import total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, convert
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.exchange import SCRATCH, convert, high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
@@ -71,12 +71,17 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
     for at, cell in others.items():
         parts[at] = how.join(parts[at], cell)
     reduced = value.layout.project(d)
+    bits = lane_bits(value.layout, d)
+    far = high_lanes(bits, low.target.wave_size)
     cells = []
     for offsets in reduced.element_offsets():
         cell = parts[tuple(offsets[reduced.dims.index(x)] for x in names)]
-        for bit in lane_bits(value.layout, d):
-            cell = how.join(cell, tuple(shuffled(low, v, 1 << bit) for v in cell))
+        for bit in bits:
+            if bit not in far:
+                cell = how.join(cell, tuple(shuffled(low, v, 1 << bit) for v in cell))
         cells.append(cell)
+    if far:
+        cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1:
         cells = across_waves(low, d, cells, how.join)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
@@ -263,6 +268,7 @@ def from_word(b: Builder, x: Value, flag: bool) -> Value:
 def shuffled(low: Lowering, v: Value, mask: int) -> Value:
     """The value of lane ^ mask, of any width."""
     b = low.b
+    within_warp(low, high_lanes([mask.bit_length() - 1], low.target.wave_size))
     if v.type.words == 1:
         return b.shuffle_xor(v, mask)
     pair = b.bitcast(v, vector(2))
@@ -272,10 +278,53 @@ def shuffled(low: Lowering, v: Value, mask: int) -> Value:
 def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
     """The value of a lane, of any width."""
     b = low.b
+    within_warp(low, high_lanes(range(low.target.wave_size.bit_length() - 1), low.target.wave_size))
     if v.type.words == 1:
         return b.shuffle_index(v, lane)
     pair = b.bitcast(v, vector(2))
     return b.bitcast(b.vec(*(b.shuffle_index(b.slice(pair, i), lane) for i in range(2))), v.type)
+
+
+def within_warp(low: Lowering, far: Sequence[int]) -> None:
+    """Raise ConstraintError where lanes of several warps would have to be shuffled: the kernel is cut for warps then."""
+    if far:
+        raise ConstraintError("no shuffle reaches the lanes of another warp of the warpgroup", low.graph.loc)
+
+
+def across_warps(
+    low: Lowering, bits: Sequence[int], cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]
+) -> list[Cell]:
+    """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
+    b, lanes = low.b, low.target.wave_size
+    flat = [v for cell in cells for v in cell]
+    starts, size = [], 0
+    for v in flat:
+        starts.append(size)
+        size += lanes * v.type.words * 4
+
+    def place(v: Value, start: int, lane: Value) -> Any:
+        return total(b, [low.reduced_at, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
+
+    b.barrier()  # readers of what was there before are done
+    for v, start in zip(flat, starts):
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=SCRATCH)
+    b.barrier()
+    first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
+    out = []
+    at = iter(zip(flat, starts))
+    for cell in cells:
+        mine = [next(at) for _ in cell]
+        joined: Cell | None = None
+        for k in range(1 << len(bits)):
+            lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
+            other = tuple(
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+                for v, s in mine
+            )
+            joined = other if joined is None else join(joined, other)
+        assert joined is not None
+        out.append(joined)
+    return out
 
 
 def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]) -> list[Cell]:

@@ -28,6 +28,7 @@ from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
+from wavedsl.ir.tile_order import TileOrder, tile_numbers
 from wavedsl.ir.views import fixed_coordinates
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
@@ -56,6 +57,8 @@ class Notes:
     loops: list[LoopNote] = field(default_factory=list)
     strategy: Any = None
     """How operands of asynchronous products get to shared memory, and why so."""
+    order: Any = None
+    """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -105,6 +108,9 @@ class Lowering:
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.rings: list[Any] = []
+        self.outlets: dict[int, Any] = {}
+        """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
+        self.outlets_used = 0
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
@@ -330,9 +336,29 @@ class Lowering:
         """Coordinate bits below the K-step bits: the atom's own run of elements along K (0 where it has none)."""
         return sum(1 for x in plan.a["K"].split() if x.startswith("e"))
 
-    def coordinates(self) -> None:
-        """Workgroup and wave coordinates of every dimension."""
+    def tile_counts(self) -> list[Any]:
+        """Tiles along each of the three grid axes: ints, or values where run-time extents decide."""
+        counts = []
+        for dims in self.partition.grid_axes():
+            count: Any = 1
+            for d in dims:
+                count = scaled(self.b, count, self.trip_count(str(d)))
+            counts.append(count)
+        return counts
+
+    def _numbered(self) -> list[Any]:
+        """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
+        b, counts = self.b, self.tile_counts()[:2]
+        number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        return [*tile_numbers(b, order, number, counts), b.wgid(2)]
+
+    def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
+        """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
+        takes several."""
         b, p = self.b, self.partition
+        if numbers is None and self.choices.swizzle:
+            numbers = self._numbered()
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -340,7 +366,9 @@ class Lowering:
                 if plan.trips == 1:
                     self.base[str(d)] = 0
                     continue
-                rest = b.wgid(axis) if rest is None else rest
+                if rest is None:
+                    rest = b.wgid(axis) if numbers is None else numbers[axis]
+                    rest = b.i32(rest) if isinstance(rest, int) else rest
                 if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
                     count: Any = plan.trips
                     if count is None:
@@ -357,6 +385,10 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+GROUP = 8
+"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

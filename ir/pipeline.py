@@ -18,14 +18,16 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.constraints import ResolvedConstraints, resolve_constraints
-from wavedsl.ir.errors import WaveError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
+from wavedsl.ir.errors import ConstraintError, WaveError
+from wavedsl.ir.graph import Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
@@ -53,19 +55,57 @@ MOST = 512
 """Steps of an unrolled body; each is an instruction of about 8 bytes, and two compute units share 64 KiB of them."""
 
 
-def plan(
-    graph: Graph, dims: Mapping[Any, Any], target: Target
-) -> tuple[Target, ResolvedConstraints, Partition, Inference]:
-    """Partition and layouts of a graph for one target, and that target or its view with four warps as the wave."""
+Plan = tuple[Target, ResolvedConstraints, Partition, Inference]
+
+
+def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
+    """Partition and layouts of a graph: the first of `plans`."""
+    return next(plans(graph, dims, target))
+
+
+def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Plan]:
+    """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
+    the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
+    taken together. What the user asks for is the only way. Raises ConstraintError where there is none.
+    """
+    trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
-    if target.warpgroup is not None and resolved.hardware.threads_per_wave == target.warpgroup().wave_size:
-        target = target.warpgroup()
+    lanes = resolved.hardware.threads_per_wave
+    products = any(n.op == "mma" for n in graph.all_nodes())
+    wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
+    if wide is not None and lanes == wide.wave_size:
+        yield _plan(graph, resolved, wide)
+        return
+    for cuts in [resolved, *four_together(resolved)] if wide is not None else []:
+        try:
+            found = _plan(graph, cuts, wide)
+        except ConstraintError:
+            continue
+        yield found
+    yield _plan(graph, resolved, target)
+
+
+def _lanes(graph: Graph) -> int | None:
+    """The lanes of a wave that the user asks for."""
+    return next((c.threads_per_wave for c in graph.constraints if isinstance(c, HardwareConstraint)), None)
+
+
+def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Plan:
     partition = cut(graph, resolved, target)
+    trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     inference = infer(graph, partition, target, resolved.hardware)
+    trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
     return target, resolved, partition, inference
+
+
+def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
+    """The same constraints with four waves that are neighbours along one dimension as one."""
+    for d, r in resolved.dims.items():
+        if r.wave is not None and r.workgroup is not None and r.workgroup // r.wave % 4 == 0:
+            yield replace(resolved, dims={**resolved.dims, d: replace(r, wave=4 * r.wave)})
 
 
 def build_kernel(
@@ -80,23 +120,52 @@ def build_kernel(
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
     try:
-        target, resolved, partition, inference = plan(graph, dims, target)
-        kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
-        cut_again = finer(graph, partition, inference, kernel, choices or Choices())
-        if cut_again is not None:
-            partition = cut_again
-            inference = infer(graph, partition, target, resolved.hardware)
-            if verifying():
-                check_layouts(graph, partition, inference)
-            kernel = lower(graph, partition, inference, arrays, params, target, dynamic=dynamic, choices=choices)
+        found = plans(graph, dims, target)
+        while True:
+            view, resolved, partition, inference = next(found)
+            try:
+                kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
+                cut_again = finer(graph, partition, inference, kernel, choices or Choices())
+                if cut_again is not None:
+                    partition = cut_again
+                    inference = infer(graph, partition, view, resolved.hardware)
+                    if verifying():
+                        check_layouts(graph, partition, inference)
+                    kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
+                break
+            except ConstraintError:
+                if view is target or _lanes(graph) is not None:
+                    raise
+        target = view
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
         raise
+    trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
+
+
+def text(kernel: Kernel) -> str:
+    """Kernel IR as a listing."""
+    from wavedsl.ir.kernel_text import text
+
+    return text(kernel)
+
+
+def _layouts_text(graph: Graph, inference: Inference) -> str:
+    """Which lane and register holds which element, node by node."""
+    out = []
+    for node in graph.all_nodes():
+        out.append(node_text(node))
+        if node.id in inference.layouts:
+            out.append(f"    {inference.layouts[node.id]!r}")
+        for i in range(len(node.inputs)):
+            if (node.id, i) in inference.demands:
+                out.append(f"    operand {i} as {inference.demands[node.id, i]!r}")
+    return "\n".join(out)
 
 
 def ring_factor(kernel: Kernel) -> Callable[[Op], int]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.kernel_ir import TensorMapSpec, Value
+from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.staging import Staged
@@ -50,6 +50,10 @@ class Ring:
     parity: Any = 0
     waited: bool = False
     """Whether the slot has been waited for since it was last given back."""
+    cluster: int = 1
+    """Workgroups that hand slots over together: each fills its part of the `shared` members in all of them."""
+    shared: set[int] = field(default_factory=set)
+    """Members whose tile is the same in every workgroup of the cluster."""
     maps: dict[int, int] = field(default_factory=dict)
     """Read → the kernel parameter that holds its tensor map."""
 
@@ -114,10 +118,13 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
     with one_thread(low):
         for ring in rings:
             for slot in range(ring.slots):
-                b.mbarrier_init(ring.bars + slot * BARRIER_BYTES, 1)
-                b.mbarrier_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers)
-        b.mbarrier_publish()
-    b.barrier()
+                b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
+                b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.cluster)
+        b.signal_publish()
+    if low.kernel.cluster > 1:
+        b.cluster_barrier()
+    else:
+        b.barrier()
 
 
 @contextmanager
@@ -131,11 +138,12 @@ def one_thread(low: Lowering, wave: int = 0) -> Iterator[None]:
         branch.yield_()
 
 
-def boxes(staged: Staged) -> tuple[list[tuple[dict[str, int], int]], int]:
-    """(coordinates of each box in the tile and its byte there, elements of `other` in a box)."""
+def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], int]], int]:
+    """(coordinates of each box in the tile and its byte there, elements of `other` in a box), of the first of `parts`
+    equal cuts of the tile along `other`."""
     tile = staged.tile
     assert tile is not None
-    rows = staged.extents[tile.other]
+    rows = staged.extents[tile.other] // parts
     height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     width = tile.span // staged.info.elsize
     found = []
@@ -145,46 +153,61 @@ def boxes(staged: Staged) -> tuple[list[tuple[dict[str, int], int]], int]:
     return found, height
 
 
-def map_of(staged: Staged) -> TensorMapSpec:
-    """The tensor map whose boxes are the panels of a tile."""
+def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
+    """The tensor map whose boxes are the panels of a tile, or of one of `parts` of it."""
     info, tile = staged.info, staged.tile
     assert tile is not None
-    _, height = boxes(staged)
+    _, height = boxes(staged, parts)
     fast = info.names.index(tile.fast)
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
     sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
-    return TensorMapSpec(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
+    return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
 
 
 def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
     """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop."""
     b = low.b
     parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
-    b.mbarrier_wait(ring.empty(low), parity)
+    b.signal_wait(ring.empty(low), parity)
     bar = ring.full(low)
-    b.mbarrier_expect(bar, ring.bytes)
+    b.signal_expect(bar, ring.bytes)
     base = low.base_at(iteration)
     for n in ring.members:
         staged = low.staged[n.id]
-        spec = map_of(staged)
-        found, _ = boxes(staged)
+        parts = ring.cluster if n.id in ring.shared else 1
+        spec = map_of(staged, parts)
+        found, _ = boxes(staged, parts)
+        rows, skip = 0, 0
+        if parts > 1:
+            tile = staged.tile
+            assert tile is not None
+            share = staged.extents[tile.other] // parts
+            rows, skip = scaled(b, b.cluster_rank(), share), scaled(b, b.cluster_rank(), share * tile.span)
         start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
+        more = {staged.tile.other} if parts > 1 and staged.tile is not None else set()
         for inside, byte in found:
             names = [staged.info.names[i] for i in spec.order]
-            at = [total(b, [base.get(d, 0), inside.get(d, 0)]) for d in names]
-            b.copy_bulk(b.param(ring.maps[n.id]), total(b, [start, byte]), bar, at, buffer=low.buffer_names[n.id])
+            at = [total(b, [base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
+            b.copy_bulk(
+                b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
+                cluster=(1 << parts) - 1 if parts > 1 else 0,
+            )  # fmt: skip
 
 
 def wait_full(low: Lowering, ring: Ring) -> None:
     """Wait until the slot's tiles are there, once per use of the slot."""
     if not ring.waited:
-        low.b.mbarrier_wait(ring.full(low), ring.parity)
+        low.b.signal_wait(ring.full(low), ring.parity)
         ring.waited = True
 
 
 def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds."""
     b = low.b
-    mask = b.cmp("eq", b.lane(), 0)
-    b.mbarrier_arrive(ring.empty(low, slot), mask if when is None else b.pand(mask, when))
+    mask = b.cmp("slt", b.lane(), ring.cluster)
+    mask = mask if when is None else b.pand(mask, when)
+    if ring.cluster > 1:
+        b.signal_arrive_at(ring.empty(low, slot), b.min_s(b.lane(), ring.cluster - 1), mask)
+    else:
+        b.signal_arrive(ring.empty(low, slot), mask)

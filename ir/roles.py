@@ -15,13 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
+from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.graph import Node, Region, region_nodes
-from wavedsl.ir.kernel_ir import Param, Value
+from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.lower_reads import invariant_reads
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_matrix
 from wavedsl.ir.strategy import MOST_STAGES, Strategy
+from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
@@ -33,28 +36,72 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     rings = low.rings
     initialise(low, rings)
     if not strategy.specialize:
-        compute()
+        each_tile(low, rings, compute)
+        finish(low)
         return
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
-        b.registers(strategy.registers[0], more=False)
+        if strategy.registers[0]:
+            b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            produce(low, low.graph.region)
+            each_tile(low, rings, lambda: produce(low, low.graph.region))
             one.yield_()
         role.yield_()
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
-        b.registers(strategy.registers[1], more=True)
+        if strategy.registers[1]:
+            b.registers(strategy.registers[1], more=True)
         b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
-        compute()
+        each_tile(low, rings, compute)
+        finish(low)
         b.role_barrier = {}
         role.yield_()
+    if low.kernel.cluster > 1:
+        b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+
+
+def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) -> None:
+    """`body` for the workgroup's output tile, or for each of them in turn."""
+    b, order = low.b, low.notes.order
+    if order is None:
+        body()
+        return
+    counts = low.tile_counts()
+    moving = [*rings, *low.fillers(rings)]
+    # The launch may hold fewer workgroups than the order foresees: fewer compute units.
+    first: Any = b.udiv(b.wgid(0), order.cluster)
+    rank: Any = b.cluster_rank() if order.cluster > 1 else 0
+    numbers = count_tiles(b, order, counts)
+    step = b.udiv(b.wgcount(0), order.cluster)
+    if step.lo == 0:
+        step = b.max_s(step, 1)
+    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+        set_states(moving, loop.carried)
+        low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
+        body()
+        if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+            b.barrier()  # the next tile writes to buffers that others may still read
+        loop.yield_(ring_states(moving))
+
+
+def ring_buffers(low: Lowering) -> set[str]:
+    """Names of the shared buffers that have synchronisation of their own."""
+    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members} | {BUFFER}
+
+
+def plan_outlets(low: Lowering) -> None:
+    """Choose the writes that leave through shared memory."""
+    found = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
+    reserve_outlets(low, found)
+    low.outlets = {o.node.id: o for o in found}
 
 
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
     """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them."""
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
+    for ring in rings:
+        _share(low, ring, strategy.cluster)
     looped = [r for r in rings if r.region.dim is not None]
     most = max((low.plans[str(r.region.dim)].trips or MOST_STAGES for r in looped), default=1)
     stages = low.choices.stages or min(MOST_STAGES, max(1, most))
@@ -76,7 +123,18 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     reserve(low, rings)
     low.rings = rings
-    add_maps(low, rings)
+    add_maps(low, rings, list(low.outlets.values()))
+
+
+def _share(low: Lowering, ring: Ring, cluster: int) -> None:
+    """Which members are the same in all workgroups of a cluster: those without a dimension of the first grid axis."""
+    first = {str(d) for d in low.partition.grid_axes()[0]}
+    for n in ring.members:
+        staged = _planned(low, n, 1)
+        rows = staged.extents[staged.tile.other]
+        if cluster > 1 and not first.intersection(staged.info.names) and rows % (8 * cluster) == 0:
+            ring.shared.add(n.id)
+    ring.cluster = cluster if ring.shared else 1
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
@@ -116,29 +174,34 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
             join(n, region)
 
 
-def add_maps(low: Lowering, rings: Sequence[Ring]) -> None:
+def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) -> None:
     """Tensor maps as parameters: in place of an array's pointer where nothing else needs it, else hidden ones."""
     params = low.kernel.params
-    ringed = {n.id for ring in rings for n in ring.members}
+    ringed = {n.id for ring in rings for n in ring.members} | {o.node.id for o in outlets}
     pointed = {n.attrs["memory"] for n in region_nodes(low.graph.region) if "memory" in n.attrs and n.id not in ringed}
-    known: dict[Any, int] = {}
+    known: dict[TensorBoxes, int] = {}
+
+    def take(boxes: TensorBoxes) -> int:
+        """The parameter that holds a map."""
+        at = known.get(boxes)
+        if at is None:
+            own = low.arrays[boxes.array].param
+            if boxes.array not in pointed and params[own].map is None:
+                at = own
+                params[at] = replace(params[own], kind="tensormap", map=boxes)
+            else:
+                at = len(params)
+                old = params[own]
+                name, source = f"_map_{boxes.array}_{at}", f"tensormap {boxes.array}"
+                params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, boxes))
+            known[boxes] = at
+        return at
+
     for ring in rings:
         for n in ring.members:
-            spec = map_of(low.staged[n.id])
-            at = known.get(spec)
-            if at is None:
-                own = low.arrays[spec.array].param
-                if spec.array not in pointed and params[own].map is None:
-                    at = own
-                    params[at] = replace(params[own], kind="tensormap", map=spec)
-                else:
-                    at = len(params)
-                    old = params[own]
-                    name = f"_map_{spec.array}_{at}"
-                    source = f"tensormap {spec.array}"
-                    params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, spec))
-                known[spec] = at
-            ring.maps[n.id] = at
+            ring.maps[n.id] = take(map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1))
+    for outlet in outlets:
+        outlet.param = take(outlet.boxes)
     offset = 0
     for i, p in enumerate(params):
         size = MAP_BYTES if p.map is not None else p.size

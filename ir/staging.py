@@ -57,6 +57,9 @@ class Staged:
     cost: Any = None
     tile: MatrixTile | None = None
     """How matrix instructions see the tile, where they read it themselves."""
+    block: int = 1
+    """Rows that a thread copies together: it transposes them in registers, so that elements of one column, which are
+    far apart in memory, are neighbours in shared memory."""
 
     @property
     def name(self) -> str:
@@ -64,8 +67,8 @@ class Staged:
 
     @property
     def units(self) -> int:
-        """Vectors in the tile."""
-        return prod(self.extents.values()) // self.vector
+        """Vectors in the tile, or blocks of them."""
+        return prod(self.extents.values()) // (self.vector * self.block)
 
     @property
     def count(self) -> int:
@@ -112,21 +115,25 @@ def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPla
 
 
 def copy_bits(
-    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int
+    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int, block: int = 1
 ) -> Bits | None:
-    """The copy as a map e (vector), l, w, r → tile coordinates; None where its sizes are no powers of two."""
+    """The copy as a map e (rows of a block, vector), l, w, r → tile coordinates; None where its sizes are no powers of
+    two."""
     columns = extents[fast] // vector
-    height = prod(extents[d] for d in rows)
+    height = prod(extents[d] for d in rows) // block
     if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
+        return None
+    if block > 1 and (not rows or extents[rows[0]] % block):
         return None
     threads = lanes * waves
     if threads % columns:
         return None
     sources = [f"l{i}" for i in range(lanes.bit_length() - 1)] + [f"w{i}" for i in range(waves.bit_length() - 1)]
     across = columns.bit_length() - 1
-    inner = [f"e{i}" for i in range(vector.bit_length() - 1)] + sources[:across]
+    own = block.bit_length() - 1
+    inner = [f"e{own + i}" for i in range(vector.bit_length() - 1)] + sources[:across]
     bits = max(0, (height - 1).bit_length())
-    down = (sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
+    down = [f"e{i}" for i in range(own)] + (sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
     strings = {fast: " ".join(inner)}
     if rows and down:
         strings[rows[0]] = " ".join(down)
@@ -157,19 +164,27 @@ def plan_staged(
     es = info.elsize
     threads = target.wave_size * partition.waves
     _, digit_dims = wave_digits(layout, partition, plans)
-    copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves)
+    plain = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves)
     atoms = (*VECTOR_ATOMS, *(a for a in target.load_atoms if a.lane))
-    best: tuple[float, AddressPlan, Any, bool, PlaceChoice] | None = None
+    best: tuple[float, AddressPlan, tuple[str, int], bool, PlaceChoice] | None = None
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
-    for fast in dict.fromkeys([contracted or memory_fast, memory_fast]):
+    ways = [(fast, 1) for fast in dict.fromkeys([contracted or memory_fast, memory_fast])]
+    if contracted not in (None, memory_fast) and not allow_async and vector * es >= 4:
+        ways.insert(0, (contracted or "", {1: 4, 2: 4}.get(es, 1)))
+    for fast, block in dict.fromkeys(ways):
         if fast not in extents:
             continue
+        copy = plain
+        if block > 1:
+            copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves, block)
+            if copy is None or target.wave_size * partition.waves % (extents[memory_fast] // vector):
+                continue
         # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
         even = prod(extents.values()) // vector % threads == 0
         asynchronous = allow_async and even and fast == memory_fast and vector * es in target.copy_async
         shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
-        widest = vector * es if fast == memory_fast else es
+        widest = vector * es if fast == memory_fast else es * block
         writes = tuple(a for a in VECTOR_ATOMS if (a.bytes == widest if asynchronous else a.bytes <= widest))
         # Without a plan of the copy's stores the place must keep whole vectors together.
         whole = asynchronous or copy is None
@@ -196,22 +211,29 @@ def plan_staged(
             error = problem
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous else 0)
+        permutes = 0
+        fetched = choice.accesses[0].plan
+        if block > 1:  # one pass over the words of a block of 2-byte elements, two over those of bytes
+            permutes = -(-prod(extents.values()) // threads) * es // 4 * (2 if es == 1 else 1)
+        elif fetched is not None and fetched.bytes < 4:  # a register is joined from what several loads give
+            permutes = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
+        total_cost += trips * permutes * target.cost("valu").cycles * -(-partition.waves // target.simds)
         if best is None or total_cost < best[0]:
-            best = (total_cost, addresses, fast, asynchronous, choice)
+            best = (total_cost, addresses, (fast, block), asynchronous, choice)
     if best is None:
         assert error is not None
         if isinstance(error, WaveError):
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    _, addresses, fast, asynchronous, choice = best
+    _, addresses, (fast, block), asynchronous, choice = best
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
     piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
-        loads.groups(layout), min(piece, vector), 0, choice,
+        loads.groups(layout), min(piece, block if block > 1 else vector), 0, choice, block=block,
     )  # fmt: skip
 
 
@@ -307,6 +329,22 @@ def _plain_place(
     raise CompileError("no place without a swizzle can be read in the waves' fragments")
 
 
+def transposed(b: Builder, rows: Sequence[Value], es: int) -> list[list[Value]]:
+    """Per column of a block of 4 rows, each one vector of packed elements of 1 or 2 bytes, its words: the elements of
+    the rows in order."""
+    words = [list(b.elements(v)) if v.type.n > 1 else [v] for v in rows]
+    out: list[list[Value]] = []
+    for w0, w1, w2, w3 in zip(*words):
+        if es == 2:
+            for selector in (0x05040100, 0x07060302):
+                out.append([b.permute_bytes(w1, w0, selector), b.permute_bytes(w3, w2, selector)])
+            continue
+        for selector in (0x05010400, 0x07030602):
+            low, high = b.permute_bytes(w1, w0, selector), b.permute_bytes(w3, w2, selector)
+            out += [[b.permute_bytes(high, low, half)] for half in (0x05040100, 0x07060302)]
+    return out
+
+
 class CopyLanes:
     """Which part of the tile each copy of a thread moves: coordinates per dimension as (value, constant)."""
 
@@ -328,7 +366,7 @@ class CopyLanes:
         bits = threads.bit_length() - 1
         parts = {self.fast: [s.vector << i for i in range(across)] + [0] * (bits - across)}
         for d in self.rows:
-            parts[d] = [0] * across + [1 << i for i in range(bits - across)]
+            parts[d] = [0] * across + [s.block << i for i in range(bits - across)]
         return Columns(self.tid, parts)
 
     def coordinates(self, i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
@@ -341,8 +379,8 @@ class CopyLanes:
             row, column = b.udiv(self.tid, columns), b.urem(self.tid, columns)
             lanes[self.fast] = b.mul(column, s.vector)
             for d in self.rows:
-                lanes[d] = row
-                fixed[d] = i * (threads // columns)
+                lanes[d] = b.mul(row, s.block)
+                fixed[d] = i * (threads // columns) * s.block
         elif columns % threads == 0 and len(self.rows) <= 1:
             per = columns // threads
             lanes[self.fast] = b.mul(self.tid, s.vector)
@@ -480,6 +518,27 @@ def store_copied(
             shift = j * es % 4 * 8
             piece = b.bitcast(b.lshr(b.bitcast(piece, I32), shift), B32) if shift else piece
         b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer)
+
+
+def store_block(
+    b: Builder, s: Staged, lanes: CopyLanes, parts: Mapping[str, Any], fixed: Mapping[str, int], active: Value,
+    rows: Sequence[Value], slot: Any, buffer: str,
+) -> None:  # fmt: skip
+    """Put a block of copied vectors into shared memory, column by column."""
+    es = s.info.elsize
+    base = total(b, [s.offset, slot])
+    down, fast = list(s.extents)
+    for j, words in enumerate(transposed(b, rows, es)):
+        for k in range(0, s.block, s.piece):
+            shifted = dict(fixed)
+            shifted[fast] = fixed.get(fast, 0) + j
+            shifted[down] = fixed.get(down, 0) + k
+            address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
+            start, count = k * es // 4, max(1, s.piece * es // 4)
+            piece = b.vec(*words[start : start + count])
+            if s.piece * es < 4 and k * es % 4:
+                piece = b.bitcast(b.lshr(b.bitcast(piece, I32), k * es % 4 * 8), B32)
+            b.store_shared(address, piece, bytes=s.piece * es, mask=active, buffer=buffer)
 
 
 class FragmentLoads:

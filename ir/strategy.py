@@ -7,7 +7,9 @@ matrix instructions take from shared memory, at the loops they stand in, and at 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import ConstraintError
@@ -15,11 +17,14 @@ from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Node, ValueType, loop_bounds
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.staging import Staged, plan_matrix
+from wavedsl.ir.tile_order import TileOrder, best_group
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
 MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
+MOST_CLUSTER = 8
+"""Workgroups of a cluster that every chip of the kind can hold."""
 REGISTER_FILE = 65536
 REGISTER_STEP = 8
 PRODUCER_REGISTERS = 24
@@ -36,6 +41,8 @@ class Strategy:
     bulk: bool = False
     specialize: bool = False
     stages: int = 1
+    cluster: int = 1
+    order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
 
@@ -44,6 +51,10 @@ class Strategy:
         out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
         out.append(f"stages: {self.stages}")
+        if self.cluster > 1:
+            out.append(f"cluster: {self.cluster} workgroups along the first grid axis")
+        if self.order is not None:
+            out.append(f"tiles: {self.order.describe()}")
         if self.registers[1]:
             out.append(f"registers: {self.registers[0]} copying, {self.registers[1]} computing")
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
@@ -65,6 +76,8 @@ def bulk_problem(staged: Staged) -> str:
     if len(info.dims) > 5:
         return f"{info.name} has more than five dimensions"
     for i in range(len(info.dims)):
+        if info.strides[i] == 0 and info.extents[i] != 1:
+            return f"{info.name} repeats along {info.names[i]}"
         if i != c and info.stride_multiple(i) % STRIDE:
             return f"the stride of {info.name} along {info.names[i]} is no multiple of {STRIDE} bytes"
     return ""
@@ -98,10 +111,83 @@ def choose(low: Lowering) -> Strategy:
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.specialize:
-        found.registers = budgets(low.partition.waves, low.target.wave_size)
-        need = most_registers(low)
-        found.why["registers"] = f"products and carried values hold {need}"
+        entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
+        registers = budgets(low.partition.waves, low.target.wave_size)
+        if registers[1] > entry:
+            found.registers = registers
+            found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
+    choose_cluster(low, found)
+    choose_order(low, found)
     return found
+
+
+def choose_cluster(low: Lowering, found: Strategy) -> None:
+    """Workgroups that share operand tiles: two where every one of the first axis has a partner and the chip is full."""
+    asked = low.choices.cluster
+    size = asked[0] if asked else 1
+    counts = _counts(low)
+    if asked and any(n != 1 for n in asked[1:]):
+        raise ConstraintError(
+            f"Schedule(cluster={asked}): clusters lie along the first grid axis", low.graph.loc, "cluster=(2, 1, 1)"
+        )
+    if size > MOST_CLUSTER or (size > 1 and not found.specialize):
+        many = size > MOST_CLUSTER
+        why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
+        raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
+    if size > 1 and counts[0] is not None and counts[0] % size:
+        raise ConstraintError(
+            f"Schedule(cluster={asked}): the first grid axis has {counts[0]} tiles, no multiple of {size}",
+            low.graph.loc,
+            "leave cluster out, or choose another tile",
+        )
+    if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
+        total = _product(counts)
+        if total is None or total >= low.target.units:
+            size = 2
+            found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are enough to fill the chip"
+    first = {str(d) for d in low.partition.grid_axes()[0]}
+    shared = [n for n in low.matrix_uses if not first.intersection(low.arrays[_memory(low, n)].names)]
+    if not shared and asked is None:
+        size = 1
+    found.cluster = size
+    if asked:
+        found.why["cluster"] = "as asked for"
+
+
+def choose_order(low: Lowering, found: Strategy) -> None:
+    """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
+    asked = low.choices.persistent
+    counts = _counts(low)
+    total = _product(counts)
+    many = total is None or total > low.target.units
+    if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
+        return
+    workgroups = low.target.units // found.cluster * found.cluster
+    axes = low.partition.grid_axes()
+    sizes = [prod(low.partition.dims[d].tile for d in axis) for axis in axes[:2]]
+    if low.choices.swizzle is False:
+        group = counts[0] or 1 << 15
+    else:
+        group = best_group(sizes, low.target.units, found.cluster)
+    found.order = TileOrder(counts, group, workgroups, found.cluster)
+    found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
+
+
+def _counts(low: Lowering) -> tuple[int | None, ...]:
+    """Tiles along the three grid axes, None where a run-time extent decides."""
+    counts: list[int | None] = []
+    for axis in low.partition.grid_axes():
+        counts.append(_product([low.partition.dims[d].trips for d in axis]))
+    return tuple(counts)
+
+
+def _product(counts: Sequence[int | None]) -> int | None:
+    known = [n for n in counts if n is not None]
+    return prod(known) if len(known) == len(counts) else None
+
+
+def _memory(low: Lowering, node: int) -> str:
+    return next(n.attrs["memory"] for n in low.graph.all_nodes() if n.id == node)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

@@ -19,6 +19,8 @@ import numpy as np
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.runtime import toolchain
 from wavedsl.runtime.devices import Device, known_target
+from wavedsl.runtime.tensor_map import BYTES as MAP_BYTES
+from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
 
 DEFAULT_SHARED = 48 * 1024
 """Dynamic shared memory that a kernel may use without asking (CUDA programming guide, compute capability tables)."""
@@ -89,6 +91,7 @@ class Cuda:
         self.device = Device("cuda", index, known_target(self.arch))
         self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
         self._functions: dict[tuple[str, str, int], Function] = {}
+        self._maps: dict[Any, bytes] = {}
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return check(self.driver, getattr(self.driver, name)(*arguments), name)
@@ -160,6 +163,34 @@ class Cuda:
         config.hStream = stream
         config.numAttrs = 0
         self._call("cuLaunchKernelEx", config, function.handle, params, 0)
+
+    def tensor_map(self, address: int, **spec: Any) -> bytes:
+        key = (address, tuple(spec.items()))
+        found = self._maps.get(key)
+        if found is None:
+            found = self._maps[key] = self._encode(address, spec)
+        return found
+
+    def _encode(self, address: int, spec: dict[str, Any]) -> bytes:
+        d = self.driver
+        kind, rank, at, dims, strides, box, steps, interleave, swizzle, promotion, fill = TensorMapSpec(
+            data_type(spec["dtype"]), spec["dims"], spec["strides"], spec["box"], swizzle=spec["swizzle"]
+        ).driver_arguments(address)
+        made = self._call(
+            "cuTensorMapEncodeTiled",
+            d.CUtensorMapDataType(kind),
+            rank,
+            at,
+            [d.cuuint64_t(n) for n in dims],
+            [d.cuuint64_t(n) for n in strides],
+            [d.cuuint32_t(n) for n in box],
+            [d.cuuint32_t(n) for n in steps],
+            d.CUtensorMapInterleave(interleave),
+            d.CUtensorMapSwizzle(swizzle),
+            d.CUtensorMapL2promotion(promotion),
+            d.CUtensorMapFloatOOBfill(fill),
+        )
+        return ctypes.string_at(made.getPtr(), MAP_BYTES)
 
     def synchronize(self, stream: int) -> None:
         self._enter()

@@ -66,6 +66,11 @@ class Driver(Protocol):
         """Start the kernel; `params` is the address of an array of pointers to the parameters."""
         ...
 
+    def tensor_map(self, address: int, **spec: Any) -> bytes:
+        """The 128 bytes of a tensor map (arguments of `TensorMap`) of an array at `address`. LaunchError where the
+        chip has none."""
+        ...
+
     def synchronize(self, stream: int) -> None:
         """Wait for the stream; a kernel that failed on it is reported here."""
         ...

@@ -120,6 +120,9 @@ class Hip:
         self._enter()
         self._call("hipModuleLaunchKernel", function[1], *grid, *block, 0, stream, params, None)
 
+    def tensor_map(self, address: int, **spec: Any) -> bytes:
+        raise LaunchError(f"{self.device} has no tensor maps")
+
     def synchronize(self, stream: int) -> None:
         self._enter()
         self._call("hipStreamSynchronize", stream)

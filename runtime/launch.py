@@ -27,6 +27,14 @@ from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 
+STRIDE = 16
+"""Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+MAP_ALIGN = 64
+"""Alignment of a tensor map among the parameters."""
+
+ADDRESS_BITS = 48
+"""Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
+
 
 class Launchable(Protocol):
     """What launching needs of a compiled kernel.
@@ -112,6 +120,8 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
     for param in compiled.params:
         if param.source == SOURCE:
             out.append(arrays.describe(new_log(), param.name))
+        elif param.source and param.map is not None:
+            out.append(named[param.map.array])
         elif param.source:
             number = _hidden(compiled, param, named, extents)
             if number >> 8 * param.size - 1:
@@ -152,6 +162,12 @@ def check_expected(
             f"but the kernel was compiled for {_pattern(strides)}",
             where,
             "pass an array with those strides, or call the kernel object itself, which compiles for new ones",
+        )
+    if ref.place != "cpu" and ref.pointer >> ADDRESS_BITS:
+        raise LaunchError(
+            f"argument `{param.name}` lies at {ref.pointer:#x}, but compiled kernels take addresses of "
+            f"{ADDRESS_BITS} bits, as the supported systems give out",
+            where,
         )
     if ref.place != "cpu" and ref.pointer % alignment:
         raise LaunchError(
@@ -213,6 +229,22 @@ def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[A
                     "arguments of one call must agree on every dimension",
                 )
     return {dim: extent for dim, (extent, _) in found.items()}
+
+
+def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
+    """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
+    boxes = param.map
+    assert boxes is not None
+    extents = arrays.extents(ref, param.dtype)
+    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
+    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    return {
+        "box": boxes.box,
+        "dims": tuple(max(1, extents[i]) for i in boxes.order),
+        "strides": tuple(strides),
+        "dtype": param.dtype,
+        "swizzle": boxes.span if boxes.span > STRIDE else 0,
+    }
 
 
 def _hidden(compiled: Launchable, param: Param, named: Mapping[str, ArrayRef], extents: Mapping[Any, int]) -> int:
@@ -376,7 +408,7 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
         return lambda: _run(compiled, call, device)
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-    block = ParameterBlock(compiled.params, call.values, {})
+    block = ParameterBlock(compiled.params, call.values, {}, driver)
     stream = stream_of(call)
     return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
 
@@ -412,19 +444,26 @@ def stream_of(call: Call) -> int:
 class ParameterBlock:
     """The parameters' bytes at their offsets, and an array of pointers to them, as drivers take both.
 
-    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position.
+    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position. The driver makes
+    tensor maps.
     """
 
-    def __init__(self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int]):
+    def __init__(
+        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int], driver: Driver
+    ):
         size = max((param.offset + param.size for param in params), default=0)
-        self.buffer = (ctypes.c_char * max(size, 1))()
-        base = ctypes.addressof(self.buffer)
+        self.buffer = (ctypes.c_char * (size + MAP_ALIGN))()
+        shift = -ctypes.addressof(self.buffer) % MAP_ALIGN
+        base = ctypes.addressof(self.buffer) + shift
         self.pointers = (ctypes.c_void_p * max(len(params), 1))()
         for i, (param, value) in enumerate(zip(params, values)):
             if isinstance(value, ArrayRef):
-                struct.pack_into("<Q", self.buffer, param.offset, addresses.get(i, value.pointer))
-            else:
-                struct.pack_into(f"{len(value)}s", self.buffer, param.offset, value)
+                address = addresses.get(i, value.pointer)
+                if param.map is not None:
+                    value = driver.tensor_map(address, **tensor_map(param, value))
+                else:
+                    value = struct.pack("<Q", address)
+            struct.pack_into(f"{len(value)}s", self.buffer, shift + param.offset, value)
             self.pointers[i] = base + param.offset
         self.address = ctypes.addressof(self.pointers)
 
@@ -437,24 +476,28 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         if compiled.sites:
             _with_log_on_gpu(compiled, call, driver, function)
             return
-        block = ParameterBlock(compiled.params, call.values, {})
+        block = ParameterBlock(compiled.params, call.values, {}, driver)
         driver.launch(function, call.grid, call.block, block.address, stream_of(call))
         return
     copies: dict[int, int] = {}
+    placed: dict[int, int] = {}
     done: list[str] = []
     written = _written(compiled, call)
     try:
         for i, value in enumerate(call.values):
-            if isinstance(value, ArrayRef):
+            if isinstance(value, ArrayRef) and id(value) in placed:
+                copies[i] = placed[id(value)]  # an array that is reached both by its pointer and by a tensor map
+            elif isinstance(value, ArrayRef):
                 data = covering_bytes(value)
-                copies[i] = driver.allocate(data.nbytes)
+                copies[i] = placed[id(value)] = driver.allocate(data.nbytes)
                 driver.upload(copies[i], data)
-        block = ParameterBlock(compiled.params, call.values, copies)
+        block = ParameterBlock(compiled.params, call.values, copies, driver)
         driver.launch(function, call.grid, call.block, block.address, 0)
         driver.synchronize(0)
         for i, name, ref in written:
             _copy_back(driver, copies[i], ref)
-            done.append(name)
+            if compiled.params[i].source != SOURCE:
+                done.append(name)
     except LaunchError as error:
         state = f"`{'`, `'.join(done)}` hold results, the other arguments" if done else "the arguments"
         raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
@@ -471,8 +514,8 @@ def _with_log_on_gpu(compiled: Launchable, call: Call, driver: Driver, function:
     address = driver.allocate(log.nbytes)
     try:
         driver.upload(address, log)
-        block = ParameterBlock(compiled.params, call.values, {at: address})
-        stream = _stream(call)
+        block = ParameterBlock(compiled.params, call.values, {at: address}, driver)
+        stream = stream_of(call)
         driver.launch(function, call.grid, call.block, block.address, stream)
         driver.synchronize(stream)
         driver.download(log, address)
@@ -505,7 +548,7 @@ def _speak(compiled: Launchable, call: Call) -> list[Failure]:
 
 def _free(driver: Driver, copies: Mapping[int, int]) -> None:
     """Free device copies. After a failed launch the driver may refuse everything: the launch's error says why."""
-    for address in copies.values():
+    for address in dict.fromkeys(copies.values()):
         try:
             driver.free(address)
         except LaunchError:
@@ -525,7 +568,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     return [
         (i, param.name, value)
         for i, (param, value) in enumerate(zip(compiled.params, call.values))
-        if isinstance(value, ArrayRef) and param.access != "read"
+        if isinstance(value, ArrayRef) and param.access != "read" and param.source in ("", SOURCE)
     ]
 
 
@@ -573,15 +616,25 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
     it, so an array that lies otherwise is copied in any case.
     """
     from wavedsl.runtime import emulator
+    from wavedsl.runtime.tensor_map import TensorMap
 
     args: list[Any] = []
     if compiled.sites:
         clear(_log_of(compiled, call)[1])
+    seen: dict[int, Any] = {}
     for value in call.values:
-        if not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
+        if isinstance(value, ArrayRef) and id(value) in seen:
+            args.append(seen[id(value)])
+        elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
             args.append(_view(value, _aligned_copy(covering_bytes(value))))
+        if isinstance(value, ArrayRef):
+            seen[id(value)] = args[-1]
+    given = [
+        TensorMap(arg, **tensor_map(param, value)) if param.map is not None and isinstance(value, ArrayRef) else arg
+        for param, value, arg in zip(compiled.params, call.values, args)
+    ]
     finished = False
     try:
         report = emulator.run(
@@ -589,7 +642,7 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
             target=compiled.target,
             grid=call.grid,
             block=call.block,
-            args=args,
+            args=given,
             kernel=compiled.name,
             # Static shared memory is declared in the text; an extern array is sized at launch.
             shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,

@@ -71,14 +71,17 @@ def time_launches(
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
     copies: dict[int, int] = {}
+    placed: dict[int, int] = {}
     try:
         if call.place[0] == "cpu":
             for i, value in enumerate(call.values):
-                if isinstance(value, ArrayRef):
+                if isinstance(value, ArrayRef) and id(value) not in placed:
                     data = covering_bytes(value)
-                    copies[i] = driver.allocate(data.nbytes)
-                    driver.upload(copies[i], data)
-        block = ParameterBlock(compiled.params, call.values, copies)
+                    placed[id(value)] = driver.allocate(data.nbytes)
+                    driver.upload(placed[id(value)], data)
+                if isinstance(value, ArrayRef):
+                    copies[i] = placed[id(value)]
+        block = ParameterBlock(compiled.params, call.values, copies, driver)
         stream = stream_of(call)
         return time_events(
             driver,
@@ -89,5 +92,5 @@ def time_launches(
             flush,
         )
     finally:
-        for address in copies.values():
+        for address in placed.values():
             driver.free(address)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from wavedsl.collector import PAUSED
+from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
@@ -25,7 +26,7 @@ from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate
@@ -131,7 +132,9 @@ class CompiledKernel:
             "grid": [g if isinstance(g, int) else str(g) for g in self.grid],
             "block": list(self.block),
             "shared_bytes": self.shared_bytes,
-            "params": [[p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access] for p in self.params],
+            "params": [
+                [p.name, p.kind, p.dtype.name, p.offset, p.size, p.source, p.access, *_map_json(p)] for p in self.params
+            ],
             "shapes": {k: [d if isinstance(d, int) else str(d) for d in v] for k, v in self.shapes.items()},
             "expects": {k: [list(e), list(s), a] for k, (e, s, a) in self.expects.items()},
             "divisors": {k: [list(e), list(s)] for k, (e, s) in self.divisors.items()},
@@ -175,6 +178,19 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     )
 
 
+def _map_json(param: Param) -> list[Any]:
+    """A tensor map's description as further fields of its parameter."""
+    m = param.map
+    return [] if m is None else [m.array, list(m.order), list(m.box), m.span]
+
+
+def _map_from_json(fields: Sequence[Any]) -> TensorBoxes | None:
+    if not fields:
+        return None
+    array, order, box, span = fields
+    return TensorBoxes(array, tuple(order), tuple(box), span)
+
+
 def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     """A location with its call sites, from what `dataclasses.asdict` made of it."""
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
@@ -203,7 +219,10 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
         tuple(parse(g) for g in data["grid"]),
         tuple(data["block"]),
         data["shared_bytes"],
-        [Param(n, k, ALL[d], o, s, src, acc) for n, k, d, o, s, src, acc in data["params"]],
+        [
+            Param(n, k, ALL[d], o, s, src, acc, _map_from_json(rest))
+            for n, k, d, o, s, src, acc, *rest in data["params"]
+        ],
         resources_from_json(data),
         {k: tuple(parse(d) for d in v) for k, v in data["shapes"].items()},
         {k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},
@@ -241,7 +260,10 @@ def compile_kernel(
 ) -> CompiledKernel:
     """Compile a `wavedsl.Kernel` for one target. See `Kernel.compile`. Raises WaveErrors at the user's lines."""
     with PAUSED:
-        return _compile(kernel, arguments, target, subs, dynamic)
+        if not trail.asked():
+            return _compile(kernel, arguments, target, subs, dynamic)
+        with trail.begin(kernel.name, target if target is not None else _default_target()):
+            return _compile(kernel, arguments, target, subs, dynamic)
 
 
 def _compile(
@@ -275,6 +297,9 @@ def _compile(
     text, resources, shared = _emit(ir, chip)
     done = time.perf_counter()
     grid = tuple(_grid(partition, axis) for axis in partition.grid_axes())
+    order = ir.notes["lowering"].order
+    if order is not None:
+        grid = (_persistent_grid(grid, order), 1, 1)
     return CompiledKernel(
         chip.name,
         ir.name,
@@ -318,7 +343,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize"} if chip.warpgroup is not None else set())
+    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -326,7 +351,10 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 kernel.loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
-    return Choices(stages=schedule.stages, specialize=schedule.specialize)
+    return Choices(
+        stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
+        swizzle=schedule.swizzle, cluster=schedule.cluster,
+    )  # fmt: skip
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
@@ -367,6 +395,24 @@ def _grid(partition: Any, axis: Sequence[Any]) -> Any:
 
             count = count * sympy.ceiling(d / sympy.Integer(plan.tile))
     return count
+
+
+def _persistent_grid(tiles: Sequence[Any], order: Any) -> Any:
+    """Workgroups that take the tiles in turn: at most as many as the order says, in whole clusters."""
+    first, *rest = tiles
+    if isinstance(first, int):
+        count: Any = -(-first // order.cluster) * order.cluster
+    else:
+        import sympy
+
+        count = sympy.ceiling(first / sympy.Integer(order.cluster)) * order.cluster
+    for n in rest:
+        count = count * n
+    if isinstance(count, int):
+        return min(count, order.workgroups)
+    import sympy
+
+    return sympy.Min(count, order.workgroups)
 
 
 def describe_arguments(

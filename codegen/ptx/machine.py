@@ -185,6 +185,8 @@ class Loop:
     loc: Loc | None
     steps: int = 1
     depth: int = 0
+    rolled: bool = False
+    """Whether ptxas is told to leave the loop as it is."""
     end: str = ""
     """Label behind the loop's last instruction."""
 

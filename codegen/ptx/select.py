@@ -257,7 +257,7 @@ def _param(s: Selector, op: Op) -> None:
 
 def _special(name: str) -> Callable[[Selector, Op], None]:
     def select_special(s: Selector, op: Op) -> None:
-        register = name if name != "%ctaid" else f"%ctaid.{'xyz'[op.attrs['axis']]}"
+        register = f"{name}.{'xyz'[op.attrs['axis']]}" if "axis" in op.attrs else name
         s.values[op.result.id] = (select_numbers.special(s, register),)
 
     return select_special
@@ -312,7 +312,10 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
-    loop = Loop(name, loc, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)), depth, s.label(name[1:] + "_end"))
+    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
+    # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
+    rolled = any(o.name == "matrix.start" for o in body.ops)
+    loop = Loop(name, loc, steps, depth, rolled, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
     parent.append(before)
@@ -432,6 +435,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "const": _const,
     "param": _param,
     "wgid": _special("%ctaid"),
+    "wgcount": _special("%nctaid"),
     "tid": _special("%tid.x"),
     "wave": _wave,
     "lane": _lane,

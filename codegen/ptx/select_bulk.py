@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wavedsl.codegen.ptx.machine import Imm, Label, Paired, Reg, Symbol, Tensor
+from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_memory import shared_address
 from wavedsl.codegen.ptx.select_numbers import special
@@ -55,12 +55,65 @@ def _wait(s: Selector, op: Op) -> None:
     s.branch(again, done, negated=True)
 
 
+def _arrive_at(s: Selector, op: Op) -> None:
+    addr, cta, mask_v = op.args
+    mask = s.mask(mask_v)
+    if mask is False:
+        return
+    own = shared_address(s, addr, 0)
+    base = own.base if type(own.base) is Reg else s.shared_base()
+    here = s.set("b32", ("add", "s32"), base, Imm(own.offset)) if own.offset else base
+    there = s.set("b32", ("mapa", "shared::cluster", "u32"), here, s.one(cta))
+    words = ("mbarrier", "arrive", "release", "cluster", "shared::cluster", "b64")
+    s.emit(words, SINK, Mem(there), guard=None if mask is True else mask)
+
+
+def _rank(s: Selector, op: Op) -> None:
+    s.values[op.result.id] = (special(s, "%cluster_ctarank"),)
+
+
+def _cluster_barrier(s: Selector, op: Op) -> None:
+    s.emit(("barrier", "cluster", "arrive", "release"))
+    s.emit(("barrier", "cluster", "wait", "acquire"))
+
+
 def _copy(s: Selector, op: Op) -> None:
     map_, saddr, bar, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
-    s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+    mask = op.attrs["cluster"]
+    if mask:
+        words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster")
+        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)))
+    else:
+        s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+
+
+def _store(s: Selector, op: Op) -> None:
+    map_, saddr, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
+    s.emit(words, where, shared_address(s, saddr, 0))
+
+
+def _commit(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "bulk", "commit_group"))
+
+
+def _bulk_wait(s: Selector, op: Op) -> None:
+    read = ("read",) if op.attrs["reading"] else ()
+    s.emit(("cp", "async", "bulk", "wait_group", *read), Imm(op.attrs["pending"]))
+
+
+def _wave_barrier(s: Selector, op: Op) -> None:
+    first, lanes = op.attrs["id"], s.kernel.wave_size
+
+    def number() -> Reg:
+        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(lanes.bit_length() - 1))
+        return s.set("b32", ("add", "s32"), wave, Imm(first))
+
+    s.emit(("bar", "sync"), s.hoisted(("wave barrier", first), 0, number), Imm(lanes))
 
 
 def _elect(s: Selector, op: Op) -> None:
@@ -84,8 +137,15 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.publish": _publish,
     "signal.expect": _expect,
     "signal.arrive": _arrive,
+    "signal.arrive.at": _arrive_at,
     "signal.wait": _wait,
+    "cluster.rank": _rank,
+    "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
+    "copy.bulk.store": _store,
+    "bulk.commit": _commit,
+    "bulk.wait": _bulk_wait,
+    "wave.barrier": _wave_barrier,
     "elect": _elect,
     "registers": _registers,
 }

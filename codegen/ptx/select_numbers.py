@@ -426,7 +426,8 @@ def _round_tf32(s: Selector, op: Op) -> None:
 def _only_matrix(s: Selector, v: Value) -> bool:
     """Whether every user of a value, through tuples and bit casts, is a matrix instruction."""
     return all(
-        user.name in ("mma", "matrix.start") or (user.name in ("vec", "slice", "bitcast") and _only_matrix(s, user.result))
+        user.name in ("mma", "matrix.start")
+        or (user.name in ("vec", "slice", "bitcast") and _only_matrix(s, user.result))
         for user in s.users.get(v.id, ())
     )
 

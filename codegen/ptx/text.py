@@ -97,6 +97,8 @@ def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> P
     head += _params(kernel.params)
     head.append(")")
     head.append(f".reqntid {kernel.block}, 1, 1")
+    if kernel.cluster > 1:
+        head += [".explicitcluster", f".reqnctapercluster {kernel.cluster}, 1, 1"]
     # Without it ptxas holds registers down to fit more workgroups on an SM, if it takes a few spills to get there.
     head.append(".minnctapersm 1")
     head.append("{")
@@ -171,6 +173,8 @@ class _Body:
             self.loops.append(here)
             self.open.append((label.loop.end, here))
         self.lines.append(f"{label.name}:")
+        if label.loop is not None and label.loop.rolled:
+            self.lines.append('    .pragma "nounroll";')
 
     def instruction(self, ins: Ins) -> None:
         if ins.loc is not None and (ins.loc.file, ins.loc.line) != self.last:

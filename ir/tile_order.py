@@ -1,0 +1,90 @@
+"""Persistent workgroups: how many there are, and in which order each takes its output tiles.
+
+In: the tiles along the grid's axes, the chip's compute units, workgroups of a cluster. Out: a `TileOrder`: the linear
+number of a tile to its number along each axis. Tiles that run at the same time should share operands in the L2 cache,
+so they form a block: `group` tiles along the first axis, then on along the second. The block that fills the chip once
+touches group · a + ⌈units / group⌉ · b elements of the operands, for tiles of a × b; the group with the least is taken.
+
+With clusters, a number counts whole clusters: their workgroups take neighbouring tiles along the first axis. Where a
+run-time extent makes that an odd number, the last ones work on nothing: their copies bring zeros, their stores are
+masked like those of any tile that sticks out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.ir.access import scaled, total
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.kernel_ir import Value
+
+GROUPS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class TileOrder:
+    """`counts`: tiles along each grid axis, None where a run-time extent decides. `workgroups`: how many are launched,
+    in clusters of `cluster` along the first axis."""
+
+    counts: tuple[int | None, ...]
+    group: int
+    workgroups: int
+    cluster: int = 1
+
+    def describe(self) -> str:
+        """One line for reports."""
+        return f"{self.workgroups} workgroups, blocks of {self.group} tiles along the first grid axis"
+
+
+def best_group(tile: Sequence[int], units: int, cluster: int = 1) -> int:
+    """Tiles (or clusters) along the first axis of a block that fills the chip and touches the fewest elements."""
+    a, b = tile[0] * cluster, tile[1]
+    blocks = max(1, units // cluster)
+    return min(GROUPS, key=lambda g: (g * a + -(-blocks // g) * b, g))
+
+
+def count_tiles(b: Builder, order: TileOrder, counts: Sequence[Any]) -> Any:
+    """Numbers that are handed out: tiles, or clusters of tiles."""
+    first = _clusters(b, counts[0], order.cluster)
+    out = first
+    for n in counts[1:]:
+        out = scaled(b, out, n)
+    return out
+
+
+def _clusters(b: Builder, tiles: Any, cluster: int) -> Any:
+    if cluster == 1:
+        return tiles
+    return -(-tiles // cluster) if isinstance(tiles, int) else b.udiv(b.add(tiles, cluster - 1), cluster)
+
+
+def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[Any], rank: Any = 0) -> list[Any]:
+    """The tile's number along each axis. `rank`: which workgroup of its cluster this is."""
+    first = _clusters(b, counts[0], order.cluster)
+    second = counts[1] if len(counts) > 1 else 1
+    plane = scaled(b, first, second)
+    out: list[Any] = []
+    rest: Any = number
+    if len(counts) > 2 and counts[2] != 1:
+        outer, rest = b.udiv(number, plane), b.urem(number, plane)
+    else:
+        outer = 0
+    if second == 1:
+        along, across = rest, 0
+    elif first == 1:
+        along, across = 0, rest
+    else:
+        per = scaled(b, second, order.group)
+        block, inside = b.udiv(rest, per), b.urem(rest, per)
+        start = b.mul(block, order.group)
+        if isinstance(first, int) and first % order.group == 0:
+            height: Any = order.group
+        else:
+            height = b.min_s(b.sub(b.i32(first) if isinstance(first, int) else first, start), order.group)
+        along, across = total(b, [start, b.urem(inside, height)]), b.udiv(inside, height)
+    if order.cluster > 1:
+        along = total(b, [scaled(b, along, order.cluster), rank])
+    out = [along, across, outer]
+    return out[: len(counts)]

@@ -1,0 +1,170 @@
+"""Products of warpgroups from Python to numbers on the emulated sm_90a, with every check on.
+
+Whole numbers must come out exactly. Each case is one way to get operands to the matrix instructions: bulk copies with
+and without a copying warpgroup, rings of one slot and of many, clusters, copies by all threads, transposes on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hopper
+import numpy as np
+import products
+import pytest
+from hopper import tiles
+from products import BF16, F16, F16_OUT, I8, TF32, Kind, numbers
+
+import wavedsl as wd
+
+FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.f32)
+FP8_E5M2 = Kind("f8e5m2", wd.f8e5m2, wd.f32, wd.f32)
+F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
+SMALL = tiles(64, 64, 64, 64, 64)
+
+
+def multiply(
+    kind: Kind, m: int, n: int, k: int, subs: dict[Any, int] = SMALL, *, a_order: str = "MK", b_order: str = "NK",
+    **options: Any,
+) -> wd.CompiledKernel:  # fmt: skip
+    """Compile for these sizes, emulate with all checks, expect the exact product."""
+    a, b, c = operands(kind, m, n, k, a_order, b_order)
+    compiled = hopper.gemm(kind, a_order, b_order, **options).compile(a, b, c, target="sm_90a", subs=subs)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(kind, a, b, a_order, b_order), kind)
+    return compiled
+
+
+def operands(kind: Kind, m: int, n: int, k: int, a_order: str, b_order: str) -> tuple[Any, Any, Any]:
+    a = numbers((m, k) if a_order == "MK" else (k, m), kind.dtype, 1)
+    b = numbers((n, k) if b_order == "NK" else (k, n), kind.dtype, 2)
+    return a, b, np.full((m, n), products.SENTINEL).astype(kind.out.storage)
+
+
+def wanted(kind: Kind, a: Any, b: Any, a_order: str, b_order: str) -> np.ndarray:
+    left = a if a_order == "MK" else a.T
+    right = b if b_order == "NK" else b.T
+    return products.exact(left, right, kind)[0]
+
+
+def strategy(compiled: wd.CompiledKernel) -> Any:
+    assert compiled.kernel_ir is not None
+    return compiled.kernel_ir.notes["lowering"].strategy
+
+
+@pytest.mark.parametrize("kind", [F16, BF16, F16_OUT, F16_SUMS, FP8, FP8_E5M2, I8, TF32], ids=str)
+def test_types(kind: Kind) -> None:
+    compiled = multiply(kind, 64, 128, 160, tiles(64, 64, 32, 64, 64))
+    found = strategy(compiled)
+    assert found.bulk == (kind is not TF32) and found.specialize == found.bulk
+
+
+@pytest.mark.parametrize("a_order", ["MK", "KM"])
+@pytest.mark.parametrize("b_order", ["NK", "KN"])
+@pytest.mark.parametrize("kind", [F16, FP8], ids=str)
+def test_orders(kind: Kind, a_order: str, b_order: str) -> None:
+    """16-bit operands lie as they come; 8-bit ones that are not contiguous along K are transposed by all threads."""
+    compiled = multiply(kind, 128, 64, 192, tiles(128, 64, 64, 64, 64), a_order=a_order, b_order=b_order)
+    assert strategy(compiled).bulk == (kind is F16 or (a_order, b_order) == ("MK", "NK"))
+
+
+@pytest.mark.parametrize(
+    "subs",
+    [tiles(64, 8, 16, 64, 8), tiles(64, 24, 32, 64, 24), tiles(64, 176, 64, 64, 176), tiles(128, 64, 128, 128, 64),
+     tiles(192, 64, 64, 64, 64), tiles(64, 64, 48, 64, 64)],
+    ids=lambda s: "x".join(map(str, s.values())),
+)  # fmt: skip
+@pytest.mark.parametrize("b_order", ["NK", "KN"])
+def test_tiles(subs: dict[Any, int], b_order: str) -> None:
+    bm, bn, bk, *_ = subs.values()
+    multiply(F16, bm, 2 * bn, 3 * bk, subs, b_order=b_order)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 7])
+@pytest.mark.parametrize("specialize", [True, False])
+def test_rings(stages: int, specialize: bool) -> None:
+    compiled = multiply(F16, 64, 64, 5 * 64, schedule=wd.Schedule(stages=stages, specialize=specialize))
+    assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
+
+
+@pytest.mark.parametrize("k", [0, 64, 128, 1, 40, 200])
+@pytest.mark.parametrize("specialize", [None, False])
+def test_depths(k: int, specialize: bool | None) -> None:
+    """No trip, one, two, and a K that does not fill a tile: copies bring zeros."""
+    multiply(F16, 64, 64, k, schedule=wd.Schedule(specialize=specialize))
+
+
+@pytest.mark.parametrize("size", [(100, 72), (1, 8), (65, 200)])
+def test_edges(size: tuple[int, int]) -> None:
+    multiply(BF16, *size, 136)
+
+
+@pytest.mark.parametrize(("k", "how"), [(136, "bulk"), (132, "async"), (134, "async"), (131, "plain")])
+def test_pitches(k: int, how: str) -> None:
+    """Rows that are no multiple of 16 bytes are copied by all threads: asynchronously from 4 bytes on, else plainly."""
+    compiled = multiply(F16, 64, 64, k)
+    assert ("cp.async.bulk.tensor" in compiled.asm) == (how == "bulk")
+    assert ("cp.async.ca.shared" in compiled.asm) == (how == "async")
+
+
+def test_a_view_with_a_large_pitch() -> None:
+    a, b, c = operands(F16, 64, 64, 128, "MK", "NK")
+    a = products.inside(a, (70, 256), (slice(3, 67), slice(8, 136)))
+    compiled = hopper.gemm(F16).compile(a, b, c, target="sm_90a", subs=SMALL)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+    assert strategy(compiled).bulk
+
+
+@pytest.mark.parametrize("specialize", [True, False])
+def test_persistent_workgroups(specialize: bool) -> None:
+    """160 tiles for 132 workgroups: some take a second one, and the rings go on where they were."""
+    compiled = multiply(
+        F16, 640, 128, 192, tiles(64, 8, 64, 64, 8), schedule=wd.Schedule(persistent=True, specialize=specialize)
+    )
+    assert compiled.grid[0] == 132
+
+
+@pytest.mark.parametrize(
+    ("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str
+)
+def test_clusters(cluster: int, m: int, persistent: bool) -> None:
+    schedule = wd.Schedule(cluster=(cluster, 1, 1), persistent=persistent)
+    compiled = multiply(F16, m, 72, 200, schedule=schedule)
+    assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+
+
+def test_cluster_that_does_not_divide_the_grid_is_refused() -> None:
+    with pytest.raises(wd.ConstraintError, match="3 tiles, no multiple of 2"):
+        hopper.gemm(F16, schedule=wd.Schedule(cluster=(2, 1, 1))).compile(
+            target="sm_90a", subs={**SMALL, products.M: 192, products.N: 64, products.K: 64}
+        )
+
+
+@pytest.mark.parametrize("epilogue", ["bias relu", "alpha beta"])
+def test_epilogues(epilogue: str) -> None:
+    a, b, c = operands(BF16, 128, 80, 192, "MK", "NK")
+    kernel = hopper.gemm(BF16, epilogue=epilogue)
+    product = products.exact(a, b, BF16)[0]
+    if epilogue == "bias relu":
+        bias = numbers((80,), wd.f32, 3)
+        args, out = (a, b, bias, c), c
+        want = np.maximum(product + bias, 0)
+    else:
+        addend = numbers((128, 80), wd.bf16, 4)
+        args, out = (a, b, addend, c, np.float32(2.0), np.float32(-3.0)), c
+        want = product * 2.0 - 3.0 * addend.astype(np.float64)
+    compiled = kernel.compile(*args, target="sm_90a", subs=tiles(64, 40, 64, 64, 40))
+    compiled.emulate(*args)
+    products.expect_equal(out, want, BF16)
+    assert strategy(compiled).specialize
+
+
+def test_saved_kernels_keep_their_tensor_maps(tmp_path: Any) -> None:
+    a, b, c = operands(F16, 64, 64, 128, "MK", "NK")
+    compiled = hopper.gemm(F16).compile(a, b, c, target="sm_90a", subs=SMALL)
+    compiled.save(tmp_path / "kernel.json")
+    again = wd.load(tmp_path / "kernel.json")
+    again.emulate(a, b, c)
+    products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+    assert [p.kind for p in again.params] == ["tensormap"] * 3

@@ -1,0 +1,85 @@
+"""What ptxas makes of warpgroup kernels: nothing is spilled, and matrix instructions overlap.
+
+ptxas runs asynchronous matrix instructions one after the other where it cannot prove their registers safe, says so in a
+warning, and marks every one of them as the end of a group. So per configuration: no spills, none of its warnings, and
+exactly as many ends of groups in the machine code as groups in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import hopper
+import pytest
+from hopper import tiles
+from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N
+
+import wavedsl as wd
+
+FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
+F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
+ALONE = wd.Schedule(specialize=False)
+
+CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
+    "bf16 128x256x64": (BF16, tiles(128, 256, 64, 64, 256), {}),
+    "bf16 256x128x64": (BF16, tiles(256, 128, 64, 128, 128), {}),
+    "bf16 256x128x64 four waves": (BF16, tiles(256, 128, 64, 64, 128), {}),
+    "bf16 128x192x64": (BF16, tiles(128, 192, 64, 64, 192), {}),
+    "bf16 192x192x64 three waves": (BF16, tiles(192, 192, 64, 64, 192), {}),
+    "bf16 128x128x64": (BF16, tiles(128, 128, 64, 64, 128), {}),
+    "bf16 128x128x128": (BF16, tiles(128, 128, 128, 64, 128), {}),
+    "bf16 64x256x64 one wave": (BF16, tiles(64, 256, 64, 64, 256), {}),
+    "bf16 128x176x64": (BF16, tiles(128, 176, 64, 64, 176), {}),
+    "bf16 64x64x64": (BF16, tiles(64, 64, 64, 64, 64), {}),
+    "bf16 128x256x32, swizzle of 64": (BF16, tiles(128, 256, 32, 64, 256), {}),
+    "bf16 128x256x64 two stages": (BF16, tiles(128, 256, 64, 64, 256), {"schedule": wd.Schedule(stages=2)}),
+    "bf16 128x128x64 one stage": (BF16, tiles(128, 128, 64, 64, 128), {"schedule": wd.Schedule(stages=1)}),
+    "bf16 128x256x64 without roles": (BF16, tiles(128, 256, 64, 64, 256), {"schedule": ALONE}),
+    "bf16 128x128x64 without roles, three stages": (
+        BF16,
+        tiles(128, 128, 64, 64, 128),
+        {"schedule": wd.Schedule(specialize=False, stages=3)},
+    ),
+    "f16 128x256x64, f16 out": (F16_OUT, tiles(128, 256, 64, 64, 256), {}),
+    "f16 sums 128x256x64": (F16_SUMS, tiles(128, 256, 64, 64, 256), {}),
+    "f16 128x256x64, B along N": (F16, tiles(128, 256, 64, 64, 256), {"b_order": "KN"}),
+    "f16 128x128x64, A along M, B along N": (F16, tiles(128, 128, 64, 64, 128), {"a_order": "KM", "b_order": "KN"}),
+    "bf16 128x256x64 bias relu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu"}),
+    "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
+    "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
+    "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
+    "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
+    "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
+    "tf32 128x128x32": (TF32, tiles(128, 128, 32, 64, 128), {}),
+}
+QUICK = (0, 4, 11, 13, 18, 21, 22, 26)
+
+
+@pytest.mark.parametrize(
+    "name", [n if i in QUICK else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(CONFIGURATIONS)]
+)
+def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
+    oracle("ptxas"), oracle("nvdisasm")
+    kind, subs, options = CONFIGURATIONS[name]
+    compiled = hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096})
+    found = hopper.static(compiled.asm)
+    assert found.spills == 0 and not found.codes
+    assert found.products > 0
+    assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+
+
+def test_there_are_enough_configurations() -> None:
+    assert len(CONFIGURATIONS) >= 24
+
+
+def test_the_guard_notices_products_that_do_not_overlap(oracle: Any) -> None:
+    """Two products whose sums lie in the same registers in another order cannot be in flight together."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kind, subs, options = CONFIGURATIONS["bf16 64x64x64"]
+    text = hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 64, N: 64, K: 256}).asm
+    bad = re.sub(r"(mma_async\S+ )\{(%r\d+), (%r\d+), ", r"\1{\3, \2, ", text, count=1)
+    assert bad != text
+    found = hopper.static(bad)
+    assert found.codes and found.groups > len(re.findall(r"\bcommit_group\.sync", bad))

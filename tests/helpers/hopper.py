@@ -1,0 +1,106 @@
+"""Matrix products with a warpgroup as the wave for tests of sm_90a: kernels, and what ptxas and nvdisasm say of them.
+
+Imported as `hopper` (pytest's `pythonpath` lists this folder).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from products import BK, BM, BN, TILE, WM, WN, K, Kind, M, N
+from wavedsl.runtime import toolchain
+
+import wavedsl as wd
+
+SERIALISED = re.compile(r"C75(08|10|11|13|14|15)")
+"""ptxas' codes: setmaxnreg is ignored, or matrix instructions run one after the other."""
+
+
+@lru_cache(maxsize=256)
+def gemm(
+    kind: Kind, a_order: str = "MK", b_order: str = "NK", epilogue: str = "", schedule: Any = None,
+    lanes: int | None = 128, given: bool = True,
+) -> Any:  # fmt: skip
+    """c[M, N] = epilogue(a b). `a_order`, `b_order`: how the operands lie in memory. `given`: the wave's tile is."""
+    a_type = wd.Memory[(M, K, wd.SHARED, kind.dtype) if a_order == "MK" else (K, M, wd.SHARED, kind.dtype)]
+    b_type = wd.Memory[(N, K, wd.SHARED, kind.dtype) if b_order == "NK" else (K, N, wd.SHARED, kind.dtype)]
+    sums, out = kind.sums, kind.out
+    constraints: list[Any] = [
+        wd.WorkgroupConstraint(M, BM, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.TilingConstraint(K, BK),
+    ]
+    if given:
+        constraints += [wd.WaveConstraint(M, WM), wd.WaveConstraint(N, WN)]
+    if lanes is not None:
+        constraints.append(wd.HardwareConstraint(threads_per_wave=lanes))
+
+    def product(a: Any, b: Any) -> Any:
+        zero = wd.Register[M, N, sums](0)
+
+        @wd.iterate(K, init_args=[zero])
+        def loop(acc: wd.Register[M, N, sums]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        return loop
+
+    def finish(value: Any) -> Any:
+        return value if sums is out else wd.cast(value, out)
+
+    if epilogue == "":
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm(a: a_type, b: b_type, c: wd.Memory[M, N, out]):
+            wd.write(finish(product(a, b)), c)
+
+        return gemm
+    if epilogue == "bias relu":
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_bias(a: a_type, b: b_type, bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out]):
+            wd.write(finish(wd.maximum(product(a, b) + wd.read(bias), 0.0)), c)
+
+        return gemm_bias
+    assert epilogue == "alpha beta"
+
+    @wd.wave(constraints, schedule=schedule)
+    def gemm_scaled(
+        a: a_type, b: b_type, c: wd.Memory[M, N, out], d: wd.Memory[M, N, out],
+        alpha: wd.Scalar[wd.f32], beta: wd.Scalar[wd.f32],
+    ):  # fmt: skip
+        wd.write(finish(product(a, b) * alpha + wd.cast(wd.read(c), wd.f32) * beta), d)
+
+    return gemm_scaled
+
+
+def tiles(*sizes: int) -> dict[Any, int]:
+    """`subs` of a tile: workgroup M, N, loop K, wave M, N."""
+    return dict(zip(TILE, sizes))
+
+
+@dataclass(frozen=True)
+class Static:
+    """What the assembler made of a text: registers at entry, spilled bytes, codes of serialisation, matrix
+    instructions, and how many of them end a group."""
+
+    registers: int
+    spills: int
+    codes: tuple[str, ...]
+    products: int
+    groups: int
+
+
+def static(text: str) -> Static:
+    """Assemble for sm_90a and look at the machine code."""
+    done = toolchain.assemble_ptx(text, "sm_90a")
+    sass = toolchain.disassemble_cubin(done.cubin)
+    products = [line for line in sass.splitlines() if re.search(r"\b[HIQ]GMMA\b", line.replace(".", " "))]
+    spills = sum(map(int, re.findall(r"(\d+) bytes spill", done.log)))
+    registers = int(re.search(r"Used (\d+) registers", done.log).group(1))  # type: ignore[union-attr]
+    return Static(
+        registers, spills, tuple(m.group(0) for m in SERIALISED.finditer(done.log)), len(products),
+        sum("gsb0" in line for line in products),
+    )  # fmt: skip
