@@ -1,12 +1,16 @@
-"""Attention O = softmax(Q Kᵀ · scale) V for every head, scores kept in registers.
+"""Attention O = softmax(Q Kᵀ · scale + …) V, scores kept in registers.
 
     python examples/attention.py                                     2 heads, 256 queries and keys, head size 64
     python examples/attention.py --causal --dtype bf16 --d 128
+    python examples/attention.py --group 4 --heads 8                 four query heads share a head of keys and values
+    python examples/attention.py --window 64 --sinks --lse           sliding window, attention sinks, log-sum-exp output
+    python examples/attention.py --cap 30 --bias --alibi --order bshd
     python examples/attention.py --target sm_80 --m 100 --n 77       sizes need not divide the tiles
     python examples/attention.py --target gfx950 --tile-m 64 --tile-n 32 --waves 2
 
-Q is H x M x D, K and V are H x N x D, all row-major. A workgroup takes a tile of queries of one head and loops over
-tiles of keys, keeping the running maximum and sum of each row; sums are f32.
+A workgroup takes a tile of queries of one head and loops over tiles of keys, keeping the running maximum and sum of
+each row; sums are f32. With fewer keys or more keys than queries, the last query is aligned with the last key. A query
+that sees no key gives 0 and a log-sum-exp of minus infinity.
 """
 
 from __future__ import annotations
@@ -17,92 +21,261 @@ import sys
 if __name__ == "__main__":
     sys.path.append(sys.path.pop(0))  # this folder last: it has a copy.py, and so has the standard library
 
+from dataclasses import dataclass
+
 import common
 import numpy as np
 
 import wavedsl as wd
 
-H, M, N, D, BM, BN = wd.symbols("H M N D BM BN")
+B, H, G, M, N, D, E, BM, BN = wd.symbols("B H G M N D E BM BN")
+"""Batches, heads, heads of keys and values, queries, keys, head sizes of keys and of values; tiles."""
+
+LOG2_E = math.log2(math.e)
 
 
-def attention_kernel(dtype: wd.DType, *, causal: bool = False, tile: tuple[int, int] = (128, 64), waves: int = 4):
-    """Attention on `tile` queries x keys at a time. With `causal`, a query sees the keys up to its own position."""
+@dataclass(frozen=True)
+class Variant:
+    """What is computed. `out`: dtype of O (None: that of the inputs). `window`: keys that a query sees, its own and
+    those before. `bias` [B, H, M, N] and `alibi` (slopes [H]) are added to the scaled scores; `cap`: scores become
+    cap · tanh(score / cap); `sinks` [H]: one more score per row that takes part in the sum only. `group`: query heads
+    per head of keys. `order`: of the dimensions of Q, K, V and O."""
+
+    dtype: wd.DType
+    out: wd.DType | None = None
+    causal: bool = False
+    window: int | None = None
+    bias: bool = False
+    alibi: bool = False
+    cap: float | None = None
+    sinks: bool = False
+    lse: bool = False
+    group: int = 1
+    order: str = "bhsd"
+
+    def dims(self, heads, sequence, size):
+        """The dimensions of an array in this variant's order."""
+        names = {"b": B, "h": heads, "s": sequence, "d": size}
+        return tuple(names[letter] for letter in self.order)
+
+
+def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), waves: int = 4):
+    """Attention on `tile` queries x keys at a time. Its arguments: q, k, v, o, scale, then those that the variant has
+    of bias, slopes, sink, lse. The scale must be positive."""
+    dtype, out = variant.dtype, variant.out or variant.dtype
+    shared_heads = wd.IndexMapping((N, D), {G: H // variant.group}), wd.IndexMapping((N, E), {G: H // variant.group})
+    plain = variant.cap is None and not variant.bias and not variant.alibi
 
     @wd.wave(
         [
-            wd.WorkgroupConstraint(H, 1, 1),
             wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(H, 1, 1),
+            wd.WorkgroupConstraint(B, 1, 2),
             wd.TilingConstraint(N, BN),
             wd.WaveConstraint(M, BM / waves),
         ],
         subs={BM: tile[0], BN: tile[1]},
     )
     def attention(
-        q: wd.Memory[H, M, D, dtype],
-        k: wd.Memory[H, N, D, wd.SHARED, dtype],
-        v: wd.Memory[H, N, D, wd.SHARED, dtype],
-        o: wd.Memory[H, M, D, dtype],
+        q: wd.Memory[(*variant.dims(H, M, D), dtype)],
+        k: wd.Memory[(*variant.dims(G, N, D), wd.SHARED, dtype)],
+        v: wd.Memory[(*variant.dims(G, N, E), wd.SHARED, dtype)],
+        o: wd.Memory[(*variant.dims(H, M, E), out)],
         scale: wd.Scalar[wd.f32],
+        bias: wd.Memory[B, H, M, N, dtype] if variant.bias else None,
+        slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
+        sink: wd.Memory[H, wd.f32] if variant.sinks else None,
+        lse: wd.Memory[B, H, M, wd.f32] if variant.lse else None,
     ):
+        # Scores are raw products where nothing is added to them, else scaled; times `unit` they are exponents of 2.
+        unit = scale * LOG2_E if plain else LOG2_E
+        position = wd.index(M) + (N - M)
+
+        def scored(raw):
+            if plain:
+                return raw
+            x = raw * scale
+            if variant.cap is not None:
+                x = wd.tanh(x * (1 / variant.cap)) * variant.cap
+            if variant.bias:
+                x = x + wd.cast(wd.read(bias), wd.f32)
+            if variant.alibi:
+                x = x + wd.read(slopes) * wd.cast(wd.index(N) - position, wd.f32)
+            return x
+
+        def masked(x):
+            if variant.causal:
+                x = wd.where(wd.index(N) <= position, x, -math.inf)
+            if variant.window is not None:
+                x = wd.where(wd.index(N) > position - variant.window, x, -math.inf)
+            return x
+
+        def finite(top):
+            # A row without a key so far has top -inf; its weights are exp2(-inf - 0) = 0.
+            return wd.where(top == -math.inf, 0.0, top)
+
+        def weights(x, top):
+            return wd.exp2(wd.fma(x, unit, -(top * unit)))
+
         top = wd.Register[M, wd.f32](-math.inf)
         total = wd.Register[M, wd.f32](0.0)
-        acc = wd.Register[M, D, wd.f32](0.0)
+        acc = wd.Register[M, E, wd.f32](0.0)
 
-        @wd.iterate(N, init_args=[top, total, acc])
+        # Tiles of keys that no query of the workgroup sees are left out.
+        behind = N - M
+        start = None if variant.window is None else wd.tile_start(M) + (behind + 1 - variant.window)
+        stop = wd.tile_stop(M) + behind if variant.causal else None
+
+        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop)
         def over_keys(top, total, acc):
-            scores = wd.mma(wd.read(q), wd.read(k), wd.Register[M, N, wd.f32](0.0)) * (scale * math.log2(math.e))
-            if causal:
-                scores = wd.where(wd.index(M) >= wd.index(N), scores, -math.inf)
+            keys = wd.read(k, mapping=shared_heads[0])
+            scores = masked(scored(wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))))
             new_top = wd.maximum(top, wd.max(scores, dim=N))
-            p = wd.exp2(scores - new_top)
-            keep = wd.exp2(top - new_top)
-            return new_top, total * keep + wd.sum(p, dim=N), wd.mma(wd.cast(p, dtype), wd.read(v), acc * keep)
+            base = finite(new_top)
+            p = weights(scores, base)
+            keep = weights(top, base)
+            values = wd.read(v, mapping=shared_heads[1])
+            return new_top, total * keep + wd.sum(p, dim=N), wd.mma(wd.cast(p, dtype), values, acc * keep)
 
         top, total, acc = over_keys
-        wd.write(wd.cast(acc / total, dtype), o)
+        if variant.sinks:
+            top = top * scale if plain else top
+            extra = wd.read(sink)
+            highest = wd.maximum(top, extra)
+            base = finite(highest)
+            keep = wd.exp(top - base)
+            top, total, acc = highest, total * keep + wd.exp(extra - base), acc * keep
+        wd.write(wd.cast(acc * wd.where(total == 0.0, 0.0, 1.0 / total), out), o)
+        if variant.lse:
+            scaled = plain and not variant.sinks
+            wd.write(wd.fma(top, scale, wd.log(total)) if scaled else top + wd.log(total), lse)
 
     return attention
 
 
-def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Attention in float64 and the error that is allowed, as docs/numerics.md counts it.
+def sees(variant: Variant, m: int, n: int) -> np.ndarray:
+    """Which of `n` keys each of `m` queries sees."""
+    position = np.arange(m)[:, None] + n - m
+    keys = np.arange(n)
+    seen = np.ones((m, n), bool)
+    if variant.causal:
+        seen &= keys <= position
+    if variant.window is not None:
+        seen &= keys > position - variant.window
+    return seen
 
-    Scores are f32 sums of D exact products, so exp2 of them is off by their error; P is rounded to the input type
-    before the second product and not before the row's sum; O is rounded once more.
-    """
-    half = q.dtype == np.float16
-    rounding = 2.0 ** -((wd.f16 if half else wd.bf16).mantissa + 1)
-    tiny = 2.0**-25 if half else 2.0**-134  # half the spacing of numbers below the smallest normal one
-    single = 2.0**-24
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    scores = np.einsum("hmd,hnd->hmn", q, k) * scale
-    slack = single * (q.shape[2] + 8) * np.einsum("hmd,hnd->hmn", np.abs(q), np.abs(k)) * abs(scale)
-    if causal:
-        scores = np.where(np.arange(q.shape[1])[:, None] >= np.arange(k.shape[1]), scores, -np.inf)
-    top = scores.max(-1, keepdims=True)
-    p = np.exp(scores - top)
-    p /= p.sum(-1, keepdims=True)
-    error = rounding + 2 * slack.max(-1, keepdims=True) + single * (k.shape[1] + 32)
-    magnitude = np.einsum("hmn,hnd->hmd", p, np.abs(v))
-    out = np.einsum("hmn,hnd->hmd", p, v)
-    # Weights are at most 1 before they are divided by the row's sum, which is at least 1.
-    return out, 2 * error * magnitude + rounding * np.abs(out) + tiny * (np.abs(v).sum(1, keepdims=True) + 1)
+
+def softmax_weights(variant: Variant, scores: np.ndarray, extras: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Weights of the keys and the log-sum-exp from scaled scores, in the scores' own precision."""
+    kind = scores.dtype
+    m, n = scores.shape[2:]
+    if variant.cap is not None:
+        scores = np.tanh(scores * kind.type(1 / variant.cap)) * kind.type(variant.cap)
+    if variant.bias:
+        scores = scores + extras["bias"].astype(kind)
+    if variant.alibi:
+        distance = np.arange(n) - (np.arange(m)[:, None] + n - m)
+        scores = scores + extras["slopes"].astype(kind)[:, None, None] * distance.astype(kind)
+    scores = np.where(sees(variant, m, n), scores, kind.type(-np.inf))
+    if variant.sinks:
+        sink = np.broadcast_to(extras["sink"].astype(kind)[:, None, None], (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, sink], -1)
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    p = np.exp(scores - np.where(np.isinf(top), kind.type(0), top))
+    total = p.sum(-1, keepdims=True, dtype=kind)
+    with np.errstate(divide="ignore"):
+        lse = (top + np.log(total))[..., 0]
+    return (p / np.where(total == 0, kind.type(1), total))[..., :n], lse
+
+
+def reference(variant: Variant, q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, **extras: np.ndarray):
+    """(O, log-sum-exp, their allowed errors): exact ones in float64, and twice the largest error of a NumPy computation
+    with float32 softmax and sums whose weights are rounded to the inputs' dtype and whose O is rounded to its own.
+    The log-sum-exp may be off by one unit in its last place more: BLAS adds in blocks, matrix instructions in order."""
+
+    def outputs(kind: type) -> tuple[np.ndarray, np.ndarray]:
+        arranged = [np.einsum(f"{variant.order}->bhsd", x.astype(kind)) for x in (q, k, v)]
+        repeated = [np.repeat(x, variant.group, axis=1) for x in arranged[1:]]
+        with np.errstate(invalid="ignore"):
+            scores = (arranged[0] @ repeated[0].swapaxes(-1, -2)) * kind(scale)
+            p, lse = softmax_weights(variant, scores, extras)
+        if kind is np.float32:
+            p = p.astype(variant.dtype.storage).astype(kind)
+        o = np.einsum(f"bhsd->{variant.order}", p @ repeated[1])
+        return (o.astype((variant.out or variant.dtype).storage) if kind is np.float32 else o), lse
+
+    exact, single = outputs(np.float64), outputs(np.float32)
+    largest_lse = np.abs(exact[1], where=np.isfinite(exact[1]), out=np.zeros_like(exact[1])).max(initial=0.0)
+    last_place = float(np.spacing(np.float32(largest_lse)))
+    return *exact, 2 * largest(single[0], exact[0]), 2 * largest(single[1], exact[1]) + last_place
+
+
+def largest(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest absolute difference; infinities must agree."""
+    with np.errstate(invalid="ignore"):
+        error = np.abs(got.astype(np.float64) - want)
+    return float(np.where(got == want, 0.0, error).max(initial=0.0))
+
+
+def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0) -> dict[str, object]:
+    """Arguments by name for sizes b, h (heads of Q), m, n, d, e, drawn from normal numbers."""
+    heads = {"h": sizes["h"], "g": -(-sizes["h"] // variant.group)}
+
+    def drawn(number: int, heads_of: str, sequence: str, size: str) -> np.ndarray:
+        extent = {"b": sizes["b"], "h": heads[heads_of], "s": sizes[sequence], "d": sizes[size]}
+        return common.data(tuple(extent[letter] for letter in variant.order), variant.dtype, seed + number)
+
+    shapes = [("h", "m", "d"), ("g", "n", "d"), ("g", "n", "e"), ("h", "m", "e")]
+    q, k, v, o = (drawn(i, *shape) for i, shape in enumerate(shapes))
+    given = {"q": q, "k": k, "v": v, "o": np.full(o.shape, 93, (variant.out or variant.dtype).storage)}
+    given["scale"] = np.float32(1 / math.sqrt(sizes["d"]))
+    b, h, m, n = sizes["b"], sizes["h"], sizes["m"], sizes["n"]
+    if variant.bias:
+        given["bias"] = common.data((b, h, m, n), variant.dtype, seed + 4)
+    if variant.alibi:
+        given["slopes"] = (2.0 ** (-8 * np.arange(1, h + 1) / h)).astype(np.float32)
+    if variant.sinks:
+        given["sink"] = common.data((h,), wd.f32, seed + 5)
+    if variant.lse:
+        given["lse"] = np.full((b, h, m), 93, np.float32)
+    return given
+
+
+def check(variant: Variant, given: dict[str, object]) -> int:
+    """Compare outputs with the reference and print the errors; 0 if they are within what is allowed."""
+    extras = {name: given[name] for name in ("bias", "slopes", "sink") if name in given}
+    o, lse, allowed, lse_allowed = reference(
+        variant, given["q"], given["k"], given["v"], float(given["scale"]), **extras
+    )
+    status = common.verdict("o", given["o"], o, allowed)
+    if variant.lse:
+        status |= common.verdict("lse", given["lse"], lse, lse_allowed)
+    return status
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = common.options(__doc__, ("f16", "bf16"), heads=2, m=256, n=256, d=64, waves=4)
+    dtypes = ("f16", "bf16", "f8e4m3", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
+    parser = common.options(__doc__, dtypes, batch=1, heads=2, m=256, n=256, d=64, waves=4, group=1)
+    parser.add_argument("--e", type=int, help="head size of the values (that of the keys)")
     parser.add_argument("--causal", action="store_true", help="a query sees the keys up to its own position")
+    parser.add_argument("--window", type=int, help="a query sees this many keys up to its own position")
+    parser.add_argument("--cap", type=float, help="scores become cap tanh(score / cap)")
+    for flag in ("bias", "alibi", "sinks", "lse"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--order", default="bhsd", choices=("bhsd", "bshd"), help="of the dimensions of Q, K, V and O")
     parser.add_argument("--tile-m", type=int, default=128, help="queries per workgroup")
     parser.add_argument("--tile-n", type=int, default=64, help="keys per trip")
     given = parser.parse_args(arguments)
     dtype = common.dtype_called(given.dtype)
-    q = common.data((given.heads, given.m, given.d), dtype, given.seed)
-    k, v = (common.data((given.heads, given.n, given.d), dtype, given.seed + i) for i in (1, 2))
-    o = np.full(q.shape, 93, dtype.storage)
-    scale = np.float32(1 / math.sqrt(given.d))
-    kernel = attention_kernel(dtype, causal=given.causal, tile=(given.tile_m, given.tile_n), waves=given.waves)
-    common.run(kernel, [q, k, v, o, scale], given)
-    return common.verdict("o", o, *reference(q, k, v, float(scale), given.causal))
+    variant = Variant(
+        dtype, wd.f16 if dtype.bits == 8 else None, given.causal or given.window is not None, given.window, given.bias,
+        given.alibi, given.cap, given.sinks, given.lse, given.group, given.order,
+    )  # fmt: skip
+    sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
+    values = arguments_of(variant, sizes, given.seed)
+    kernel = attention_kernel(variant, tile=(given.tile_m, given.tile_n), waves=given.waves)
+    common.run(kernel, list(values.values()), given)
+    return check(variant, values)
 
 
 if __name__ == "__main__":

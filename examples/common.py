@@ -61,10 +61,26 @@ def verdict(name: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray | fl
     if got.size == 0:
         print(f"{name}: no elements")
         return 0
-    error = np.abs(got.astype(np.float64) - want)
+    got = got.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.where(got == want, 0.0, np.abs(got - want))  # infinities are equal or wrong
     within = error <= bound  # False where NaN
     share = np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
     print(f"{name}: largest error against NumPy {error.max():.3g}, {share.max():.2g} of what is allowed")
     if not within.all():
         print(f"WRONG at {tuple(int(i) for i in np.argwhere(~within)[0])}")
     return 0 if within.all() else 1
+
+
+def bound(want: np.ndarray, dtype: DType, units: float = 2.0, magnitude: np.ndarray | float = 0.0) -> np.ndarray:
+    """What `units` roundings to `dtype` may change in results that stand for numbers as large as `magnitude`.
+
+    Functions that chips approximate, and sums in f32, count as roundings to f32 where the dtype is f32.
+    """
+    unit = 2.0 ** -(dtype.mantissa + 1)
+    return units * unit * (np.abs(want) + magnitude) + np.finfo(np.float32).tiny
+
+
+def verdicts(*found: int) -> int:
+    """The exit status of several verdicts."""
+    return max(found)

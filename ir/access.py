@@ -17,6 +17,7 @@ from math import gcd
 from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -24,7 +25,7 @@ from wavedsl.ir.fragment import Fragment, from_words, per_register, register_typ
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of, number_of
 from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.place import Field, lane_fields
+from wavedsl.ir.place import Field
 from wavedsl.ir.target import Target
 
 OFFSET_LIMIT = 1 << 32
@@ -38,6 +39,14 @@ class Position:
 
     base: Mapping[str, Any]
     wave: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Coordinates that are linear in the bits of a number: per dimension what each bit of `source` adds."""
+
+    source: Value
+    by_dim: Mapping[str, Sequence[int]]
 
 
 def total(b: Builder, terms: Sequence[Any]) -> Any:
@@ -61,21 +70,31 @@ def scaled(b: Builder, a: Any, s: Any) -> Any:
     return b.mul(a, s) if not isinstance(a, int) else b.mul(s, a)
 
 
+def columns_of(fields: Sequence[Field], xor: bool) -> list[int]:
+    """What each bit of a field's source adds."""
+    width = max((f.mask.bit_length() for f in fields), default=0)
+    columns = [0] * width
+    for i in range(width):
+        for f in fields:
+            part = f(1 << i)
+            columns[i] = columns[i] ^ part if xor else columns[i] + part
+    return columns
+
+
 def combine_fields(b: Builder, fields: Sequence[Field], source: Value, xor: bool = False) -> Any:
     """The sum (or XOR) of bit fields of `source`: the int 0 if there are none."""
-    out: Any = None
-    for f in fields:
-        part = b.and_(source, f.mask)
-        part = b.shl(part, f.shift) if f.shift >= 0 else b.lshr(part, -f.shift)
-        if f.scale != 1:
-            part = b.mul(part, f.scale)
-        out = part if out is None else b.xor(out, part) if xor else b.add(out, part)
-    return 0 if out is None else out
+    return combine_columns(b, columns_of(fields, xor), source, xor=xor, bare=bare_price(b, source))
+
+
+def bare_price(b: Builder, source: Value) -> int:
+    """Instructions that the source itself costs: the lane is cut out of the thread where there are several waves."""
+    op = source.op
+    return int(op is not None and op.name == "lane" and b.kernel.waves > 1)
 
 
 def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
     """What a lane adds to the coordinate of `dim`."""
-    return combine_fields(b, lane_fields(layout.lane_columns(dim)), b.lane())
+    return combine_columns(b, layout.lane_columns(dim), b.lane(), xor=True, bare=bare_price(b, b.lane()))
 
 
 def vector_elements(
@@ -158,6 +177,7 @@ class GlobalAccess:
         *,
         store: bool,
         lanes: Mapping[str, Any] | None = None,
+        columns: Columns | None = None,
         covers: Mapping[str, tuple[int, int]] | None = None,
     ):
         self.b, self.info, self.layout, self.plans = b, info, layout, plans
@@ -173,8 +193,10 @@ class GlobalAccess:
         self.position = position
         self.store = store
         self.names = info.names
-        by_lane = lanes if lanes is not None else {d: lane_coordinate(b, layout, d) for d in layout.dims}
-        self.lanes = {d: by_lane.get(d, 0) for d in self.names}
+        self._by_lane = lanes
+        if columns is None and lanes is None:
+            columns = Columns(b.lane(), {d: layout.lane_columns(d) for d in layout.dims})
+        self._columns = columns
         free_outermost = target.buffer_bounds and info.rows_follow()
         self.masked: list[int] = []
         """Dimensions that need a compare."""
@@ -201,7 +223,7 @@ class GlobalAccess:
             None if info.large else scaled(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), s)
             for d, s in zip(self.names, strides)
         ]
-        lane_terms = [scaled(b, self.lanes[d], s) for d, s in zip(self.names, strides)]
+        lane_terms = self._lane_terms()
         if info.large:
             offset: Any = b.i64(0)
             for d, s in zip(self.names, strides):
@@ -218,6 +240,27 @@ class GlobalAccess:
             self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def lane(self, d: str) -> Any:
+        """What a lane adds to the coordinate of dimension `d`."""
+        if self._by_lane is not None:
+            return self._by_lane.get(d, 0)
+        return lane_coordinate(self.b, self.layout, d) if d in self.layout.dims else 0
+
+    def _lane_terms(self) -> list[Any]:
+        """The summands of a lane's offset in bytes: one where the strides are known."""
+        columns = self._columns
+        if columns is None or any(
+            s.__class__ is not int and any(columns.by_dim.get(d, ())) for d, s in zip(self.names, self.strides)
+        ):
+            return [scaled(self.b, self.lane(d), s) for d, s in zip(self.names, self.strides)]
+        width = max((len(c) for c in columns.by_dim.values()), default=0)
+        bytes = [0] * width
+        for d, s in zip(self.names, self.strides):
+            for i, c in enumerate(columns.by_dim.get(d, ())):
+                if c:
+                    bytes[i] += c * s
+        return [combine_columns(self.b, bytes, columns.source, bare=bare_price(self.b, columns.source))]
 
     def _check_reach(self) -> None:
         """A lane's offset from its tile's first element has 32 bits. Raises CompileError where strides are too large
@@ -236,22 +279,7 @@ class GlobalAccess:
             )
 
     def _buffer(self, offset: Value | None) -> Value:
-        b, info = self.b, self.info
-        span = info.span()
-        size: Value
-        if span is not None:
-            size = b.i64(span)
-        else:
-            # (n0 - 1) * s0 + ... + elsize, in 64 bits.
-            size = b.i64(info.elsize)
-            for n, s in zip(self.extents, self.strides):
-                last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
-                step = b.i64(s) if isinstance(s, int) else b.zext(s)
-                size = b.add(size, b.mul(last, step))
-        base = b.param(info.param)
-        if offset is None:
-            return b.buffer(base, size)
-        return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+        return whole_buffer(self.b, self.info, self.extents, self.strides, offset)
 
     def _limit(self, i: int) -> Any:
         """Elements of dimension i from this wave's first coordinate to the array's end (may be negative)."""
@@ -283,9 +311,9 @@ class GlobalAccess:
         mask = b.true
         for i in self.masked:
             d = self.names[i]
-            mask = b.pand(mask, below(b, self.lanes[d], offsets.get(d, 0), self._limit(i)))
+            mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self._limit(i)))
         for d in self.padded:
-            mask = b.pand(mask, below(b, self.lanes[d], offsets.get(d, 0), self.covers[d][1]))
+            mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self.covers[d][1]))
         if self.store:
             mask = b.pand(mask, self._first_replica())
         return total(b, [voff, fixed]), soff, mask
@@ -295,6 +323,27 @@ class GlobalAccess:
         b = self.b
         mask = sum(1 << number_of(x) for x in self.layout.replica_bits("l"))
         return b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
+
+
+def whole_buffer(
+    b: Builder, info: ArrayInfo, extents: Sequence[Any], strides: Sequence[Any], offset: Value | None = None
+) -> Value:
+    """The array as a buffer, from a byte offset (i64) on if one is given."""
+    span = info.span()
+    size: Value
+    if span is not None:
+        size = b.i64(span)
+    else:
+        # (n0 - 1) * s0 + ... + elsize, in 64 bits.
+        size = b.i64(info.elsize)
+        for n, s in zip(extents, strides):
+            last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
+            step = b.i64(s) if isinstance(s, int) else b.zext(s)
+            size = b.add(size, b.mul(last, step))
+    base = b.param(info.param)
+    if offset is None:
+        return b.buffer(base, size)
+    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:

@@ -424,13 +424,14 @@ class Core:
 
     def for_(
         self, lo: Operand, hi: Operand, step: Operand = 1, inits: Sequence[Any] = (), *, label: str = "",
-        min_trips: int = 0, uniform: Sequence[bool] | None = None,
+        min_trips: int = 0, uniform: Sequence[bool] | None = None, again: bool = False,
     ) -> Loop:  # fmt: skip
         """`with b.for_(…) as loop:` — the body sees loop.iv and loop.carried and ends with loop.yield_(next values).
 
         `min_trips` is a lower bound of the number of trips. `uniform` says which carried values stay uniform; without
         it integer scalars and predicates are, as long as their init is uniform and the body yields a uniform value
-        (else the body is re-marked per lane), and everything else is per lane.
+        (else the body is re-marked per lane), and everything else is per lane. `again`: the first carried value is a
+        uniform predicate, and a trip that yields false for it is the last.
         """
         lo, hi, step = self._i32(lo), self._i32(hi), self._i32(step)
         if step.lo is not None and step.lo <= 0:
@@ -445,6 +446,8 @@ class Core:
             min_trips = max(min_trips, 1)
         if min_trips:
             attrs["min_trips"] = min_trips
+        if again:
+            attrs["again"] = True
         op = Op("for", (lo, hi, step, *values), attrs, self._loc)
         region = Region(depth, op)
         op.regions = (region,)

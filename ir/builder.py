@@ -378,6 +378,19 @@ class Builder(Core):
             raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.bits}")
         if all(v.const == 0 and str(v.const)[0] != "-" for v in values):
             return self.const(0, B32)
+        first = values[0].op
+        if (
+            first is not None
+            and first.name == "unpack"
+            and all(
+                v.op is not None
+                and v.op.name == "unpack"
+                and v.op.args == first.args
+                and v.op.attrs == {"dtype": dtype, "index": i}
+                for i, v in enumerate(values)
+            )
+        ):
+            return first.args[0]
         return self._pure("pack", tuple(values), B32, {"dtype": dtype})
 
     def unpack(self, word: Value, dtype: DType, index: int) -> Value:
@@ -438,7 +451,23 @@ class Builder(Core):
                 end = e
             else:
                 return self.slice(source, start, end - start)
+        if n > 2:
+            parts = self._joined_slices(parts)
         return self._pure("vec", tuple(parts), vector(n, kind))
+
+    def _joined_slices(self, parts: Sequence[Value]) -> list[Value]:
+        """Parts that are consecutive slices of one tuple, as one."""
+        out: list[Value] = []
+        runs: list[tuple[Value | None, int, int]] = []
+        for p in parts:
+            source, start, end = _slice_of(p)
+            if source is not None and runs and runs[-1][0] is source and runs[-1][2] == start:
+                runs[-1] = (source, runs[-1][1], end)
+                out[-1] = self.slice(source, runs[-1][1], end - runs[-1][1])
+            else:
+                runs.append((source, start, end))
+                out.append(p)
+        return out
 
     def slice(self, v: Value, start: int, count: int = 1) -> Value:
         """`count` registers of a tuple from `start`."""
@@ -505,6 +534,12 @@ class Builder(Core):
             return v
         return self._pure("shuffle_xor", (v,), v.type, {"mask": mask})
 
+    def any_lane(self, p: Value, workgroup: bool = False) -> Value:
+        """Whether `p` holds in any lane of the wave: a uniform predicate. `workgroup` promises that all waves agree."""
+        if p.uniform and (not workgroup or p.const is not None):
+            return p
+        return self._pure("any_lane", (p,), PRED, {"workgroup": True} if workgroup else None)
+
     def shuffle_index(self, v: Value, lane: Operand) -> Value:
         """The value of the given lane (32-bit types)."""
         return self._pure("shuffle_index", (v, self._i32(lane)), v.type)
@@ -560,6 +595,16 @@ class Builder(Core):
         if bounded:
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
+
+    def atomic_global(
+        self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
+        guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,
+    ) -> Value:  # fmt: skip
+        """Change memory at voff + soff + imm indivisibly by `how` (see the op) and give what was there."""
+        voff, soff, imm = self._global(voff, soff, imm, split)
+        args = (buf, voff, soff, mask or self.true, guard or self.true, *values)
+        attrs = {"bytes": values[0].type.words * 4, "imm": imm, "how": how}
+        return self._effect("atomic.global", args, attrs, values[0].type).results[0]
 
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",

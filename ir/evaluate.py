@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.constraints import TilingConstraint
+from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, EmulationError, LaunchError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS, contracted, maximum_number, minimum_number, scale_block
 from wavedsl.ir.philox import philox, uniform
-from wavedsl.ir.rounding import convert, pack, to_float, unpack
+from wavedsl.ir.rounding import convert, pack, stochastic, to_float, unpack
 from wavedsl.ir.symbols import evaluate as evaluate_expr
 from wavedsl.ir.symbols import names, scale_of
 
@@ -79,6 +79,8 @@ class _Run:
         self.memory = {a.name: self._load(a) for a in graph.arguments if a.kind == "memory"}
         self.touched: set[str] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
+        self.active: list[Named] = []
+        """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
@@ -254,6 +256,27 @@ def _index(run: _Run, node: Node) -> Named:
     return Named((dim,), np.arange(*run.span(dim), dtype=np.int32))
 
 
+@_meaning("tile_start", "tile_stop")
+def _tile_end(run: _Run, node: Node) -> Named:
+    """A single number of each workgroup: the same for the elements of its tile."""
+    dim = node.attrs["dim"]
+    low, high = run.span(dim)
+    if dim in run.spans:
+        return Named((), np.asarray(high if node.op == "tile_stop" else low, np.int32))
+    tile = _workgroup_tile(run, dim)
+    start = np.arange(low, high, dtype=np.int32) // tile * tile
+    return Named((dim,), np.minimum(start + tile, high).astype(np.int32) if node.op == "tile_stop" else start)
+
+
+def _workgroup_tile(run: _Run, dim: Any) -> int:
+    for c in run.graph.constraints:
+        if isinstance(c, WorkgroupConstraint) and c.dim == dim:
+            tile = evaluate_expr(c.tile, run.symbols)
+            assert isinstance(tile, int)
+            return tile
+    return max(1, run.extent(dim))
+
+
 @_meaning("random")
 def _random(run: _Run, node: Node) -> Named:
     seed, offset = (run.get(i).array.astype(np.int64).astype(np.uint64) for i in node.inputs)
@@ -307,13 +330,15 @@ def _coordinates(
             given.append(Named(index.dims, index.array.astype(np.int64)))
         else:
             given.append(_expression(run, c, mapping.dims))
-    hidden = run.hidden(*given, *values)
+    hidden = run.hidden(*given, *values, *run.active)
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
     shape = [run.size(d) for d in dims]
     coords = [np.broadcast_to(run.aligned(g, dims), shape) for g in given]
     inside = np.ones(shape, np.bool_)
     for c, extent in zip(coords, run.memory[argument.name].shape):
         inside &= (c >= 0) & (c < extent)
+    for a in run.active:
+        inside &= run.aligned(a, dims)
     return dims, coords, inside
 
 
@@ -351,6 +376,9 @@ def _write(run: _Run, node: Node) -> None:
     memory = run.writable(argument.name)
     value = run.get(node.inputs[0])
     mapping = node.attrs.get("mapping")
+    if mapping is None and run.active:
+        _write_where(run, memory, argument, value, _conjunction(run))
+        return
     if mapping is None:
         stray = [d for d in value.dims if d not in argument.dims]
         if stray:
@@ -361,11 +389,24 @@ def _write(run: _Run, node: Node) -> None:
             )
         array = run.aligned(value, argument.dims)
         where = tuple(slice(*run.span(d)) for d in argument.dims)
-        memory[where] = _stored(run, memory, array, argument.dtype)
+        stored = _stored(run, memory, array, argument.dtype)
+        memory[where] = stored
         return
     dims, coords, inside = _coordinates(run, node, mapping, argument, (value,))
     array = np.broadcast_to(run.aligned(value, dims), inside.shape)
     memory[tuple(c[inside] for c in coords)] = _stored(run, memory, array, argument.dtype)[inside]
+
+
+def _write_where(run: _Run, memory: Any, argument: Any, value: Named, mask: Named) -> None:
+    """A write by some workgroups only: those that the array has no dimension for write one after the other."""
+    stray = tuple(d for d in run.union(mask, value) if d not in argument.dims)
+    where = tuple(slice(*run.span(d)) for d in argument.dims)
+    shape = [run.size(d) for d in stray] + [run.size(d) for d in argument.dims]
+    dims = (*stray, *argument.dims)
+    chosen = np.broadcast_to(run.aligned(mask, dims), shape).reshape(-1, *shape[len(stray) :])
+    array = np.broadcast_to(run.aligned(value, dims), shape).reshape(-1, *shape[len(stray) :])
+    for on, x in zip(chosen, array):
+        memory[where] = np.where(on, _stored(run, memory, x, argument.dtype), memory[where])
 
 
 _UPDATES: dict[str, Callable[..., Any]] = {
@@ -387,7 +428,9 @@ def _atomic(run: _Run, node: Node) -> Named:
     values = tuple(run.get(i) for i in node.inputs[:count])
     if mapping is None:
         mapping = ResolvedMapping(argument.dims, argument.dims)
-    dims, coords, inside = _coordinates(run, node, mapping, argument, values)
+    # Every workgroup of an index dimension carries it out, whatever its value varies along.
+    every = Named(tuple(run.graph.index_dims), np.zeros([run.size(d) for d in run.graph.index_dims]))
+    dims, coords, inside = _coordinates(run, node, mapping, argument, (*values, every))
     arrays = [np.broadcast_to(run.aligned(v, dims), inside.shape)[inside] for v in values]
     arrays = [_stored(run, memory, a, argument.dtype) for a in arrays]
     where = np.ravel_multi_index(tuple(c[inside] for c in coords), memory.shape)
@@ -420,16 +463,97 @@ def _iterate(run: _Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     dim = node.attrs["dim"]
     tile = _tile(run, dim, node)
-    carried = [run.get(i) for i in node.inputs]
+    carried = [run.get(i) for i in node.inputs[: len(body.carries)]]
     total = run.extent(dim)
-    for start in range(0, total, tile):
+    trips = np.arange(-(-total // tile))
+    first, last = (None if x is None else run.get(x) for x in loop_bounds(node))
+    for trip in trips:
+        active = _active(run, trip * tile, tile, first, last)
+        if not active.array.any():
+            continue
+        start = int(trip) * tile
         run.spans[dim] = (start, min(start + tile, total))
         for carry, value in zip(body.carries, carried):
             run.results[carry.id] = value
+        everywhere = bool(active.array.all())
+        if not everywhere:
+            run.active.append(active)
         run.region(body)
-        carried = [run.get(y) for y in body.yields]
+        following = [run.get(y) for y in body.yields]
+        if not everywhere:
+            run.active.pop()
+            following = [_chosen(run, active, new, old) for new, old in zip(following, carried)]
+        carried = following
     run.spans.pop(dim, None)
     return tuple(carried)
+
+
+@_meaning("when")
+def _when(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    flag = run.get(node.inputs[0])
+    carried = [run.get(i) for i in node.inputs[1:]]
+    if not np.any(flag.array):
+        return tuple(carried)
+    everywhere = bool(np.all(flag.array))
+    for carry, value in zip(body.carries, carried):
+        run.results[carry.id] = value
+    if not everywhere:
+        run.active.append(flag)
+    run.region(body)
+    found = [run.get(y) for y in body.yields]
+    if not everywhere:
+        run.active.pop()
+        found = [_chosen(run, flag, new, old) for new, old in zip(found, carried)]
+    return tuple(found)
+
+
+@_meaning("repeat")
+def _repeat(run: _Run, node: Node) -> tuple[Named, ...]:
+    body: Region = node.attrs["body"]
+    carried = [run.get(i) for i in node.inputs]
+    going = Named((), np.asarray(True))
+    while True:
+        for carry, value in zip(body.carries, carried):
+            run.results[carry.id] = value
+        run.active.append(going)
+        run.region(body)
+        run.active.pop()
+        found = [run.get(y) for y in body.yields[:-1]]
+        carried = [_chosen(run, going, new, old) for new, old in zip(found, carried)]
+        again = run.get(body.yields[-1])
+        dims = run.union(going, again)
+        going = Named(dims, run.aligned(going, dims) & run.aligned(again, dims))
+        # Workgroups that a condition around has left out do not keep the others waiting.
+        if not np.any(_conjunction(run, going).array):
+            return tuple(carried)
+
+
+def _conjunction(run: _Run, *more: Named) -> Named:
+    """Where everything around runs."""
+    parts = (*run.active, *more)
+    dims = run.union(*parts)
+    return Named(dims, np.asarray(np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts)))))
+
+
+def _active(run: _Run, start: int, tile: int, first: Named | None, last: Named | None) -> Named:
+    """Where a loop's bounds include the tile that starts at `start`."""
+    parts = []
+    if first is not None:
+        parts.append(Named(first.dims, start + tile > first.array))
+    if last is not None:
+        parts.append(Named(last.dims, start < last.array))
+    if first is not None and last is not None:  # an empty range has no tile, whatever its ends
+        dims = run.union(first, last)
+        parts.append(Named(dims, run.aligned(first, dims) < run.aligned(last, dims)))
+    dims = run.union(*parts) if parts else ()
+    whole = np.logical_and.reduce(np.broadcast_arrays(*(run.aligned(p, dims) for p in parts))) if parts else True
+    return Named(dims, np.asarray(whole))
+
+
+def _chosen(run: _Run, active: Named, new: Named, old: Named) -> Named:
+    dims = run.union(new, old, active)
+    return Named(dims, np.where(*(run.aligned(x, dims) for x in (active, new, old))))
 
 
 def _tile(run: _Run, dim: Any, node: Node) -> int:
@@ -543,6 +667,10 @@ def _cast(run: _Run, node: Node) -> Named:
     value, source, to = run.get(node.inputs[0]), node.inputs[0].dtype, node.dtype
     if run.float64 and to.is_float:
         return Named(value.dims, _widened(value.array))
+    if node.attrs.get("rounding") == "stochastic":
+        noise = run.get(node.inputs[1])
+        dims = run.union(value, noise)
+        return Named(dims, stochastic(*np.broadcast_arrays(run.aligned(value, dims)), to, run.aligned(noise, dims)))
     return Named(value.dims, convert(value.array, source, to, node.attrs.get("rounding")))
 
 
@@ -694,9 +822,14 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
     k, dim = node.attrs["k"], node.attrs["dim"]
     count = run.extent(k)
     have = array.shape[-1]
-    keys = np.where(np.isnan(array), -np.inf, array) if dtype.is_float else array
+    back = array[..., ::-1]
     # Ascending and stable on the reversed axis; read backwards that is descending with the earlier of equals first.
-    order = have - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    if dtype.is_float:  # a NaN comes after minus infinity
+        nan = np.isnan(back)
+        found = np.lexsort((np.where(nan, -np.inf, back), ~nan), axis=-1)
+    else:
+        found = np.argsort(back, axis=-1, kind="stable")
+    order = have - 1 - found[..., ::-1]
     order = order[..., :count]
     chosen = np.take_along_axis(array, order, axis=-1)
     missing = count - chosen.shape[-1]

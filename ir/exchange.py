@@ -24,10 +24,14 @@ from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spre
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.infer import renamed_bits
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, kind_of, number_of
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.place import lane_fields
+from wavedsl.ir.row_layout import leading_layout
 
 Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
@@ -50,7 +54,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         if (wanted := low.inference.demands.get((user.id, position))) is not None
     ]
     for n in low.graph.all_nodes():
-        if n.op in ("sum", "max", "min"):
+        if n.op in ROWS and (ROWS[n.op].index_rule == "project" or n.op in ("scan", "cumsum")):
             d = str(n.attrs["dim"])
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)
@@ -59,11 +63,47 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
                 lanes = low.target.wave_size * low.partition.waves
-                reduced = max(reduced, projected.elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+                reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
+        elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
+            lanes = low.target.wave_size * low.partition.waves
+            reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+        elif n.op == "sort":
+            pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
+        elif n.op == "result" and n.inputs[0].op == "topk":
+            sort = n.inputs[0]
+            along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
+            row = low.inference.operand_layout(sort, 0)
+            pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype))
+        elif n.op == "reshape":
+            source = low.inference.operand_layout(n, 0)
+            between = regroup(low, n, source)
+            if between is None:
+                most = max(most, low.partition.waves * regroup_bytes(low, n))
+            else:
+                pairs += [(source, between[0], n.dtype), (between[1], layouts[n.id], n.dtype)]
     for source, wanted, dtype in pairs:
         if route(source, wanted, dtype)[0].kind == "shared memory":
             most = max(most, low.partition.waves * _tile_bytes(source, wanted, dtype))
     return -(-most // 128) * 128, -(-reduced // 128) * 128
+
+
+def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | None:
+    """For a reshape of a value in `layout`: (the same with digits as bits, what renaming its bits gives), or None."""
+    source = absorbed(layout)
+    aim = renamed_bits(n, source, low.partition)
+    return None if aim is None else (source, aim)
+
+
+def regroup_bytes(low: Lowering, n: Node) -> int:
+    """Bytes of one wave's tile of a reshape that goes through shared memory."""
+    tile = prod(low.plans[str(d)].wave for d in n.inputs[0].dims)
+    return -(-tile * max(4, n.dtype.bits // 8) // 16) * 16
+
+
+def cell_bytes(n: Node) -> int:
+    """Bytes of what waves leave each other for one element of a reduction or scan."""
+    own = max(4, n.inputs[0].dtype.bits // 8)
+    return own + 4 if n.op in ("argmax", "argmin") else own
 
 
 def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:

@@ -13,7 +13,8 @@ from typing import Any
 from wavedsl.ir.facts import disjoint
 from wavedsl.ir.fold_rules import (
     MIRROR, NEGATED, covers, decided, digits, drops, exact_reciprocal, exponent, is_const, is_low_mask, is_minus_zero,
-    is_plus_zero, is_pow2, movable, no_bits_above, splits, x_bits,
+    is_plus_zero, is_pow2, movable, no_bits_above, splits, steps_over, stride,
+    x_bits,
 )
 
 
@@ -768,6 +769,18 @@ def fold_cmp(b: Any, t: Any, W: int, h: Any, a0: Any, a1: Any) -> Any:
             d = p1.attrs["value"]
             if h[0] == 's' and movable(x, c, d, W):
                 return b.cmp(h, x, d - c)
+    # compare a multiple: cmp(h, x, c) -> cmp(h, x, c - c % -stride(x))
+    if n1 == "const":
+        x = a0
+        c = p1.attrs["value"]
+        if h in ('slt', 'sge') and steps_over(x, c):
+            return b.cmp(h, x, c - c % -stride(x))
+    # compare a multiple 2: cmp(h, x, c) -> cmp(h, x, c - c % stride(x))
+    if n1 == "const":
+        x = a0
+        c = p1.attrs["value"]
+        if h in ('sgt', 'sle') and steps_over(x, c):
+            return b.cmp(h, x, c - c % stride(x))
     return None
 
 

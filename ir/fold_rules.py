@@ -127,6 +127,8 @@ RULES: tuple[FoldRule, ...] = tuple(FoldRule(*row) for row in (
     ("unsigned is signed", "cmp(h, x, y)", "h[0] == 'u' and x.lo >= 0 and y.lo >= 0", "cmp('s' + h[1:], x, y)"),
     ("move constant",        "cmp(h, add(x, c), d)",         "h in ('eq', 'ne')",         "cmp(h, x, d - c)"),
     ("move constant signed", "cmp(h, add(x, c), d)",         "h[0] == 's' and movable(x, c, d, W)", "cmp(h, x, d - c)"),
+    ("compare a multiple", "cmp(h, x, c)", "h in ('slt', 'sge') and steps_over(x, c)", "cmp(h, x, c - c % -stride(x))"),
+    ("compare a multiple 2", "cmp(h, x, c)", "h in ('sgt', 'sle') and steps_over(x, c)", "cmp(h, x, c - c % stride(x))"),
     # Choice and predicates -----------------------------------------------------------------------------------------
     ("choose the same",      "select(p, x, x)",              "",                          "x"),
     ("choose by true",       "select(c, x, y)",              "c",                         "x"),
@@ -229,6 +231,18 @@ def movable(x: Any, c: int, d: int, bits: int) -> bool:
     """Whether neither x + c nor d - c wraps, so that a signed comparison may move c across."""
     half = 1 << (bits - 1)
     return -half <= x.lo + c and x.hi + c < half and -half <= d - c < half
+
+
+def stride(x: Any) -> int:
+    """The power of two, up to 2**16, that surely divides x."""
+    free = ~x.zeros & 0x1FFFF
+    return min(free & -free, 1 << 16) if free else 1 << 16
+
+
+def steps_over(x: Any, c: int) -> bool:
+    """Whether x is a multiple of something that c is not a multiple of: no x lies between c and the multiple next to
+    it."""
+    return c % stride(x) != 0 and abs(c) < 1 << 30
 
 
 def is_minus_zero(c: float) -> bool:

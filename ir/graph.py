@@ -5,8 +5,9 @@ registers; a value's dimensions are names and their order carries no meaning. Ef
 nodes without a value whose order in the list is their order in time.
 
 Invariants (checked by `graph_verify`): a node's inputs come before it, in its own region or in one that encloses it;
-`iterate` has as many inputs as its region has carries and yields, with equal types; a tuple-valued node (`iterate`,
-`topk`) is used through `result` nodes only.
+`iterate` has as many inputs as its region has carries and yields, with equal types, and after them those of its bounds
+(`attrs["bounds"]`: where `start` and `stop` are among the inputs, None where there is none); a tuple-valued node
+(`iterate`, `topk`) is used through `result` nodes only.
 """
 
 from __future__ import annotations
@@ -77,6 +78,21 @@ class Region:
     carries: list[Node] = field(default_factory=list)
     yields: tuple[Node, ...] = ()
     loc: Loc | None = None
+
+
+REGIONS = ("iterate", "when", "repeat")
+"""Nodes that run a region and carry values: a loop over tiles, a condition, a loop that ends by itself."""
+
+
+def initial_values(node: Node) -> tuple[Node, ...]:
+    """What a node of `REGIONS` carries into its region; `when` has its condition first."""
+    return node.inputs[1:] if node.op == "when" else node.inputs[: len(node.attrs["body"].carries)]
+
+
+def next_values(node: Node) -> tuple[Node, ...]:
+    """What its region yields for what is carried; `repeat` yields last whether it goes on."""
+    yields: tuple[Node, ...] = node.attrs["body"].yields
+    return yields[:-1] if node.op == "repeat" else yields
 
 
 @dataclass(frozen=True)
@@ -181,8 +197,8 @@ class Graph:
                 body = node.attrs.get("body")
                 if body is not None:
                     visit(body, node.id)
-                    if node.op == "iterate":
-                        for init, carry in zip(node.inputs, body.carries):
+                    if node.op in REGIONS:
+                        for init, carry in zip(initial_values(node), body.carries):
                             graph.add_edge(init.id, carry.id, kind="init")
                     for value in body.yields:
                         graph.add_edge(value.id, node.id, kind="yield")
@@ -207,10 +223,10 @@ class Graph:
                     out.append(f'{indent}  label="{title}";')
                     visit(body, indent + "  ")
                     out.append(f"{indent}}}")
-                    if node.op == "iterate":
+                    if node.op in REGIONS:
                         edges.extend(
                             f"  n{init.id} -> n{carry.id} [style=dotted];"
-                            for init, carry in zip(node.inputs, body.carries)
+                            for init, carry in zip(initial_values(node), body.carries)
                         )
                     edges.extend(f"  n{value.id} -> n{node.id} [style=dashed];" for value in body.yields)
 
@@ -256,14 +272,26 @@ def region_nodes(region: Region) -> Iterator[Node]:
             yield from region_nodes(body)
 
 
+def loop_bounds(node: Node) -> tuple[Node | None, Node | None]:
+    """The nodes that hold the first element and the end of a loop's range; None where it is that of the dimension."""
+    start, stop = node.attrs.get("bounds", (None, None))
+    return (None if start is None else node.inputs[start]), (None if stop is None else node.inputs[stop])
+
+
 def node_text(node: Node) -> str:
     """One node as a line of the listing: `%3 = mma %1, %2, %0 : [M, N] f32`."""
     words = [node.op]
     body = node.attrs.get("body")
-    if node.op == "iterate" and body is not None:
-        words.append(str(body.dim))
-        if node.inputs:
-            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, node.inputs)) + ")")
+    if node.op in REGIONS and body is not None:
+        if node.op == "iterate":
+            words.append(str(body.dim))
+            for word, bound in zip(("from", "to"), loop_bounds(node)):
+                if bound is not None:
+                    words.append(f"{word} %{bound.id}")
+        elif node.op == "when":
+            words.append(f"%{node.inputs[0].id}")
+        if body.carries:
+            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, initial_values(node))) + ")")
     else:
         if body is not None:
             words.append("(" + ", ".join(f"%{c.id}" for c in body.carries) + ")")
@@ -277,7 +305,7 @@ def node_text(node: Node) -> str:
     return f"%{node.id} = {text}" + (f" : {types}" if types else "")
 
 
-_SILENT = ("body", "dims", "dtype")
+_SILENT = ("body", "dims", "dtype", "bounds")
 
 
 def _shown(node: Node) -> list[str]:

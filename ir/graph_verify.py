@@ -4,7 +4,7 @@ What it holds a graph to:
 DOM     every input of a node comes before it, in its own region or in one that encloses it.
 IDS     ids are unique.
 TYPE    every node's type follows from its row, its inputs and its attributes.
-LOOP    a loop has as many inputs, carries, yields and types, equal up to the order of dimensions.
+LOOP    a loop has as many inputs, carries, yields and types, equal up to the order of dimensions; then its bounds.
 CLOSED  a region's yields are values of that region or of one that encloses it.
 RESULT  a node with several results is used by `result` nodes only.
 ARG     memories and scalars that nodes name are arguments of the right kind.
@@ -13,8 +13,9 @@ LOC     every node has a location.
 
 from __future__ import annotations
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError, WaveError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.ops import ROWS
 
 
@@ -80,7 +81,7 @@ def graph_problems(graph: Graph) -> list[tuple[Node | None, str]]:
         if node.op == "scalar" and node.attrs["name"] not in scalars:
             problems.append((node, f"ARG {node!r} names {node.attrs['name']}, which is no scalar argument"))
             return
-        if node.op == "iterate":
+        if node.op in REGIONS:
             loop(node)
         if node.op != "result" and not all(isinstance(i.type, ValueType) for i in node.inputs):
             return  # RESULT and TYPE of the inputs have said so already
@@ -94,11 +95,18 @@ def graph_problems(graph: Graph) -> list[tuple[Node | None, str]]:
 
     def loop(node: Node) -> None:
         body: Region = node.attrs["body"]
-        counts = {len(node.inputs), len(body.carries), len(body.yields)}
+        bounds = [i for i in node.attrs.get("bounds", ()) if i is not None]
+        if node.op == "iterate" and bounds != list(range(len(body.carries), len(node.inputs))):
+            problems.append((node, f"LOOP {node!r}: its bounds are not the inputs after the carried ones"))
+        for i in bounds:
+            if i < len(node.inputs) and node.inputs[i].type != ValueType((), dt.i32):
+                problems.append((node, f"LOOP {node!r}: a bound is {node.inputs[i].type}"))
+        inits, nexts = initial_values(node), next_values(node)
+        counts = {len(inits), len(body.carries), len(nexts)}
         if len(counts) != 1 or not isinstance(node.type, tuple) or len(node.type) not in counts:
             problems.append((node, f"LOOP {node!r}: inputs, carries, yields and results differ in number"))
             return
-        for init, carry, value, result in zip(node.inputs, body.carries, body.yields, node.type):
+        for init, carry, value, result in zip(inits, body.carries, nexts, node.type):
             for other in (carry.type, value.type, result):
                 if not _agree(init.type, other):
                     problems.append((node, f"LOOP {node!r}: {init.type} is carried as {other}"))

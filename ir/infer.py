@@ -22,12 +22,14 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption, choose_chains
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
+from wavedsl.ir.views import is_tile
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -163,12 +165,16 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             _demand(out, chosen, classes, n, first, plan.first)
             _demand(out, chosen, classes, n, second, plan.second)
 
+    for n in nodes.values():
+        if n.op in ("sort", "topk"):
+            _demand_row(out, chosen, classes, n, nodes, partition, target)
+
     # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
     for _ in range(len(order)):
         changed = False
         for n in order:
-            if not isinstance(n.type, ValueType) or n.op in ("iterate", "carry"):
+            if not isinstance(n.type, ValueType) or n.op in (*REGIONS, "carry"):
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
@@ -177,7 +183,14 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                 if source is not None and own not in chosen:
                     chosen[own] = source.project(str(n.attrs["dim"]))
                     changed = True
-            elif rule in ("same", "lift") and own in chosen:
+            elif rule == "regroup":
+                source = chosen.get(classes.find(n.inputs[0].id))
+                if source is not None and own not in chosen:
+                    aim = renamed_bits(n, absorbed(source), partition)
+                    if aim is not None:
+                        chosen[own] = aim
+                        changed = True
+            elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
                 for x in n.inputs:
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                         theirs = classes.find(x.id)
@@ -208,14 +221,14 @@ def _lane_bits(target: Target) -> int:
 def _join_region(region: Region, classes: _Classes) -> None:
     for n in region.nodes:
         body = n.attrs.get("body")
-        if body is not None and n.op == "iterate":
+        if body is not None and n.op in REGIONS:
             _join_region(body, classes)
-            for init, carry, last in zip(n.inputs, body.carries, body.yields):
+            for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
                 classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
         if n.op == "result":
             source = n.inputs[0]
-            if source.op == "iterate":
+            if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
             continue
         if not isinstance(n.type, ValueType):
@@ -223,6 +236,12 @@ def _join_region(region: Region, classes: _Classes) -> None:
         if n.op == "mma":
             if len(n.inputs) > 2:
                 classes.join(n.id, n.inputs[2].id)
+        elif n.op in ("scan", "cumsum"):
+            classes.join(n.id, n.inputs[0].id)
+        elif n.op.startswith("atomic_"):
+            for x in n.inputs[: ATOMIC_VALUES[n.op]]:
+                if set(x.dims) == set(n.dims) and n.dims:
+                    classes.join(n.id, x.id)
         elif ROWS[n.op].index_rule in ("same", "relabel"):
             for x in n.inputs:
                 if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims:
@@ -246,6 +265,25 @@ def _demand(
                 "give both the same mma_type and tiles, or keep the values apart",
             )
         out.demands[user.id, position] = layout
+
+
+def _demand_row(
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, n: Node, nodes: Mapping[int, Node],
+    partition: Partition, target: Target,
+) -> None:  # fmt: skip
+    """Sorts take a whole row in one wave and leave it so."""
+    source, along = n.inputs[0], n.attrs["dim"]
+    waves = {d: partition.dims[d].wave for d in source.dims}
+    count = 1 if n.op == "sort" else partition.dims[n.attrs["k"]].tile
+    row = row_layout(source.dims, along, waves, source.dtype, target, count)
+    _demand(out, chosen, classes, n, 0, row)
+    if n.op == "sort":
+        chosen.setdefault(classes.find(n.id), row)
+        return
+    first = leading_layout(row, str(along), str(n.attrs["k"]), count)
+    for r in nodes.values():
+        if r.op == "result" and r.inputs[0] is n:
+            chosen.setdefault(classes.find(r.id), first)
 
 
 def same_layout(a: Layout, b: Layout) -> bool:
@@ -273,10 +311,25 @@ def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
     return layout
 
 
+def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:
+    """The layout that a reshape gives by renaming bits of its operand's; None where it must move elements."""
+    before, after = list(n.inputs[0].dims), list(n.dims)
+    while before and after and before[0] == after[0]:
+        before.pop(0)
+        after.pop(0)
+    extents = {d: partition.dims[d].extent for d in (*before, *after)}
+    if any(e is None for e in extents.values()):
+        return None
+    aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
+    return None if aim is None else aim.reorder([str(d) for d in n.dims])
+
+
 def _edge_demands(out: Inference, order: list[Node]) -> None:
     """Uses whose operand has another layout than the rule wants: they need a conversion."""
     for n in order:
-        if not isinstance(n.type, ValueType) or n.op in ("mma", "iterate", "carry", "result"):
+        if n.attrs.get("mapping") is not None:
+            _index_demands(out, n)
+        if not isinstance(n.type, ValueType) or n.op in ("mma", *REGIONS, "carry", "result"):
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
             continue
@@ -286,6 +339,18 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
                 want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
                 if not same_layout(out.layouts[x.id], want):
                     out.demands[n.id, i] = want
+
+
+def _index_demands(out: Inference, n: Node) -> None:
+    """Indices of a gather, scatter or atomic lie beside the value that they move."""
+    if n.op != "read" and not n.inputs[0].dims:
+        return
+    layout = out.layouts[n.id] if n.op == "read" else out.layouts[n.inputs[0].id]
+    for c in n.attrs["mapping"].coords:
+        if isinstance(c, int) and n.inputs[c].dims:
+            want = project_to(layout, map(str, n.inputs[c].dims))
+            if not same_layout(out.layouts[n.inputs[c].id], want):
+                out.demands[n.id, c] = want
 
 
 # ---- matrix instructions ---------------------------------------------------------------------------------------------
@@ -680,9 +745,9 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
     limit = VECTOR_BYTES * 8
     for n in graph.all_nodes():
         touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
-        if touches and n.attrs.get("mapping") is None:
+        if touches and is_tile(graph, n):
             argument = graph.argument(n.attrs["memory"])
-            dims = [d for d in argument.dims if d not in graph.index_dims]
+            dims = [d for d in argument.dims if d in widest.dims]
             if set(dims) == set(widest.dims):
                 order = dims
                 bits = max(bits, argument.dtype.bits)
@@ -700,6 +765,8 @@ def coalesced(
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
+    whole = sum((waves[d] - 1).bit_length() for d in order)
+    element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
     lane = 0
     strings: dict[str, str] = {}
     digits: list[Digit] = []

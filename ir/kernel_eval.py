@@ -18,7 +18,7 @@ import numpy as np
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value
-from wavedsl.ir.kernel_meaning import NUMPY, PLAIN, TYPED
+from wavedsl.ir.kernel_meaning import ATOMIC, NUMPY, PLAIN, TYPED
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target
 
 Array = Any
@@ -89,8 +89,12 @@ class _State:
         body = op.regions[0]
         carried = [self.values[a] for a in op.args[3:]]
         iv = np.broadcast_to(lo, self.threads).astype(np.int64)
+        started = False
         while True:
             on = active & (iv < hi)
+            if op.attrs.get("again") and started:
+                on &= carried[0]
+            started = True
             if not on.any():
                 break
             self.values[body.args[0]] = iv.astype(np.int32)
@@ -205,6 +209,23 @@ class _State:
     ) -> None:
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         _scatter(memory, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), inside)
+
+    def _atomic_global(
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, *values: Array
+    ) -> Array:
+        """Thread after thread."""
+        memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
+        old = np.zeros_like(values[0])
+        for t in np.flatnonzero(inside):
+            cell = memory[start[t] : start[t] + op.attrs["bytes"]]
+            old[t] = cell.view(old.dtype)[0]
+            new = ATOMIC[op.attrs["how"]](old[t : t + 1], *(v[t : t + 1] for v in values))
+            cell[...] = np.ascontiguousarray(new).view(np.uint8)
+        return old
+
+    def _any_lane(self, op: Op, active: Array, p: Array) -> Array:
+        found = (self.waves(p) & self.waves(active)).any(-1)
+        return np.repeat(found, self.kernel.wave_size, axis=-1)
 
     def _copy_async(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -198,6 +199,30 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "cos": np.cos,
     "round_tf32": _round_tf32,
 }
+
+def _pairs(dtype: Any) -> Callable[[Array, Array], Array]:
+    def add(old: Array, v: Array) -> Array:
+        x, y = (np.ascontiguousarray(a).view(dtype).astype(np.float32) for a in (old, v))
+        return (x + y).astype(dtype).view(old.dtype)
+
+    return add
+
+
+ATOMIC: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "min_s": np.minimum,
+    "max_s": np.maximum,
+    "min_u": _by_unsigned(np.minimum),
+    "max_u": _by_unsigned(np.maximum),
+    "xchg": lambda old, v: v,
+    "cas": lambda old, expected, new: np.where(old == expected, new, old),
+    "fadd": np.add,
+    "fmin": np.fmin,
+    "fmax": np.fmax,
+    "pk_add_f16": _pairs(np.float16),
+    "pk_add_bf16": _pairs(ml_dtypes.bfloat16),
+}
+"""What an atomic op leaves in memory, from what was there and its operands."""
 
 TYPED: dict[str, Callable[..., Array]] = {
     "cmp": _cmp,

@@ -52,6 +52,8 @@ def remove_dead_code(kernel: Kernel) -> int:
         if op.name == "for":
             for v in op.args[:3]:
                 use(v)
+            if op.attrs.get("again"):
+                use(op.regions[0].args[1])
         elif op.name != "yield":
             for v in op.args:
                 use(v)
@@ -163,6 +165,7 @@ def copy_op(b: Builder, op: Op, env: dict[Value, Value], hook: Hook | None = Non
         loop = b.for_(
             args[0], args[1], args[2], args[3:], label=op.attrs.get("label", ""),
             min_trips=op.attrs.get("min_trips", 0), uniform=[a.uniform for a in carried],
+            again=op.attrs.get("again", False),
         )  # fmt: skip
         loop.op.attrs = {**op.attrs, **loop.op.attrs}
         with loop:
@@ -204,6 +207,7 @@ def copy_op(b: Builder, op: Op, env: dict[Value, Value], hook: Hook | None = Non
 _ADDRESSES = {
     "load.global": ((1, "imm"), (2, "imm")),
     "store.global": ((1, "imm"), (2, "imm")),
+    "atomic.global": ((1, "imm"), (2, "imm")),
     "copy.async": ((1, "imm"), (2, "imm"), (5, "simm")),
     "load.shared": ((0, "imm"),),
     "store.shared": ((0, "imm"),),

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
-from wavedsl.ir.kernel_meaning import CHEAP, NUMPY
+from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
 
@@ -248,6 +248,9 @@ class _Check:
                 self.find("types", op, "the induction variable must be a uniform i32")
                 return
             lists += [tuple(v.type for v in body.args[1:]), tuple(v.type for v in op.args[3:])]
+            first = body.args[1] if op.attrs.get("again") and len(body.args) > 1 else None
+            if op.attrs.get("again") and (first is None or first.type is not PRED or not first.uniform):
+                self.find("types", op, "a loop that goes on while `again` must carry a uniform predicate first")
             if op.args[2].const is not None and op.args[2].const <= 0:
                 self.find("types", op, f"the step is {op.args[2].const}, and must be positive")
         if any(found != lists[0] for found in lists):
@@ -278,7 +281,7 @@ class _Check:
         loads = {a.name for a in t.load_atoms} | {"vector"}
         for op in k.body.walk():
             attrs = op.attrs
-            if op.name in ("load.global", "store.global", "copy.async"):
+            if op.name in ("load.global", "store.global", "copy.async", "atomic.global"):
                 self.immediate(op, "imm", t.global_imm)
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
@@ -321,6 +324,15 @@ def _store(op: Op) -> str:
         return f"stores {bytes} B of {t}"
     if op.attrs.get("high") and bytes != 2:
         return f"stores the upper half of a word, and {bytes} B of it"
+    return ""
+
+
+def _atomic(op: Op) -> str:
+    bytes, how, values = op.attrs["bytes"], op.attrs["how"], op.args[5:]
+    if how not in ATOMIC or len(values) != (2 if how == "cas" else 1):
+        return f"{how} of {len(values)} values"
+    if bytes not in (4, 8) or any(v.type is not op.results[0].type or v.type.words * 4 != bytes for v in values):
+        return f"changes {bytes} B of {op.results[0].type} by {', '.join(str(v.type) for v in values)}"
     return ""
 
 
@@ -402,6 +414,7 @@ def _select(op: Op) -> str:
 
 
 _SPECIAL = {
+    "atomic.global": _atomic,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
     "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
@@ -467,7 +480,11 @@ def _barriers(state: _Check) -> None:
             name = op.name
             if name == "barrier" and culprit is not None and "threads" not in op.attrs:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
-            if name in ("wave", "tid", "readfirst", "load.global", "load.shared") or any(a in varies for a in op.args):
+            if name == "any_lane" and op.attrs.get("workgroup"):
+                continue
+            if name in ("wave", "tid", "readfirst", "load.global", "load.shared", "atomic.global") or any(
+                a in varies for a in op.args
+            ):
                 varies.update(op.results)
             inner = culprit
             for a in op.args[: 3 if name == "for" else 1]:

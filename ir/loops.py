@@ -24,7 +24,17 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.modulo import ModuloSchedule, SchedEdge, SchedNode, list_schedule_with_stages, modulo_schedule, sink
+from wavedsl.ir.modulo import (
+    ModuloSchedule,
+    SchedEdge,
+    SchedNode,
+    lighten,
+    list_schedule_with_stages,
+    max_live,
+    modulo_schedule,
+    sink,
+)
+from wavedsl.ir.modulo import Value as Held
 from wavedsl.ir.schedule_check import verify_schedule
 
 Key = tuple[Any, ...]
@@ -32,6 +42,11 @@ Key = tuple[Any, ...]
 
 MODULO_STEPS = 200
 """Most steps of a body that is modulo-scheduled; longer ones are list-scheduled with the stages of their kinds."""
+
+LIGHT_STEPS = 64
+"""Most steps of a body whose order is searched for fewer registers."""
+SLOWER = 17 / 16
+"""How much longer a trip may become for them: less than what the latencies are known to."""
 
 EARLY = ("gload", "swrite", "acopy", "sread", "barrier")
 """Kinds of steps that may run ahead of their iteration."""
@@ -116,18 +131,20 @@ class BodySchedule:
 
 
 def dependences(
-    steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int, load_latency: int | None
-) -> list[SchedEdge]:
+    steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int, load_latency: int | None,
+    *, whole: bool = False,
+) -> list[SchedEdge]:  # fmt: skip
     """Edges of one loop body in ticks of `clock` clocks. `carried` maps a carried key to the key that replaces it.
 
-    `load_latency` caps the latency of global loads and sets that of asynchronous copies (None: as the steps say).
+    `load_latency` caps the latency of global loads (`whole`: sets it) and sets that of asynchronous copies (None: as
+    the steps say).
     """
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
 
     def ticks(s: Step) -> int:
         clocks = s.latency
         if load_latency is not None and s.kind == "gload":
-            clocks = min(clocks, load_latency)
+            clocks = load_latency if whole else min(clocks, load_latency)
         elif load_latency is not None and s.kind == "acopy":
             clocks = (
                 load_latency  # a copy in flight costs a ring slot and no register: run as far ahead as the ring allows
@@ -171,6 +188,53 @@ def dependences(
     return edges
 
 
+def batch_edges(steps: Sequence[Step], words: int, clock: int, copies: bool = True) -> list[SchedEdge]:
+    """Reads from shared memory arrive together: the first user of up to `words` registers waits for all of them.
+
+    A wait names how many reads may be outstanding, so reads in the order of their use could be waited for one by one;
+    each wait takes an issue slot and, where reads come just in time, a stall. A batch is waited for once, by then
+    without one.
+    """
+    if not words:
+        return []
+    edges: list[SchedEdge] = []
+    for kind in ("sread", "gload") if copies else ("sread",):
+        made = {k: i for i, s in enumerate(steps) if s.kind == kind for k in s.defs}
+        users = [(i, sorted({made[k] for k in s.uses if k in made})) for i, s in enumerate(steps)]
+        users = [(i, mine) for i, mine in users if mine and (kind == "sread" or steps[i].kind == "swrite")]
+        first_of: dict[int, int] = {}
+        taken, first = 0, -1
+        for run in _fresh_runs(users, kind == "sread"):
+            size = sum(steps[j].words for _, fresh in run for j in fresh)
+            if first < 0 or taken + size > words:
+                taken, first = 0, run[0][0]
+            taken += size
+            for _, fresh in run:
+                first_of.update(dict.fromkeys(fresh, first))
+        for i, mine in users:
+            edges += [SchedEdge(start, i, 1, 0) for start in sorted({first_of[j] for j in mine} - {i})]
+        for j, start in first_of.items():
+            edges.append(SchedEdge(j, start, max(1, -(-steps[j].latency // clock)), 0))
+    return edges
+
+
+def _fresh_runs(users: Sequence[tuple[int, list[int]]], together: bool) -> list[list[tuple[int, list[int]]]]:
+    """Users that need something that nobody before them needed, with what that is. `together`: in runs that a user
+    ends which needs nothing fresh; else each by itself."""
+    runs: list[list[tuple[int, list[int]]]] = []
+    known: set[int] = set()
+    inside = False
+    for i, mine in users:
+        fresh = [j for j in mine if j not in known]
+        known.update(fresh)
+        if fresh:
+            if not inside:
+                runs.append([])
+            runs[-1].append((i, fresh))
+        inside = bool(fresh) and together
+    return runs
+
+
 def memory_edges(steps: Sequence[Step]) -> list[SchedEdge]:
     """Order between reads and writes of one array, within an iteration and over the loop's back edge.
 
@@ -195,13 +259,17 @@ def plan_body(
     ahead: int,
     modulo: bool = True,
     registers: int = 96,
+    batch: int = 0,
+    room: int = 256,
     check: bool = True,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
 
     `ahead`: iterations that asynchronous copies run before their use (ring depth - 1). `registers`: 32-bit registers
-    that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `check`:
+    that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `batch`:
+    registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
+    `room`. `check`:
     re-derive every dependence and unit of the schedule (`schedule_check`).
     """
     together = bool(slots) and min(slots.values()) > 1
@@ -238,6 +306,7 @@ def plan_body(
         for k in s.uses:  # a register is loaded again one trip later: its last use is at most one stage away
             if k in loads:
                 stages[loads[k]] = max(stages[loads[k]], stages[i] - 1)
+    together_edges = batch_edges(steps, batch, clock) if modulo and len(steps) <= MODULO_STEPS else []
     needed = dependences(steps, slots, carried, clock, 1)
     try:
         plain = list_schedule_with_stages(nodes, needed, capacity, stages)
@@ -253,14 +322,35 @@ def plan_body(
         edges = dependences(
             steps, slots, carried, clock, max(clock, span - res * clock // 2 if asynchronous else res * clock // 2)
         )
-        found = modulo_schedule(nodes, edges, capacity, max_tries=4, max_ii=plain.ii)
-        if found is not None:
-            found = sink(
-                found, nodes, edges, capacity, [i for i, s in enumerate(steps) if s.kind in ("gload", "sread")]
-            )
+        # What a load may take is known to a factor of two: best is one that starts most of a trip ahead, and all that
+        # are stored together arrive together; that costs registers.
+        far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
+        attempts = [(edges, [])]
+        if together_edges:
+            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+        for basis, more in attempts:
+            wanted = [*basis, *more]
+            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii)
+            if found is None:
+                continue
+            # Fragments wait in registers for nothing; loads from memory may take longer than the table says, so they
+            # start late only where registers are short.
+            limits = _one_trip(found, steps)
+            late = [i for i, s in enumerate(steps) if s.kind == "sread"]
+            loads_too = late + [i for i, s in enumerate(steps) if s.kind == "gload"]
+            relaxed, found = found, sink(found, nodes, wanted, capacity, late)
+            if sum(max_live(found, held(steps)).values()) > room:
+                found = sink(relaxed, nodes, wanted, capacity, loads_too, limits)
             aligned = _align(found, steps)
-            if aligned is not None:
-                chosen, (times, stages), needed = found, aligned, edges
+            if aligned is None or (more and sum(max_live(found, held(steps)).values()) > room):
+                continue
+            chosen, (times, stages), needed = found, aligned, wanted
+            break
+    if chosen is plain and len(steps) <= LIGHT_STEPS:
+        puts = [i for i, s in enumerate(steps) if s.kind == "swrite"]
+        takes = [i for i, s in enumerate(steps) if s.kind == "sread"]
+        chosen = lighten(plain, nodes, needed, capacity, stages, held(steps), puts, takes, SLOWER)
+        times = [t - g * chosen.ii for t, g in zip(chosen.times, stages)]
     if check:
         verify_schedule(nodes, needed, capacity, chosen)
     ii = chosen.ii
@@ -271,6 +361,19 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+def held(steps: Sequence[Step]) -> list[Held]:
+    """The registers that loads fill, from their issue to the issue of the last reader."""
+    readers: dict[Key, list[int]] = {}
+    for i, s in enumerate(steps):
+        for k in s.uses:
+            readers.setdefault(k, []).append(i)
+    return [
+        Held(i, tuple((u, 0, 1) for k in s.defs for u in readers.get(k, ())), s.words)
+        for i, s in enumerate(steps)
+        if s.words and s.kind in ("gload", "sread")
+    ]
 
 
 def _no_emit(context: Context) -> None:
@@ -303,6 +406,17 @@ def _align(schedule: ModuloSchedule, steps: Sequence[Step]) -> tuple[list[int], 
         return None
     low = min(stage)
     return [(t + shift) % ii for t in schedule.times], [g - low for g in stage]
+
+
+def _one_trip(schedule: ModuloSchedule, steps: Sequence[Step]) -> dict[int, int]:
+    """The latest times of global loads that keep all of them in the trip of the first: then one guard serves them."""
+    loads = [i for i, s in enumerate(steps) if s.kind == "gload"]
+    pinned = [t for t, s in zip(schedule.times, steps) if s.kind not in EARLY]
+    if not loads or not pinned:
+        return {}
+    start, ii = min(pinned) % schedule.ii, schedule.ii
+    trip = min((schedule.times[i] - start) // ii for i in loads)
+    return {i: start + (trip + 1) * ii - 1 for i in loads if schedule.times[i] < start + (trip + 1) * ii}
 
 
 def program_order(
@@ -490,9 +604,11 @@ def emit_pipelined(
     carried: Sequence[tuple[Key, Value]],
     next_keys: Sequence[Key],
     label: str,
+    parts: int = 1,
 ) -> list[Value]:
     """Prologue and steady-state loop. `carried`: keys and initial values of the user's loop-carried registers,
     `next_keys` the keys that replace them. Returns their final values. `trips`: int or uniform i32.
+    `parts`: trips that make up one of the user's.
     """
     last = body.count - 1
 
@@ -539,6 +655,8 @@ def emit_pipelined(
             inits.append(env.values[key, made - d])
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
+        if parts > 1:
+            loop.op.attrs["parts"] = parts
         inner = Env(env.fixed)
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v

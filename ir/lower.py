@@ -11,12 +11,31 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from wavedsl.ir import (  # noqa: F401  (they register lowerings)
+    lower_atomic,
+    lower_log,
+    lower_random,
+    lower_reduce,
+    lower_scan,
+    lower_shape,
+    lower_sort,
+)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
-from wavedsl.ir.graph import Graph, Node, Region, ValueType, region_nodes
+from wavedsl.ir.graph import (
+    REGIONS,
+    Graph,
+    Node,
+    Region,
+    ValueType,
+    initial_values,
+    loop_bounds,
+    next_values,
+    region_nodes,
+)
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
@@ -32,10 +51,13 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_outlets, plan_rings
+from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
+
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
 
 
 def lower(
@@ -79,7 +101,6 @@ def _run(low: Lowering) -> Kernel:
     strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves += strategy.specialize
-        plan_outlets(low)
         plan_rings(low, strategy)
     low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
@@ -170,9 +191,9 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         if low.inference.mmas[n.id].atom.asynchronous:
             return async_steps(low, n)
         return mma_steps(low, n)
-    if n.op == "iterate":
+    if n.op in REGIONS:
         return [loop_step(low, n)]
-    if n.op == "result" and n.inputs[0].op == "iterate":
+    if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
     uses = tuple(k for x in n.inputs for k in low.keys(x))
     kind = "effect" if ROWS[n.op].effect else "compute"
@@ -203,9 +224,10 @@ def loop_step(low: Lowering, n: Node) -> Step:
     )
 
     def emit(context: Context) -> None:
-        emit_loop(low, n, region, context)
+        {"iterate": emit_loop, "when": emit_when, "repeat": emit_repeat}[n.op](low, n, region, context)
 
-    step = Step(f"iterate {region.dim} %{n.id}", "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
+    step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
     step.loop = True
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
@@ -235,9 +257,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     plan = low.plans[dim]
     outer_dim, outer_base = low.loop_dim, dict(low.base)
     if outer_dim is not None:
-        low.base[outer_dim] = scaled(b, context.iteration, low.plans[outer_dim].tile)
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
     low.loop_dim = dim
-    trips = low.trip_count(dim)
+    first, trips = loop_range(low, n, dim, context)
+    low.first[dim] = scaled(b, first, plan.tile)
     env = Env(context.env.fixed)
     for (key, it), v in context.env.values.items():
         if it == context.env.iteration:
@@ -245,7 +268,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry):
+        if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -268,7 +291,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
         body = program_order(steps, slots, cyclic=trips != 1)
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
+        deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
+        low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
@@ -284,11 +308,12 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         else:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo,
+                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 check=verifying(),
             )  # fmt: skip
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label)
+        known = trips if isinstance(trips, int) else None
+        low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -296,6 +321,124 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
+    del low.first[dim]
+
+
+def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
+    """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
+    b, plan = low.b, low.plans[dim]
+    whole = low.trip_count(dim)
+    start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
+    if start is None and stop is None:
+        return 0, whole
+    first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
+    last = b.const(whole) if isinstance(whole, int) else whole
+    if stop is not None:
+        # Rounded up without passing 2^31; a range that ends where it starts has no tile.
+        end = b.max_s(stop, 0)
+        ends = b.add(b.udiv(b.max_s(b.sub(end, 1), 0), plan.tile), 1)
+        some = b.cmp("sgt", end, 0 if start is None else b.max_s(start, 0))
+        last = b.select(some, b.min_s(last, ends), first)
+    trips = b.max_s(b.sub(last, first), 0)
+    known_first, known_trips = first.const, trips.const
+    return (
+        known_first if isinstance(known_first, int) else first,
+        known_trips if isinstance(known_trips, int) else trips,
+    )
+
+
+def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
+    """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
+    for addresses."""
+    waves = -(-low.partition.waves // low.target.simds)
+    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
+
+
+def enter(low: Lowering, context: Context) -> tuple[Env, str | None, dict[str, Any]]:
+    """(values so far as fixed ones, the open loop's dimension, its tile starts), for a region that is no loop over
+    tiles: the current iteration's tile is where it works."""
+    outer_dim, outer_base = low.loop_dim, dict(low.base)
+    if outer_dim is not None:
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
+    low.loop_dim = None
+    env = Env(context.env.fixed)
+    for (key, it), v in context.env.values.items():
+        if it == context.env.iteration:
+            env.fixed[key] = v
+    return env, outer_dim, outer_base
+
+
+def emit_region(
+    low: Lowering, n: Node, region: Region, env: Env, carried: Sequence[tuple[Key, Value]], cyclic: bool
+) -> list[Value]:
+    """A region as written, once; what it yields for what is carried. `env` is extended."""
+    for key, v in carried:
+        env.fixed[key] = v
+    steps = region_steps(low, region)
+    slots = ring_depths(low, steps)
+    if slots:
+        low.b.barrier()  # readers of these buffers, of an earlier pass, are done
+    chunk_steps, next_keys, _ = yield_steps(low, list(zip(region.carries, next_values(n))))
+    steps += chunk_steps
+    emit_straight(low.b, program_order(steps, slots, cyclic=cyclic), steps, env, 0)
+    env.iteration = 0
+    return [env[k] for k in next_keys]
+
+
+def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tuple[Key, Value]]:
+    """What a node carries into its region, chunk by chunk."""
+    carried: list[tuple[Key, Value]] = []
+    for init, carry in zip(initial_values(n), region.carries):
+        value = standard(low.b, relaid(low, low.value(init, env), low.layout(carry)))
+        carried += list(zip(low.keys(carry), value.chunks))
+    return carried
+
+
+def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Value]) -> None:
+    """File a node's results under their keys."""
+    found = iter(results)
+    for i, carry in enumerate(region.carries):
+        for c in range(chunk_count(low.layout(carry), carry.dtype)):
+            context.env["r", n.id, i, c] = next(found)
+
+
+def same_for_all(low: Lowering, condition: Node, env: Env) -> Value:
+    """A single condition as a uniform predicate: every lane of every wave has the same."""
+    return low.b.any_lane(low.value(condition, env).element(low.b, 0), workgroup=True)
+
+
+def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A branch of the whole workgroup. Where it is not taken, what is carried stays."""
+    b = low.b
+    flag = same_for_all(low, n.inputs[0], context.env)
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    if flag.const is not None:
+        results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
+    else:
+        with b.if_(flag) as branch:
+            branch.yield_(emit_region(low, n, region, env, carried, False))
+        if carried:
+            with branch.orelse():
+                branch.yield_([v for _, v in carried])
+        results = list(branch.results)
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, results)
+
+
+def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A loop that ends after the trip whose condition does not hold."""
+    b = low.b
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    low.labels += 1
+    inits = [b.true, *(v for _, v in carried)]
+    with b.for_(0, (1 << 31) - 1, 1, inits, label=f"while{low.labels}", again=True, min_trips=1) as loop:
+        inside = [(key, v) for (key, _), v in zip(carried, loop.carried[1:])]
+        results = emit_region(low, n, region, env, inside, True)
+        loop.yield_([same_for_all(low, region.yields[-1], env), *results])
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, loop.results[1:])
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

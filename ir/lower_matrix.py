@@ -7,12 +7,13 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import join_word
-from wavedsl.ir.fragment import Fragment, register_count, register_type
+from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step
+from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
@@ -197,10 +198,21 @@ def emit_mma(
 
 
 def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str) -> Step:
-    """A whole operand made ready: in the layout of its port, and 0 beyond the end of K."""
+    """A whole operand made ready: in the layout of its port, and 0 beyond the end of K.
+
+    What is rounded to a narrow type is zeroed before: numbers, not halves of registers, and a sum over the same
+    dimension wants the same numbers.
+    """
     source = n.inputs[position]
+    rounded = neutral and source.op == "cast" and (n.id, position) not in low.inference.demands
 
     def emit(context: Context) -> None:
+        if rounded:
+            wide = zero_beyond(low, source.inputs[0], operand(low, source, 0, context), k, context)
+            count = wide.layout.elements_per_lane
+            made = [lower_elementwise(low.b, source, [wide.element(low.b, i)]) for i in range(count)]
+            context.env[key] = from_elements(low.b, wide.layout, source.dtype, made)
+            return
         value = operand(low, n, position, context)
         if neutral:
             value = zero_beyond(low, source, value, k, context)
@@ -209,7 +221,7 @@ def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool,
     valu = low.target.cost("valu")
     clocks = low.issue_clocks() * max(1, register_count(low.layout(source), source.dtype))
     resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
-    name, uses = f"operand {position} of %{n.id}", low.keys(source)
+    name, uses = f"operand {position} of %{n.id}", low.keys(source.inputs[0] if rounded else source)
     return Step(name, "compute", resources, valu.latency, uses, (key,), emit, "", n.loc)
 
 

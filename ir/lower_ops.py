@@ -8,15 +8,15 @@ than f32 are computed in f32 and rounded when they are packed, which for + - * /
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.fragment import scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import F32, F64, I32, I64, PRED, Value
+from wavedsl.ir.kernel_ir import I32, I64, PRED, Value
+from wavedsl.ir.lower_cast import cast, rounded_cast, wrap
 
 Rule = Callable[..., Value]
 RULES: dict[str, Rule] = {}
@@ -175,6 +175,40 @@ def _tanh(b: Builder, dtype: DType, x: Value) -> Value:
     return b.select(b.fcmp("lt", x, b.const(0.0, x.type)), b.fneg(t), t)
 
 
+_ERF_SMALL = (
+    1.128379225730896, -0.37612637877464294, 0.11283782124519348, -0.0268654003739357, 0.005220945458859205,
+    -0.0008482828852720559, 0.0001125694761867635, -9.64151604421204e-06,
+)  # fmt: skip
+"""erf(x) / x as a polynomial of x² for |x| <= 1: least maximum relative error, 3.4e-11 before rounding."""
+_ERF_LARGE = (
+    0.0002948289620690048, -1.6297565698623657, -0.913283109664917, -0.1567329466342926, 0.036606304347515106,
+    -0.006178172305226326, 0.0006691046291962266, -3.6521545553114265e-05, 3.6258745694794925e-07,
+)  # fmt: skip
+"""log2(1 - erf(x)) as a polynomial of x for 1 <= x <= 4; beyond, erf is 1 in f32."""
+
+
+def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """Horner's scheme; the constant comes first."""
+    total = b.const(coefficients[-1], x.type)
+    for c in coefficients[-2::-1]:
+        total = b.ffma(total, x, b.const(c, x.type))
+    return total
+
+
+@_rule("erf")
+def _erf(b: Builder, dtype: DType, x: Value) -> Value:
+    """x p(x²) up to 1, where a NaN goes too; 1 - exp2(q(|x|)) with the sign of x beyond."""
+    if dtype is dt.f64:
+        raise CompileError("erf of f64 has no instruction here", b.current_loc, "compute it in f32: wd.cast(x, wd.f32)")
+    ax = b.fabs(x)
+    small = b.fmul(_polynomial(b, b.fmul(x, x), _ERF_SMALL), x)
+    rest = b.exp2(_polynomial(b, b.fmin(ax, b.const(4.0, x.type)), _ERF_LARGE))
+    one = b.const(1.0, x.type)
+    big = b.fsub(one, rest)
+    big = b.select(b.fcmp("lt", x, b.const(0.0, x.type)), b.fneg(big), big)
+    return b.select(b.fcmp("ge", ax, one), big, small)
+
+
 @_rule("pow")
 def _pow(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
     if not dtype.is_float:
@@ -261,48 +295,11 @@ def _same(b: Builder, dtype: DType, x: Value) -> Value:
     return x
 
 
-def cast(b: Builder, x: Value, source: DType, to: DType) -> Value:
-    """One number from `scalar_type(source)` to `scalar_type(to)`; rounding to a narrow dtype happens when it is
-    packed."""
-    have, want = scalar_type(source), scalar_type(to)
-    if source is dt.i1:
-        if want is F32 or want is F64:
-            return b.select(x, b.const(1.0, want), b.const(0.0, want))
-        return b.select(x, b.const(1, want), b.const(0, want))
-    if to is dt.i1:
-        zero = b.zero(have)
-        return b.fcmp("ne", x, zero) if source.is_float else b.cmp("ne", x, zero)
-    if source.is_float and to.is_int:
-        if to.bits < 32:
-            low = 0 if _unsigned(to) else -(1 << (to.bits - 1))
-            high = (1 << (to.bits if _unsigned(to) else to.bits - 1)) - 1
-            whole = b.cvt(x, want)
-            return b.min_s(b.max_s(whole, b.const(low, want)), b.const(high, want))
-        return b.cvt(x, want, unsigned=_unsigned(to))
-    if source.is_int and to.is_int:
-        if have is want:
-            return x
-        if have is I32 and want is I64:
-            return b.zext(x) if _unsigned(source) else b.sext(x)
-        return b.trunc(x)
-    if to is dt.tf32:
-        x = x if have is F32 else b.cvt(x, F32)
-        return b.round_tf32(x)
-    if have is want:
-        return x
-    return b.cvt(x, want, unsigned=_unsigned(source))
-
-
 def lower_elementwise(b: Builder, node: Node, operands: list[Value]) -> Value:
     """One element of an elementwise node. Raises CompileError for a row that has no lowering."""
     if node.op == "cast":
-        if node.attrs.get("rounding") not in (None, "nearest", "rn"):
-            raise CompileError(
-                f"cast with rounding={node.attrs['rounding']!r} is not lowered",
-                node.loc,
-                "leave rounding out: nearest even",
-            )
-        return cast(b, operands[0], node.inputs[0].dtype, node.dtype)
+        noise = operands[1] if len(operands) > 1 else None
+        return rounded_cast(b, operands[0], node.inputs[0].dtype, node.dtype, node.attrs.get("rounding"), noise)
     rule = RULES.get(node.op)
     if rule is None:
         raise CompileError(
@@ -312,13 +309,6 @@ def lower_elementwise(b: Builder, node: Node, operands: list[Value]) -> Value:
     if node.dtype.bits < 32 and node.dtype.is_int and dtype.is_int and node.dtype is not dt.i1:
         return wrap(b, rule(b, dtype, *operands), node.dtype)
     return rule(b, dtype, *operands)
-
-
-def wrap(b: Builder, x: Value, dtype: DType) -> Value:
-    """Bring an i32 back into the range of a narrow integer."""
-    if _unsigned(dtype):
-        return b.and_(x, (1 << dtype.bits) - 1)
-    return b.ashr(b.shl(x, 32 - dtype.bits), 32 - dtype.bits)
 
 
 __all__ = ["I32", "RULES", "cast", "lower_elementwise", "wrap"]

@@ -7,10 +7,10 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
-from wavedsl.ir.loops import Context, Step
-from wavedsl.ir.lowering import Lowering, never
+from wavedsl.ir.loops import Context, Key, Step
+from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import (
@@ -24,6 +24,7 @@ from wavedsl.ir.staging import (
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.views import is_settled, is_tile
 
 
 def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
@@ -42,8 +43,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if trips is not None:
         depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
-    while True:
-        left = budget
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    if low.choices.stages:
+        attempts = [(depth, budget)]
+    for depth, room in attempts:
+        left = room
         plans = []
         problem: Exception | None = None
         for n in reads:
@@ -70,11 +75,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             plans.append(s)
         if problem is None and left >= 0:
             break
-        if depth == 1 or low.choices.stages:
-            if problem is not None:
-                raise problem
-            break
-        depth -= 1
+    if problem is not None:
+        raise problem
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -88,6 +90,25 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
 
 
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    if target.copy_async or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
+
+
 def invariant_reads(low: Lowering, region: Region) -> list[Node]:
     """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
     loop writes."""
@@ -96,7 +117,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         n
         for n in region.nodes
         if n.op == "read"
-        and n.attrs.get("mapping") is None
+        and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
         and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
     ]
@@ -111,7 +132,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     space = argument.address_space
     if not isinstance(space, AddressSpace) and space is not None:
         space = low.graph.subs.get(space, space)
-    if n.attrs.get("mapping") is not None or low.arrays[n.attrs["memory"]].dtype.bits < 8:
+    if not is_tile(low.graph, n) or low.arrays[n.attrs["memory"]].dtype.bits < 8:
         return False
     if not any(str(d) in low.layout(n).dims for d in argument.dims):
         return False
@@ -134,7 +155,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
         for u in users.get(x.id, ()):
             if u.op == "mma" and x in u.inputs[:2]:
                 found = low.inference.mmas[u.id].k
-            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op != "iterate":
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
                 work.append(u)
     return found
@@ -156,15 +177,21 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     def slot_of(context: Context) -> Any:
         return low.slot_bytes(n, context)
 
-    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+    def copy_lanes() -> CopyLanes:
         lanes = bundle.get("lanes")
         if lanes is None:
             lanes = bundle["lanes"] = CopyLanes(b, s)
-        return lanes.coordinates(i)
+        return lanes
 
-    def access_for(context: Context, lanes: dict[str, Any]) -> GlobalAccess:
-        position = low.position(info.names, low.base_at(context.iteration))
-        return copy_access(b, s, position, low.plans, low.target, lanes, extents, strides)
+    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
+        return copy_lanes().coordinates(i)
+
+    placed_by = coordinate_keys(low, n)
+
+    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+        position, inside = low.located(n, context, low.base_at(context.iteration))
+        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
+        return access, both(b, context.guard, inside)
 
     steps: list[Step] = []
     for i in range(s.count):
@@ -174,11 +201,13 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 if never(context.guard):
                     return
                 lanes, fixed, active = copy_parts(i)
-                access = access_for(context, lanes)
+                access, guard = access_for(context, lanes)
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(b, [place_address(b, s.place, lanes, fixed), s.offset, slot_of(context)])
+                address = total(
+                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
+                )
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,
@@ -188,12 +217,12 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     bytes=size,
                     buffer=buffer,
                     mask=mask,
-                    guard=context.guard,
+                    guard=guard,
                     split=False,
                 )
 
             resources, latency = low.memory_cost("copy.async", size)
-            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, (), (), copy, buffer, n.loc))
+            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
             continue
 
         def load(context: Context, i: int = i) -> None:
@@ -201,7 +230,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
                 return
             lanes, fixed, active = copy_parts(i)
-            access = access_for(context, lanes)
+            access, guard = access_for(context, lanes)
             voff, soff, mask = access.operands(fixed)
             context.env["c", n.id, i] = b.load_global(
                 access.buffer,
@@ -209,18 +238,20 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 soff,
                 bytes=size,
                 mask=b.pand(mask, active),
-                guard=context.guard,
+                guard=guard,
                 split=False,
                 bounded=True,
             )
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
-            store_copied(b, s, lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
+            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
 
         resources, latency = low.memory_cost("load.global", size)
         key = ("c", n.id, i)
-        steps.append(Step(f"load {s.name}.{i}", "gload", resources, latency, (), (key,), load, "", n.loc))
+        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
+        fetched.words = max(1, size // 4)
+        steps.append(fetched)
         pieces = s.vector // s.piece
         resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
         resources = tuple((u, c * pieces) for u, c in resources)
@@ -245,9 +276,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         def fetch(context: Context, g: int = g) -> None:
             context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
 
-        steps.append(
-            Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
-        )
+        read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
+        read.words = max(1, s.loads.bytes // 4)
+        steps.append(read)
     if low.joined(n):
         steps += join_steps(low, n, s)
     return steps
@@ -278,10 +309,8 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 def direct_steps(low: Lowering, n: Node) -> list[Step]:
     """A read straight into registers, one step per vector."""
     b = low.b
-    if n.attrs.get("mapping") is not None:
-        raise CompileError(
-            "a gather through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
-        )
+    if not is_tile(low.graph, n):
+        return mapped_steps(low, n)
     info, extents, strides = low.array(n.attrs["memory"])
     layout = low.layout(n)
     width, bits = vector_elements(info, layout, low.plans, False)
@@ -289,23 +318,66 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
     moves = loop_dim is not None and loop_dim in info.names
+    placed_by = coordinate_keys(low, n)
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position = low.position(info.names, low.base_at(context.iteration) if moves else None)
+            position, inside = low.located(n, context, low.base_at(context.iteration) if moves else None)
             access = GlobalAccess(b, info, layout, position, low.plans, low.target, extents, strides, store=False)
-            guard = context.guard if moves else None
+            guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        step = Step(f"load {info.name}.{g}", "gload", resources, latency, (), (("f", n.id, g),), load, "", n.loc)
+        step = Step(f"load {info.name}.{g}", "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
         steps.append(step)
     return steps
 
 
+def coordinate_keys(low: Lowering, n: Node) -> tuple[Key, ...]:
+    """Keys of the values that say where the tile of a read lies."""
+    return tuple(k for x in n.inputs for k in low.keys(x))
+
+
+def mapped_steps(low: Lowering, n: Node) -> list[Step]:
+    """A gather, one step per vector. Indices that the loop computes keep it among what is computed; other gathers may
+    run ahead like any load."""
+    from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
+
+    b, layout = low.b, low.layout(n)
+    info = low.arrays[n.attrs["memory"]]
+    width, groups = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
+    resources, latency = low.memory_cost("load.global", size)
+    uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))
+    kind = "compute" if any(low.region_of(x) is low.region_of(n) for x in n.inputs) else "gload"
+    accesses: dict[Any, MappedAccess] = {}
+    steps = []
+    for g, group in enumerate(groups):
+
+        def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
+            if never(context.guard):
+                context.env["f", n.id, g] = b.zero(vector(max(size // 4, 1)))
+                return
+            at = context.iteration if isinstance(context.iteration, int) else context.iteration.id
+            access = accesses.get(at)
+            if access is None:
+                accesses.clear()
+                access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
+            voff, mask = access.operands(group[0])
+            context.env["f", n.id, g] = b.load_global(
+                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True
+            )
+
+        step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, size // 4)
+        step.array = info.name
+        steps.append(step)
+    return steps
+
+
 def holds_loop(region: Region) -> bool:
-    """Whether another loop lies directly inside this region."""
-    return any(n.op == "iterate" for n in region.nodes)
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
-from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, convert, high_lanes
+from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, from_words, register_type, scalar_type
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.infer import project_to, same_layout
-from wavedsl.ir.kernel_ir import B32, Value, vector
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.kernel_ir import B32, Value
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
-from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.views import is_tile
+
+Emitter = Callable[[Lowering, Node, Any, Context], Any]
+EMITTERS: dict[str, Emitter] = {}
+"""Operation → what emits a node of it, for operations that have a file of their own."""
+
+
+def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
+    """Register a function as the lowering of operations."""
+
+    def register(function: Emitter) -> Emitter:
+        for op in ops:
+            EMITTERS[op] = function
+        return function
+
+    return register
 
 
 def emit_node(low: Lowering, n: Node, context: Context) -> None:
@@ -32,6 +46,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         emit_write(low, n, context)
         return
     layout = low.layout(n) if isinstance(n.type, ValueType) else None
+    if layout is None and n.op in EMITTERS:
+        env[low.keys(n)[0]] = EMITTERS[n.op](low, n, None, context)
+        return
     if layout is None:  # an effect such as device_print: layouts belong to values
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
     key = low.keys(n)[0]
@@ -47,10 +64,12 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif n.op == "size":
         extent = _size(low, n)
         env[key] = from_elements(b, layout, n.dtype, [b.i32(extent) if isinstance(extent, int) else extent])
+    elif n.op in ("tile_start", "tile_stop"):
+        env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
         env[key] = emit_index(low, n, layout, context)
-    elif rule == "project":
-        env[key] = emit_reduction(low, n, layout, context)
+    elif n.op in EMITTERS:
+        env[key] = EMITTERS[n.op](low, n, layout, context)
     elif n.op == "bitcast":
         value = operand(low, n, 0, context)
         to = register_type(n.dtype)
@@ -124,136 +143,45 @@ def emit_index(low: Lowering, n: Node, layout: Layout, context: Context) -> Frag
     start = total(b, [position.base[d], position.wave[d]])
     if not n.dims:
         return from_elements(b, layout, n.dtype, [b.i32(start) if isinstance(start, int) else start])
+    return from_elements(b, layout, n.dtype, index_elements(low, layout, d, context))
+
+
+def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> list[Value]:
+    """Every element's own index along `d`."""
+    b = low.b
+    position = low.position([d], low.base_at(context.iteration))
+    start = total(b, [position.base[d], position.wave[d]])
     lane = lane_coordinate(b, layout, d)
     axis = layout.dims.index(d)
     out = []
     for offsets in layout.element_offsets():
         where = total(b, [start, lane, offsets[axis]])
         out.append(b.i32(where) if isinstance(where, int) else where)
-    return from_elements(b, layout, n.dtype, out)
+    return out
 
 
-def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
-    """Sum, max, min along a dimension: elements of the lane first, then lanes by butterflies, then waves."""
+def tile_end(low: Lowering, n: Node, context: Context) -> Value:
+    """The first index of the tile at hand along a dimension, or the one after its last."""
     b, d = low.b, str(n.attrs["dim"])
-    if n.op not in ("sum", "max", "min"):
-        raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1:
-        raise CompileError(
-            f"{n.op} along {d}, which is spread over workgroups", n.loc, f"do not tile {d} over workgroups"
-        )
-    source = n.inputs[0]
-    value = operand(low, n, 0, context)
-    dtype = source.dtype
-    neutral = _neutral(n.op, dtype)
-    if plan.ragged or dict(value.layout.extents)[d] > plan.wave:
-        value = zero_beyond(low, source, value, d, context, neutral)
-
-    def join(x: Value, y: Value) -> Value:
-        if n.op == "sum":
-            return b.fadd(x, y) if dtype.is_float else b.add(x, y)
-        if dtype.is_float:
-            return b.fmax(x, y) if n.op == "max" else b.fmin(x, y)
-        sign = "_u" if dtype.kind == "uint" else "_s"
-        return getattr(b, n.op + sign)(x, y)
-
-    names = [x for x in value.layout.dims if x != d]
-    parts: dict[tuple[int, ...], Value] = {}
-    order = value.layout.dims
-    axes = [order.index(x) for x in names]
-    for i, offsets in enumerate(value.layout.element_offsets()):
-        at = tuple(offsets[a] for a in axes)
-        e = value.element(b, i)
-        parts[at] = join(parts[at], e) if at in parts else e
-    inner = value.layout.inner
-    lanes = [number_of(x) for x, c in zip(inner.ins, inner.coordinate_columns(d)) if kind_of(x) == "l" and c]
-    reduced = value.layout.project(d)
-    far = high_lanes(lanes, low.target.wave_size)
-    out = []
-    for offsets in reduced.element_offsets():
-        v = parts[tuple(offsets[reduced.dims.index(x)] for x in names)]
-        for bit in lanes:
-            if bit not in far:
-                v = join(v, shuffled(low, v, 1 << bit))
-        out.append(v)
-    if far:
-        out = across_warps(low, far, out, join)
-    if plan.waves > 1:
-        out = across_waves(low, d, out, join)
-    found = from_elements(b, reduced, n.dtype, out)
-    return found if same_layout(reduced, layout) else convert(low, found, layout)
-
-
-def shuffled(low: Lowering, v: Value, mask: int) -> Value:
-    """The value of lane ^ mask, of any width."""
-    b = low.b
-    if v.type.words == 1:
-        return b.shuffle_xor(v, mask)
-    pair = b.bitcast(v, vector(2))
-    return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
-
-
-def across_warps(
-    low: Lowering, bits: list[int], parts: list[Value], join: Callable[[Value, Value], Value]
-) -> list[Value]:
-    """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
-    b = low.b
-    lanes, words = low.target.wave_size, parts[0].type.words
-    whole = low.partition.waves * lanes * words * 4
-    mine = total(b, [low.reduced_at, b.mul(b.wave(), lanes * words * 4)])
-    b.barrier()  # readers of what was there before are done
-    for i, v in enumerate(parts):
-        at = total(b, [mine, b.mul(b.lane(), words * 4), i * whole])
-        b.store_shared(at, b.bitcast(v, vector(words)), buffer=SCRATCH)
-    b.barrier()
-    first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
-    out: list[Value] = []
-    for i, v in enumerate(parts):
-        joined: Value | None = None
-        for k in range(1 << len(bits)):
-            other = sum(1 << x for j, x in enumerate(bits) if k >> j & 1)
-            at = total(b, [mine, b.mul(b.add(first, other), words * 4), i * whole])
-            part = b.bitcast(b.load_shared(at, bytes=words * 4, buffer=SCRATCH), v.type)
-            joined = part if joined is None else join(joined, part)
-        assert joined is not None
-        out.append(joined)
-    return out
-
-
-def across_waves(low: Lowering, dim: str, parts: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """Join what the waves along `dim` hold, each lane with the same lane of the others, through shared memory."""
-    b, count = low.b, low.plans[dim].waves
-    key = next(x for x in low.partition.dims if str(x) == dim)
-    divisor, _ = low.partition.wave_radix(key)
-    lanes, words = low.target.wave_size, parts[0].type.words
-    whole = len(parts) * lanes * words * 4
-    own = total(b, [low.reduced_at, b.mul(b.lane(), words * 4)])
-    first = b.sub(b.wave(), b.mul(low.wave_digit[dim], divisor))
-    b.barrier()  # readers of what was there before are done
-    for i, v in enumerate(parts):
-        raw = b.bitcast(v, vector(words))
-        b.store_shared(total(b, [own, b.mul(b.wave(), whole), i * lanes * words * 4]), raw, buffer=SCRATCH)
-    b.barrier()
-    out: list[Value] = []
-    for i, v in enumerate(parts):
-        joined: Value | None = None
-        for w in range(count):
-            address = total(b, [own, b.mul(b.add(first, w * divisor), whole), i * lanes * words * 4])
-            raw = b.load_shared(address, bytes=words * 4, buffer=SCRATCH)
-            part = b.bitcast(raw, v.type)
-            joined = part if joined is None else join(joined, part)
-        assert joined is not None
-        out.append(joined)
-    return out
+    at: Any = low.base_at(context.iteration).get(d, 0)
+    if n.op == "tile_stop":
+        extent = low.extent(d)
+        at = total(b, [at, plan.tile])
+        if isinstance(at, int) and isinstance(extent, int):
+            at = min(at, extent)
+        elif plan.ragged:
+            at = b.min_s(b.i32(at) if isinstance(at, int) else at, extent)
+    return b.i32(at) if isinstance(at, int) else at
 
 
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
     b = low.b
-    if n.attrs.get("mapping") is not None:
-        raise CompileError(
-            "a scatter through an IndexMapping is not lowered yet", n.loc, "kernel.evaluate runs it in NumPy"
-        )
+    if not is_tile(low.graph, n):
+        from wavedsl.ir.lower_mapped import store_mapped
+
+        store_mapped(low, n, operand(low, n, 0, context), context)
+        return
     info, extents, strides = low.array(n.attrs["memory"])
     value = operand(low, n, 0, context)
     source = n.inputs[0]
@@ -266,17 +194,17 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     if n.id in low.outlets:
         emit_outlet(low, low.outlets[n.id], value)
         return
-    position = low.position(info.names, low.base_at(context.iteration))
+    position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
-    guard = one_writer(low, value.layout, info)
+    guard = both(b, one_writer(low, value.layout, info.names, n), inside)
     store_value(b, access, value, guard)
 
 
-def one_writer(low: Lowering, layout: Layout, info: ArrayInfo) -> Value | None:
-    """Only one wave stores where waves are spread over a dimension that the array does not have."""
+def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:
+    """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None
-    names = set(info.names)
+    names = set(dims)
     for d, digit in low.wave_digit.items():
         if d not in names and low.plans[d].waves > 1:
             first = b.cmp("eq", digit, 0)
@@ -318,18 +246,6 @@ def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context) -> l
             masks[off] = mask
         out.append(masks[off])
     return out
-
-
-def _neutral(op: str, dtype: dt.DType) -> Any:
-    """The identity of a reduction."""
-    if op == "sum":
-        return 0
-    if dtype.is_float:
-        return -math.inf if op == "max" else math.inf
-    if dtype.kind == "uint":
-        return 0 if op == "max" else -1
-    top = (1 << (dtype.bits - 1)) - 1
-    return -top - 1 if op == "max" else top
 
 
 def _size(low: Lowering, n: Node) -> Any:

@@ -14,19 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wavedsl.ir.access import Position, assemble, element_groups, scaled, vector_elements
+from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import Graph, Node
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
-from wavedsl.ir.kernel_ir import I32, Kernel, Value
+from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import fixed_coordinates
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -42,6 +44,7 @@ class LoopNote:
     slots: int
     trips: int | None = None
     """None when a run-time extent decides."""
+    dim: str = ""
 
 
 @dataclass
@@ -87,6 +90,8 @@ class Lowering:
         self.wave_digit: dict[str, Any] = {}
         self.base: dict[str, Any] = {}
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
+        self.first: dict[str, Any] = {}
+        """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
         self.labels = 0
         self.loop_dim: str | None = None
         self.staged: dict[int, Staged] = {}
@@ -113,6 +118,7 @@ class Lowering:
         self.zero_started: set[int] = set()
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
         self._user_table: dict[int, list[Node]] | None = None
+        self._homes: dict[int, Region] | None = None
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
@@ -128,6 +134,36 @@ class Lowering:
         start = self.base if base is None else base
         wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
         return Position({d: start.get(d, 0) for d in dims}, wave)
+
+    def located(
+        self, n: Node, context: Context, base: Mapping[str, Any] | None = None
+    ) -> tuple[Position, Value | None]:
+        """Where this wave's tile of a read or write lies in its array, and whether what the mapping fixes is inside
+        (None: it surely is)."""
+        b, info = self.b, self.arrays[n.attrs["memory"]]
+        start = dict(self.base if base is None else base)
+        inside: Value | None = None
+        for d, c in (fixed_coordinates(self.graph, n) or {}).items():
+            if isinstance(c, Node):
+                at: Any = self.uniform(c, context.env)
+            else:
+                at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
+            start[d] = at
+            extent = self.extent(d)
+            low, high = b.cmp("sge", at, 0), b.cmp("slt", at, extent)
+            for p in (low, high):
+                if p.const is not True:
+                    inside = p if inside is None else b.pand(inside, p)
+        position = self.position(info.names, start)
+        return position, inside
+
+    def _uniform_symbols(self) -> dict[str, Any]:
+        """Numbers for an expression over index dimensions: these stand for their own index, others for what they are
+        bound to."""
+        own = {str(d) for d in self.graph.index_dims}
+        values: dict[str, Any] = {str(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
+        values |= {d: self.extent(d) for d in self.plans if d not in own}
+        return values | {d: self.base[d] for d in own}
 
     def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """(what is known, extents, strides) of an array argument, run-time ones as values."""
@@ -159,7 +195,7 @@ class Lowering:
         if n.op == "carry":
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("carry", n.id, c) for c in range(count))
-        if n.op == "result" and n.inputs[0].op == "iterate":
+        if n.op == "result" and n.inputs[0].op in REGIONS:
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("r", n.inputs[0].id, n.attrs["position"], c) for c in range(count))
         return (("v", n.id),)
@@ -173,6 +209,13 @@ class Lowering:
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
         return Fragment(layout, n.dtype, got)
+
+    def uniform(self, n: Node, env: Env) -> Value:
+        """A single integer of the graph as a uniform i32."""
+        b = self.b
+        number = self.value(n, env).element(b, 0)
+        number = number if number.uniform else b.readfirst(number)
+        return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
@@ -209,6 +252,16 @@ class Lowering:
                     got.setdefault(x.id, []).append(u)
         return got
 
+    def region_of(self, n: Node) -> Region:
+        """The region whose list a node is in (a carry's: the one it is an argument of)."""
+        got = self._homes
+        if got is None:
+            got = self._homes = {}
+            for region in self.graph.regions():
+                for x in (*region.carries, *region.nodes):
+                    got[x.id] = region
+        return got[n.id]
+
     def joined(self, n: Node) -> bool:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
@@ -228,6 +281,10 @@ class Lowering:
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
         info = self.arrays[n.attrs["memory"]]
+        if n.attrs.get("mapping") is not None:
+            from wavedsl.ir.lower_mapped import mapped_groups
+
+            return mapped_groups(self, n, self.layout(n), False)[1]
         _, bits = vector_elements(info, self.layout(n), self.plans, False)
         return element_groups(self.layout(n), bits)
 
@@ -252,8 +309,12 @@ class Lowering:
         """Tile starts with the innermost loop's dimension at a given iteration."""
         base = dict(self.base)
         if self.loop_dim is not None:
-            base[self.loop_dim] = scaled(self.b, iteration, self.plans[self.loop_dim].tile)
+            base[self.loop_dim] = self.trip_base(self.loop_dim, iteration)
         return base
+
+    def trip_base(self, dim: str, iteration: Any) -> Any:
+        """The first coordinate of a loop's tile at a given iteration."""
+        return total(self.b, [scaled(self.b, iteration, self.plans[dim].tile), self.first.get(dim, 0)])
 
     def tiles(self, plan: MmaPlan) -> list[dict[str, int]]:
         """Offsets of each atom-sized tile of the result, in the order of its chunks."""
@@ -314,6 +375,11 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+    """The conjunction of two guards, None where there is none."""
+    return y if x is None else x if y is None else b.pand(x, y)
 
 
 def never(guard: Value | None) -> bool:

@@ -438,9 +438,12 @@ def _finished(
 
 
 def list_schedule_with_stages(
-    nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int], stages: Sequence[int]
-) -> ModuloSchedule:
+    nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int], stages: Sequence[int],
+    urgent: Mapping[int, int] | None = None,
+) -> ModuloSchedule:  # fmt: skip
     """The steady-state body in one pass of list scheduling, with the pipeline stage of every node given.
+
+    `urgent[v] = w`: v goes before w where both are ready.
 
     An edge reaches `distance + stage[dst] - stage[src]` windows ahead: 0 orders the body, more bounds II afterwards.
     All stages 0 is the plain loop. Raises CompileError when an edge would run backwards in time.
@@ -471,6 +474,8 @@ def list_schedule_with_stages(
     for v in reversed(order):
         for d, latency in out[v]:
             height[v] = max(height[v], height[d] + latency)
+    for v, w in (urgent or {}).items():
+        height[v] = max(height[v], height[w] + 1)
     free: dict[str, list[int]] = {unit: [0] * copies for unit, copies in sorted(capacity.items())}
     times, ready_at = [0] * n, [0] * n
     ready = [(-height[v], v) for v in range(n) if not degree[v]]
@@ -516,6 +521,39 @@ def list_schedule_with_stages(
     return _finished(placed, ii, max(res, rec), res, rec, 1, "list")
 
 
+def lighten(
+    schedule: ModuloSchedule,
+    nodes: Sequence[SchedNode],
+    edges: Sequence[SchedEdge],
+    capacity: Mapping[str, int],
+    stages: Sequence[int],
+    values: Sequence[Value],
+    enders: Iterable[int],
+    makers: Iterable[int],
+    slower: float,
+) -> ModuloSchedule:
+    """A list schedule with fewer registers: `enders` (which give registers back) become more urgent than some of the
+    `makers` (which take some), where the trip becomes at most `slower` times as long.
+
+    Tries one node at a time before the latest maker that shortens the trip or lowers MaxLive; deterministic.
+    """
+    best, limit = schedule, int(schedule.ii * slower)
+    live = sum(max_live(best, values).values())
+    urgent: dict[int, int] = {}
+    takers = sorted(makers, key=lambda v: (-(schedule.times[v] % schedule.ii), v))
+    for v in sorted(enders, key=lambda v: (schedule.times[v] % schedule.ii, v)):
+        for taker in takers:
+            if best.times[taker] % best.ii > best.times[v] % best.ii:
+                continue
+            found = list_schedule_with_stages(nodes, edges, capacity, stages, {**urgent, v: taker})
+            now = sum(max_live(found, values).values())
+            if found.ii <= limit and (now < live or (now == live and found.ii < best.ii)):
+                urgent[v] = taker
+                best, live = found, now
+                break
+    return best
+
+
 def schedule_loop(
     nodes: Sequence[SchedNode],
     edges: Sequence[SchedEdge],
@@ -548,8 +586,10 @@ def sink(
     edges: Sequence[SchedEdge],
     capacity: Mapping[str, int],
     movable: Iterable[int],
+    limits: Mapping[int, int] | None = None,
 ) -> ModuloSchedule:
-    """Starts `movable` nodes (loads whose results wait in registers) as late as their users and the units allow.
+    """Starts `movable` nodes (loads whose results wait in registers) as late as their users and the units allow, and
+    not after the time that `limits` gives.
 
     Modulo scheduling starts everything as early as it can; that costs registers and gains nothing. II stays; a node
     only moves later within its slack, latest nodes first.
@@ -570,6 +610,8 @@ def sink(
         if not outgoing[v]:
             continue
         latest = min(times[d] + distance * ii - latency for d, latency, distance in outgoing[v])
+        if limits is not None and v in limits:
+            latest = min(latest, limits[v])
         if latest <= times[v]:
             continue
         resources = nodes[v].resources

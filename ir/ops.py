@@ -378,6 +378,26 @@ def _iterate(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueTy
     return tuple(c.type for c in body.carries)  # type: ignore[misc]
 
 
+def _condition(t: ValueType, op: str) -> None:
+    """A condition of the whole workgroup is one i1."""
+    if t.dtype is not dt.i1 or t.dims:
+        what = f"is {t.dtype}" if t.dtype is not dt.i1 else f"has dimensions [{names(t.dims)}]"
+        raise TraceError(
+            f"{op}: the condition {what}, but a workgroup takes one branch",
+            hint="compare single values, reduce it with wd.any(x, dim), or choose element by element with wd.where",
+        )
+
+
+def _when(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    _condition(types[0], "cond")
+    return tuple(c.type for c in attrs["body"].carries)
+
+
+def _repeat(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
+    _condition(attrs["body"].yields[-1].type, "while_loop")
+    return tuple(c.type for c in attrs["body"].carries)
+
+
 def _result(types: Any, attrs: dict[str, Any], scope: Scope) -> ValueType:
     return types[0][attrs["position"]]
 
@@ -388,10 +408,31 @@ def _cast(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         raise TraceError(f"cast: unknown rounding {rounding!r}", hint=f"one of {', '.join(ROUNDINGS)}")
     if rounding is not None and not (types[0].dtype.is_float and attrs["dtype"].is_float):
         raise TraceError("cast: rounding is for casts between floats", hint="float to int always truncates")
+    if (rounding == "stochastic") != (len(types) > 1):
+        raise TraceError(
+            "cast: random bits and rounding='stochastic' belong together",
+            hint="wd.cast(x, wd.bf16, rounding='stochastic', bits=wd.random(seed, M, N, dtype=wd.u32))",
+        )
+    if len(types) > 1:
+        _check_noise(types, attrs["dtype"])
     return ValueType(types[0].dims, attrs["dtype"])
 
 
-ROUNDINGS = ("nearest_even", "toward_zero")
+def _check_noise(types: Types, to: DType) -> None:
+    """What stochastic rounding takes: f32 to something narrower, a u32 per element."""
+    if types[0].dtype is not dt.f32 or to.bits >= 32:
+        raise TraceError(
+            f"cast: stochastic rounding from {types[0].dtype} to {to}",
+            hint="it rounds f32 to a float of 16 or 8 bits",
+        )
+    if types[1].dtype is not dt.u32:
+        raise TraceError(f"cast: the random bits are {types[1].dtype}", hint="wd.random(seed, M, N, dtype=wd.u32)")
+    extra = [d for d in types[1].dims if d not in types[0].dims]
+    if extra:
+        raise TraceError(f"cast: the random bits have {names(extra)}, which the value lacks", hint="use its dimensions")
+
+
+ROUNDINGS = ("nearest_even", "toward_zero", "stochastic")
 """Roundings of a cast between floats; the first is the default."""
 
 
@@ -570,9 +611,16 @@ _add("scalar", "a Scalar argument", "any", _scalar, "A scalar argument of the ke
 _add("size", "a symbol in arithmetic", "any", _size, "The extent of a dimension as an i32.", public=False)
 _add("index", "index(dim)", "any", _index, "Each element's own index along `dim`, counted over the whole array.")
 
+_add("tile_start", "tile_start(dim)", "any", _size, "First index along `dim` of the tile at hand, as an i32.")
+_add("tile_stop", "tile_stop(dim)", "any", _size, "Index after the last one along `dim` of the tile at hand.")
+
 # Loops
-_add("iterate", "iterate(dim, init_args=())", "same", _iterate,
+_add("iterate", "iterate(dim, init_args=(), start=None, stop=None)", "same", _iterate,
      "Runs a function once per tile of `dim`, carrying values from trip to trip.", effect=True)  # fmt: skip
+_add("when", "cond(condition, then, otherwise=None)", "same", _when,
+     "Runs a function where a single condition holds, for the whole workgroup.", effect=True, public=False)  # fmt: skip
+_add("repeat", "while_loop(condition, body, init_args)", "same", _repeat,
+     "Runs a function again as long as its last result holds.", effect=True, public=False)  # fmt: skip
 _add("carry", "a parameter of a loop function", "same", _typed, "A loop-carried value inside its loop.", public=False)
 _add("result", "a result of a loop", "same", _result, "One of several results of a node.", public=False)
 
@@ -632,7 +680,7 @@ for _name, _sign, _compare, _operators in (
          "Comparison, giving i1; with a NaN only != holds.", _compare, operators=_operators, public=False)  # fmt: skip
 
 _add("where", "where(condition, x, y)", "same", _where, "x where the condition holds, else y.", np.where)
-_add("cast", "cast(x, dtype, rounding=None)", "same", _cast,
+_add("cast", "cast(x, dtype, rounding=None, bits=None)", "same", _cast,
      "The number in another dtype; float to int truncates, float to float rounds to nearest even.")  # fmt: skip
 _add("bitcast", "bitcast(x, dtype)", "same", _bitcast, "The same bits read as another dtype of equal width.")
 
@@ -663,6 +711,8 @@ _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
      "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
 
 # Atomics
+ATOMIC_VALUES: dict[str, int] = {}
+"""Atomic → how many of its inputs are values; indices follow."""
 for _name, _values, _allowed, _doc in (
     ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
     ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
@@ -670,6 +720,8 @@ for _name, _values, _allowed, _doc in (
     ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
 ):
     _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)
+    ATOMIC_VALUES[_name] = _values
+ATOMIC_VALUES["atomic_cas"] = 2
 _add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _atomic("atomic_cas", 2, _INT),
      "Stores `value` where memory holds `expected`, indivisibly; gives what was there.", effect=True)  # fmt: skip
 

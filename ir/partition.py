@@ -18,10 +18,11 @@ from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, divisors
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import unmapped_dims
 
 
 @dataclass
@@ -30,7 +31,8 @@ class DimPlan:
 
     dim: Any
     role: str
-    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register)."""
+    """`workgroup`, `loop`, `whole` (one tile holds it all) or `index` (tile 1, in no register; without an
+    axis every access fixes its coordinate)."""
     extent: int | None
     """None: a run-time argument."""
     tile: int
@@ -41,6 +43,8 @@ class DimPlan:
     loc: Loc | None = None
     vector: int | None = None
     """Elements that one operation of a wave covers, where the user says so."""
+    parts: int = 1
+    """Trips that one tile of the user's was cut into (`retile.py`)."""
 
     @property
     def waves(self) -> int:
@@ -49,7 +53,7 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return self.extent is None or self.extent % self.tile != 0
+        return self.extent is None or self.extent % self.tile != 0 or self.extent == 0
 
     @property
     def trips(self) -> int | None:
@@ -126,10 +130,16 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     dims: dict[Any, DimPlan] = {}
     free: dict[Any, int] = {}
     fixed: dict[Any, int] = {}
+    together = _in_one_wave(graph)
+    held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     per_block = resolved.hardware.waves_per_block
+    unmapped = unmapped_dims(graph)
     for d in used:
         r = resolved[d]
         extent = None if r.extent is DYNAMIC else int(r.extent)
+        if d in unmapped:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
+            continue
         if r.index:
             dims[d] = DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
             continue
@@ -139,6 +149,8 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                 free[d] = r.workgroup
             if r.wave is not None:
                 fixed[d] = r.wave
+            elif d in together:
+                fixed[d] = r.workgroup
             elif per_block is not None and r.axis is not None:
                 waves = per_block[r.axis] if r.axis < len(per_block) else 1
                 if r.workgroup % waves:
@@ -149,6 +161,8 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                         f"legal counts are {', '.join(map(str, divisors(r.workgroup)))}",
                     )
                 fixed[d] = r.workgroup // waves
+        elif r.loop is None and d not in held:
+            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
         elif r.loop is not None:
             dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
         elif extent is None:
@@ -190,6 +204,24 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     return partition
 
 
+def _in_one_wave(graph: Graph) -> set[Any]:
+    """Dimensions that an operation wants in one wave as a whole: rows that are sorted, what a reshape counts again."""
+    found: set[Any] = set()
+    for n in graph.all_nodes():
+        if n.op in ("sort", "topk"):
+            found.add(n.attrs["dim"])
+        elif n.op == "reshape":
+            found |= set(n.inputs[0].dims) ^ set(n.dims)
+    return found
+
+
+def _types(n: Node) -> tuple[ValueType, ...]:
+    """The types of a node's values."""
+    if n.type is None:
+        return ()
+    return n.type if isinstance(n.type, tuple) else (n.type,)
+
+
 def _used_dims(graph: Graph) -> list[Any]:
     """Every dimension of an argument, a value or a constraint, in order of first appearance."""
     found: dict[Any, None] = {}
@@ -200,7 +232,7 @@ def _used_dims(graph: Graph) -> list[Any]:
         for d in a.dims:
             found.setdefault(d)
     for n in graph.all_nodes():
-        for t in n.type if isinstance(n.type, tuple) else (n.type,):
-            for d in t.dims if t is not None else ():
+        for t in _types(n):
+            for d in t.dims:
                 found.setdefault(d)
     return list(found)

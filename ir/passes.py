@@ -13,10 +13,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import Finding, check, describe
+from wavedsl.ir.pair_floats import pair_floats
+from wavedsl.ir.sink import sink_conditions
+from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips, unroll
@@ -141,12 +145,32 @@ def no_short_loops(kernel: Kernel) -> list[Finding]:
     return out
 
 
+@_check("no-dead-stores")
+def no_dead_stores(kernel: Kernel) -> list[Finding]:
+    """Every store to shared memory behind the last loop or branch is read further down."""
+    ops = kernel.body.ops
+    last = max((i for i, op in enumerate(ops) if op.regions), default=-1)
+    found = []
+    for i, op in enumerate(ops):
+        if i <= last or op.name != "store.shared":
+            continue
+        readers = (x for x in ops[i + 1 :] if "read shared" in x.row.effects and x.name != "barrier")
+        if not any(overlap(kernel, op, x) for x in readers):
+            found.append(Finding("no-dead-stores", f"{describe(op)}: nothing reads it", op.loc))
+    return found
+
+
+def _dead_stores(kernel: Kernel, target: Target | None) -> None:
+    remove_dead_stores(kernel)
+
+
 def _dead_code(kernel: Kernel, target: Target | None) -> None:
     remove_dead_code(kernel)
 
 
 REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
+DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))
 STRENGTH_REDUCE = Pass(
     "strength_reduce",
     strength_reduce,
@@ -161,10 +185,22 @@ SHORT_LOOPS = Pass(
 )
 
 
-def unroll_pass(factors: dict[str, int], remainder: bool = False) -> Pass:
-    """A pass that unrolls loops by label; with `remainder` trip counts need not be multiples of the factor."""
+PAIR_FLOATS = Pass(
+    "pair_floats", pair_floats, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
+SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
+SPLIT_LOOPS = Pass(
+    "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
+
+
+def unroll_pass(factors: dict[str, int] | Callable[[Op], int], remainder: bool = False) -> Pass:
+    """A pass that unrolls loops, by label or by a function of the op.
+
+    With `remainder` trip counts need not be multiples of the factor.
+    """
     return Pass(
-        f"unroll {factors}",
+        "unroll" if callable(factors) else f"unroll {factors}",
         lambda kernel, target: unroll(kernel, factors, target, remainder=remainder),
         gives=frozenset({"no-short-loops", "no-dead-code"}),
         breaks=frozenset({"strength-reduced"}),

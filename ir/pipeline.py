@@ -4,8 +4,12 @@
     infer     which lane and register holds which element of every value                         infer.py
     lower     steps of every region: shared memory, software pipeline, addresses    lower.py, staging.py, loops.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
+    split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                                        unroll.py
+    stores    copies to shared memory that nobody reads                                           dead_stores.py
+    pair      f32 arithmetic on neighbouring registers                                            pair_floats.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
+    sink      conditions move down to their readers                                               sink.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -14,7 +18,7 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +28,33 @@ from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, reso
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.infer import Inference, infer
-from wavedsl.ir.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.passes import DEAD_CODE, STRENGTH_REDUCE, run_passes, unroll_pass, verifying
+from wavedsl.ir.passes import (
+    DEAD_CODE,
+    DEAD_STORES,
+    PAIR_FLOATS,
+    SINK_CONDITIONS,
+    SPLIT_LOOPS,
+    STRENGTH_REDUCE,
+    run_passes,
+    unroll_pass,
+    verifying,
+)
+from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
+from wavedsl.ir.unroll import static_trips
 
-Plan = tuple[Target, Partition, Inference]
+OVERHEAD = 10
+"""Instructions of a loop's own per trip: its counter and test, the guards and offsets of its copies."""
+WORTH = 16
+MOST = 512
+"""Steps of an unrolled body; each is an instruction of about 8 bytes, and two compute units share 64 KiB of them."""
+
+
+Plan = tuple[Target, ResolvedConstraints, Partition, Inference]
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
@@ -71,7 +94,7 @@ def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Plan:
     inference = infer(graph, partition, target, resolved.hardware)
     if verifying():
         check_layouts(graph, partition, inference)
-    return target, partition, inference
+    return target, resolved, partition, inference
 
 
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
@@ -95,9 +118,16 @@ def build_kernel(
     try:
         found = plans(graph, dims, target)
         while True:
-            view, partition, inference = next(found)
+            view, resolved, partition, inference = next(found)
             try:
                 kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
+                cut_again = finer(graph, partition, inference, kernel, choices or Choices())
+                if cut_again is not None:
+                    partition = cut_again
+                    inference = infer(graph, partition, view, resolved.hardware)
+                    if verifying():
+                        check_layouts(graph, partition, inference)
+                    kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
                 break
             except ConstraintError:
                 if view is target or _lanes(graph) is not None:
@@ -107,17 +137,37 @@ def build_kernel(
         if error.location is None:
             error.location = graph.loc
         raise
-    passes = (DEAD_CODE, unroll_pass(ring_factors(kernel), remainder=True), STRENGTH_REDUCE)
+    unroll = unroll_pass(ring_factor(kernel), remainder=True)
+    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
 
 
-def ring_factors(kernel: Kernel) -> dict[str, int]:
-    """Trips per jump of each pipelined loop: as many as its shared buffers have slots, so that slot offsets are
-    immediates.
+def ring_factor(kernel: Kernel) -> Callable[[Op], int]:
+    """Trips per jump of each pipelined loop.
 
-    Rings of more than two slots stay rolled: one addition per trip is cheaper than that much code. So do loops whose
-    trip count is known at run time only, which would need a second loop for what is left.
+    At least as many as its shared buffers have slots, so that slot offsets are immediates; then twice as many as long
+    as what a loop does for itself (`OVERHEAD`) is more than a part in `WORTH` of its body, the trips divide evenly and
+    the body stays below `MOST` steps. Rings of more than two slots stay rolled: one addition per trip is cheaper than
+    that much code. So do loops whose trip count is known at run time only, which would need a second loop for what is
+    left.
     """
-    loops = kernel.notes["lowering"].loops
-    return {x.label: x.slots for x in loops if x.slots == 2 and x.body.count > 1 and x.trips is not None}
+    notes = {x.label: x for x in kernel.notes["lowering"].loops}
+
+    def factor(loop: Op) -> int:
+        note = notes.get(loop.attrs.get("label", ""))
+        # A part of a loop that was split runs its own number of trips, if that is known at all.
+        trips = None if note is None else static_trips(loop) if "part" in loop.attrs else note.trips
+        if note is None or note.slots != 2 or note.body.count <= 1 or trips is None:
+            return 1
+        found, size = note.slots, len(note.steps)
+        while (
+            OVERHEAD * WORTH > size * found
+            and 2 * found * size <= MOST
+            and trips % (2 * found) == 0
+            and trips > 2 * found
+        ):
+            found *= 2
+        return found
+
+    return factor

@@ -62,6 +62,20 @@ def to_float(x: Array, to: DType, rounding: str | None = None) -> Array:
     return result
 
 
+def stochastic(x: Array, to: DType, bits: Array) -> Array:
+    """f32 numbers rounded away from zero where the part of the step below them, in 65536ths, is more than the low 16
+    of the random `bits`, else towards zero. What lies past the largest number becomes the largest."""
+    wide = np.abs(np.asarray(x, np.float64))
+    below = to_float(wide, to, "toward_zero")
+    small = below.astype(np.float64)
+    codes = np.ascontiguousarray(below).view(f"u{to.bits // 8}")
+    above = (codes + codes.dtype.type(1)).view(below.dtype)
+    step = above.astype(np.float64) - small
+    away = (wide - small) * 65536.0 > (np.asarray(bits).astype(np.int64) & 0xFFFF) * step
+    found = np.where(away, above, below)
+    return np.where(np.signbit(x), -found, found)
+
+
 def _odd(x: Array) -> Array:
     """f64 to f32 with rounding to odd, so that a second rounding to a narrower type gives what one would."""
     if x.dtype == np.float32 or x.dtype != np.float64:

@@ -16,8 +16,9 @@ from math import gcd, prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.access import GlobalAccess, Position, assemble, combine_fields, total
+from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
@@ -316,6 +317,19 @@ class CopyLanes:
         self.rows = dims[:-1]
         self.columns = staged.extents[self.fast] // staged.vector
         self.tid = b.tid()
+        self.by_bit = self._by_bit()
+        """The lane parts as columns of the thread's number, where sizes are powers of two."""
+
+    def _by_bit(self) -> Columns | None:
+        s, columns, threads = self.s, self.columns, self.s.threads
+        if len(self.rows) > 1 or threads & (threads - 1) or columns & (columns - 1):
+            return None
+        across = min(columns, threads).bit_length() - 1
+        bits = threads.bit_length() - 1
+        parts = {self.fast: [s.vector << i for i in range(across)] + [0] * (bits - across)}
+        for d in self.rows:
+            parts[d] = [0] * across + [1 << i for i in range(bits - across)]
+        return Columns(self.tid, parts)
 
     def coordinates(self, i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
         """(lane part per dimension, constant part per dimension, whether this thread has an i-th vector)."""
@@ -350,9 +364,15 @@ class CopyLanes:
         return lanes, fixed, active
 
 
-def place_address(b: Builder, place: Place, lanes: Mapping[str, Any], fixed: Mapping[str, int]) -> Any:
+def place_address(
+    b: Builder, place: Place, lanes: Mapping[str, Any], fixed: Mapping[str, int], columns: Columns | None = None
+) -> Any:
     """Byte in a slot of an element at lane part + constant part: constants leave the swizzle where they commute with
-    it."""
+    it. `columns`: the lane part by bits, where it is known."""
+    if columns is not None:
+        address = _address_by_bits(b, place, columns, fixed)
+        if address is not None:
+            return address
     window = place.window
     outside = 0
     inside = dict(fixed)
@@ -382,16 +402,51 @@ def place_address(b: Builder, place: Place, lanes: Mapping[str, Any], fixed: Map
     return total(b, [address, outside])
 
 
+def _address_by_bits(b: Builder, place: Place, columns: Columns, fixed: Mapping[str, int]) -> Any:
+    """The same as one expression of the thread's bits; None where a bit or a constant carries into another."""
+    if any(p.low & (p.low - 1) or p.extent & (p.extent - 1) for p in place.pieces):
+        return None
+    width = max(len(c) for c in columns.by_dim.values())
+    steps = [
+        place.linear_address({d: columns.by_dim[d][i] if d in columns.by_dim else 0 for d in place.dims})
+        for i in range(width)
+    ]
+    whole = place.linear_address({d: fixed.get(d, 0) for d in place.dims})
+    for p in place.pieces:  # lanes and constants in one digit must not carry into the next piece
+        reach = sum(c // p.low % p.extent for c in columns.by_dim.get(p.dim, ()))
+        if reach + fixed.get(p.dim, 0) // p.low % p.extent >= p.extent:
+            return None
+    if not place.xor:
+        return total(b, [combine_columns(b, steps, columns.source), whole])
+    outside = whole - whole % place.window
+    inside = whole - outside
+    seen = inside
+    for step in steps:
+        if step & seen:
+            return None
+        seen |= step
+    swizzled = [place.swizzle(step) for step in steps]
+    address = combine_columns(b, swizzled, columns.source, xor=True)
+    reach = 0
+    for c in swizzled:
+        reach |= c
+    constant = place.swizzle(inside)
+    if constant & reach:
+        address = b.xor(address, constant & reach) if not isinstance(address, int) else address ^ (constant & reach)
+    return total(b, [address, (constant & ~reach) + outside])
+
+
 def copy_access(
-    b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, lanes: Mapping[str, Any],
-    extents: Sequence[Any], strides: Sequence[Any],
+    b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, lanes: CopyLanes,
+    parts: Mapping[str, Any], extents: Sequence[Any], strides: Sequence[Any],
 ) -> GlobalAccess:  # fmt: skip
     """The array as the copy sees it: the workgroup's tile, no wave offsets."""
     where = Position(position.base, {})
     covers = {d: (s.extents.get(d, 1), plans[d].tile) for d in s.info.names}
     return GlobalAccess(
-        b, s.info, s.layout, where, plans, target, extents, strides, store=False, lanes=lanes, covers=covers
-    )
+        b, s.info, s.layout, where, plans, target, extents, strides, store=False, lanes=parts, columns=lanes.by_bit,
+        covers=covers,
+    )  # fmt: skip
 
 
 def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[str, int]) -> tuple[Any, Any, Value]:
@@ -401,8 +456,8 @@ def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[s
 
 
 def store_copied(
-    b: Builder, s: Staged, lanes: Mapping[str, Any], fixed: Mapping[str, int], active: Value, data: Value, slot: Any,
-    buffer: str,
+    b: Builder, s: Staged, lanes: CopyLanes, parts: Mapping[str, Any], fixed: Mapping[str, int], active: Value,
+    data: Value, slot: Any, buffer: str,
 ) -> None:  # fmt: skip
     """Put one copied vector into shared memory; `slot` is the byte offset of its ring slot."""
     es = s.info.elsize
@@ -416,7 +471,7 @@ def store_copied(
     for j in range(0, s.vector, s.piece):
         shifted = dict(fixed)
         shifted[fast] = fixed.get(fast, 0) + j
-        address = total(b, [place_address(b, s.place, lanes, shifted), base])
+        address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
         word = j * es // 4
         if size >= 4:
             piece = b.slice(data, word, size // 4) if data.type.n > 1 else data
@@ -466,10 +521,19 @@ class FragmentLoads:
                 )
         self.bases = []
         for constant in plan.registers:
-            base = lane
-            if constant:
-                base = b.xor(lane, constant) if not isinstance(lane, int) else lane ^ constant
-            self.bases.append(total(b, [base, added]))
+            self.bases.append(self._base(lane, added, constant))
+
+    def _base(self, lane: Any, added: Any, constant: int) -> Any:
+        """(lane ^ constant) + added: the constant comes last where the summands share no bit with each other nor with
+        it, so that all bases come from one sum."""
+        b = self.b
+        if not constant:
+            return total(b, [lane, added])
+        if isinstance(lane, int):
+            return total(b, [lane ^ constant, added])
+        if not isinstance(added, int) and b.disjoint(lane, added) and constant & ~added.zeros == 0:
+            return b.xor(b.add(lane, added), constant)
+        return total(b, [b.xor(lane, constant), added])
 
     def load(self, g: int, slot: Any, buffer: str) -> Value:
         """Group g of the fragment from the slot at byte `slot`."""

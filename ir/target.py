@@ -120,8 +120,15 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    packed_f32: bool = False
+    """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
+    atomics: frozenset[tuple[str, str]] = frozenset()
+    """(what an atomic on global memory does, type) that is one instruction."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
+    batch_words: int = 0
+    """Registers of reads from shared memory that a loop waits for together, where waits are instructions; 0: each read
+    is waited for by hardware."""
     tile_rows: int = 16
     """Rows and columns below which a wave's share of a matrix tile is not cut when the compiler divides it."""
     default_waves: int = 4

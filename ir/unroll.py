@@ -20,6 +20,8 @@ Hook = Callable[[Op], bool]
 def static_trips(loop: Op) -> int | None:
     """How often a `for` with constant bounds runs; None where that is not known."""
     lo, hi, step = (a.const for a in loop.args[:3])
+    if loop.attrs.get("again"):
+        return None
     if not isinstance(lo, int) or not isinstance(hi, int) or not isinstance(step, int):
         return None
     return max(0, -((lo - hi) // step))
@@ -101,6 +103,7 @@ def _copy(b: Builder, op: Op, env: dict[Value, Value], factor: int, trips: int |
         stride = b.mul(step, count)
         loop = b.for_(lo, hi, stride, inits, label=label, min_trips=min_trips, uniform=marks)
         loop.op.attrs.update(attrs)
+        loop.op.attrs["steps"] = attrs.get("steps", 1) * count
         with loop:
             outs = bodies(loop.iv, list(loop.carried[counting:]), count)
             b.set_loc(body.ops[-1].loc)

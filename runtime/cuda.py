@@ -196,6 +196,23 @@ class Cuda:
         self._enter()
         self._call("cuStreamSynchronize", stream)
 
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self._enter()
+        self._call("cuMemsetD8Async", address, 0, size, stream)
+
+    def event(self, stream: int) -> Any:
+        self._enter()
+        event = self._call("cuEventCreate", 0)
+        self._call("cuEventRecord", event, stream)
+        return event
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        self._enter()
+        milliseconds = float(self._call("cuEventElapsedTime", start, end))
+        self._call("cuEventDestroy", start)
+        self._call("cuEventDestroy", end)
+        return milliseconds / 1e3
+
 
 def library_path() -> str:
     """Where libcuda was loaded from, for `wavedsl doctor`; empty if it cannot be told."""

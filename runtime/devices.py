@@ -75,6 +75,18 @@ class Driver(Protocol):
         """Wait for the stream; a kernel that failed on it is reported here."""
         ...
 
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Set bytes to 0 on the stream, without waiting."""
+        ...
+
+    def event(self, stream: int) -> Any:
+        """A mark on the stream whose time can be asked for once the stream is finished."""
+        ...
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two marks; both are given up."""
+        ...
+
 
 def parse(text: str) -> Device:
     """The device called `text`: `cuda`, `hip:1`, `emulator`, `emulator:gfx950`. LaunchError for other names."""

@@ -126,3 +126,20 @@ class Hip:
     def synchronize(self, stream: int) -> None:
         self._enter()
         self._call("hipStreamSynchronize", stream)
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self._enter()
+        self._call("hipMemsetAsync", address, 0, size, stream)
+
+    def event(self, stream: int) -> Any:
+        self._enter()
+        event = self._call("hipEventCreate")
+        self._call("hipEventRecord", event, stream)
+        return event
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        self._enter()
+        milliseconds = float(self._call("hipEventElapsedTime", start, end))
+        self._call("hipEventDestroy", start)
+        self._call("hipEventDestroy", end)
+        return milliseconds / 1e3

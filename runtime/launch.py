@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.device_log import SOURCE, Failure, Site, clear, new_log, read_log
+from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime import arrays, devices
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
-from wavedsl.runtime.emulator.report import EmulationReport
+from wavedsl.runtime.emulator.report import EmulationReport, Finding
 
 STRIDE = 16
 """Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
@@ -64,6 +65,8 @@ class Launchable(Protocol):
     def divisors(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]: ...
     @property
     def tiles(self) -> Mapping[str, tuple[int, ...]]: ...
+    @property
+    def sites(self) -> Sequence[Site]: ...
     @property
     def location(self) -> Loc | None: ...
 
@@ -112,7 +115,9 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
     extents = bound_extents(compiled, named)
     out: list[ArrayRef | bytes] = []
     for param in compiled.params:
-        if param.source and param.map is not None:
+        if param.source == SOURCE:
+            out.append(arrays.describe(new_log(), param.name))
+        elif param.source and param.map is not None:
             out.append(named[param.map.array])
         elif param.source:
             number = _hidden(compiled, param, named, extents)
@@ -274,11 +279,28 @@ def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]
     return bind(compiled, list(arguments.values()), device)
 
 
-def _compiled(kernel: Any, arguments: Mapping[str, Any]) -> tuple[Launchable, Device]:
+def target_of(arguments: Mapping[str, Any]) -> str:
+    """The target that a call with these arguments compiles for: that of the device where they lie, or the default."""
+    refs = [(n, arrays.describe(v, n)) for n, v in arguments.items() if _is_array(v)]
+    return devices.for_place(*arrays.common_place(refs)).target
+
+
+def _is_array(value: Any) -> bool:
+    return arrays.is_array(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None = None) -> Launchable:
+    """What a call with such arguments will find: compiled now if need be, for `target` or their device."""
+    return _compiled(kernel, arguments, target, asked=True)[0]
+
+
+def _compiled(
+    kernel: Any, arguments: Mapping[str, Any], target: str | None = None, asked: bool = False
+) -> tuple[Launchable, Device]:
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
     for name, value in arguments.items():
-        if not arrays.is_array(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        if not _is_array(value):
             key.append(type(value))
             continue
         ref = arrays.describe(value, name)
@@ -287,13 +309,42 @@ def _compiled(kernel: Any, arguments: Mapping[str, Any]) -> tuple[Launchable, De
         alignment = 16 if ref.place == "cpu" else arrays.divisibility(ref.pointer)
         shape, strides = _relied_on(kernel, name, ref)
         key.append((ref.storage, shape, strides, alignment))
-    device = devices.for_place(*arrays.common_place(refs))
+    device = devices.for_place(*arrays.common_place(refs)) if target is None else Device("emulator", 0, target)
     table = _COMPILED.setdefault(kernel, {})
     full_key = (device.target, *key)
     compiled = table.get(full_key)
     if compiled is None:
-        compiled = table[full_key] = kernel.compile_cached(arguments, device.target)
+        why = "it was asked for" if asked else _why(list(arguments), full_key, table)
+        compiled = table[full_key] = kernel.compile_cached(arguments, device.target, why, asked)
     return compiled, device
+
+
+def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, ...], Any]) -> str:
+    """What a call has that no compiled kernel fits: against the one that differs least."""
+    known = [k for k in table if k[0] == key[0]]
+    if not table:
+        return "first call in this process"
+    if not known:
+        return f"first call for {key[0]}"
+    near = min(known, key=lambda k: sum(a != b for a, b in zip(k[1:], key[1:])))
+    said = []
+    for name, new, old in zip(names, key[1:], near[1:]):
+        if new == old:
+            continue
+        if not isinstance(new, tuple) or not isinstance(old, tuple):
+            said.append(f"`{name}` is another kind of argument")
+            continue
+        for what, a, b in zip(("dtype", "shape", "strides", "alignment"), new, old):
+            if a != b:
+                said.append(f"`{name}` has {what} {_sizes(a)}, not {_sizes(b)}")
+                break  # strides follow from the shape
+    return "; ".join(said)
+
+
+def _sizes(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return "(" + ", ".join(f"{n[0]} {n[1]}" if isinstance(n, tuple) else str(n) for n in value) + ")"
 
 
 def _relied_on(kernel: Any, name: str, ref: ArrayRef) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -344,12 +395,12 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
     device = _choose(call, device)
     if 0 in call.grid:
         return lambda: None
-    if device.kind == "emulator" or call.place[0] == "cpu":
+    if device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
         return lambda: _run(compiled, call, device)
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
     block = ParameterBlock(compiled.params, call.values, {}, driver)
-    stream = _stream(call)
+    stream = stream_of(call)
     return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
 
 
@@ -373,7 +424,7 @@ def _choose(call: Call, device: Device | None) -> Device:
     return devices.for_place(place, index)
 
 
-def _stream(call: Call) -> int:
+def stream_of(call: Call) -> int:
     """The current stream of the package that the arrays come from; the default stream if none has one."""
     for value in call.values:
         if isinstance(value, ArrayRef) and value.stream is not None:
@@ -413,8 +464,11 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
     driver = devices.open_driver(device.kind, device.index)
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
     if call.place[0] != "cpu":
+        if compiled.sites:
+            _with_log_on_gpu(compiled, call, driver, function)
+            return
         block = ParameterBlock(compiled.params, call.values, {}, driver)
-        driver.launch(function, call.grid, call.block, block.address, _stream(call))
+        driver.launch(function, call.grid, call.block, block.address, stream_of(call))
         return
     copies: dict[int, int] = {}
     placed: dict[int, int] = {}
@@ -425,7 +479,7 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
             if isinstance(value, ArrayRef) and id(value) in placed:
                 copies[i] = placed[id(value)]  # an array that is reached both by its pointer and by a tensor map
             elif isinstance(value, ArrayRef):
-                data = _covering_bytes(value)
+                data = covering_bytes(value)
                 copies[i] = placed[id(value)] = driver.allocate(data.nbytes)
                 driver.upload(copies[i], data)
         block = ParameterBlock(compiled.params, call.values, copies, driver)
@@ -439,6 +493,47 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
     finally:
         _free(driver, copies)
+    failures = _speak(compiled, call)
+    if failures:
+        raise LaunchError(failures[0].message, failures[0].location)
+
+
+def _with_log_on_gpu(compiled: Launchable, call: Call, driver: Driver, function: Any) -> None:
+    """Launch on arrays of the device, wait, and report what the kernel had to say."""
+    at, log = _log_of(compiled, call)
+    address = driver.allocate(log.nbytes)
+    try:
+        driver.upload(address, log)
+        block = ParameterBlock(compiled.params, call.values, {at: address}, driver)
+        stream = stream_of(call)
+        driver.launch(function, call.grid, call.block, block.address, stream)
+        driver.synchronize(stream)
+        driver.download(log, address)
+    finally:
+        _free(driver, {at: address})
+    failures = _speak(compiled, call)
+    if failures:
+        raise LaunchError(failures[0].message, failures[0].location)
+
+
+def _log_of(compiled: Launchable, call: Call) -> tuple[int, np.ndarray]:
+    """Position and words of the log."""
+    at = next(i for i, p in enumerate(compiled.params) if p.source == SOURCE)
+    value = call.values[at]
+    assert isinstance(value, ArrayRef)
+    return at, value.numpy()
+
+
+def _speak(compiled: Launchable, call: Call) -> list[Failure]:
+    """Print what `device_print` left in the log and empty it; the assertions that failed."""
+    if not compiled.sites:
+        return []
+    _, log = _log_of(compiled, call)
+    lines, failures = read_log(log, compiled.sites)
+    clear(log)
+    for line in lines:
+        print(line)
+    return failures
 
 
 def _free(driver: Driver, copies: Mapping[int, int]) -> None:
@@ -467,7 +562,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     ]
 
 
-def _covering_bytes(ref: ArrayRef) -> np.ndarray:
+def covering_bytes(ref: ArrayRef) -> np.ndarray:
     """The bytes from an array's first to its last, as a flat view; those between its elements included."""
     low, high = ref.extent_bytes()
     return ArrayRef(low, (high - low,), (1,), np.dtype(np.uint8), "cpu", 0, True, None, (ref.keep,)).numpy()
@@ -495,6 +590,15 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
     return _emulate(compiled, call, checks, in_place=True)
 
 
+def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
+    """Run only the first workgroup of the grid on the emulator, unchecked: for the report's clocks, not for results."""
+    call = prepare(compiled, values)
+    if 0 in call.grid:
+        return EmulationReport()
+    first = Call((1, 1, 1), call.block, call.values, call.place)
+    return _emulate(compiled, first, False, in_place=True)
+
+
 def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:
     """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
 
@@ -505,6 +609,8 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
     from wavedsl.runtime.tensor_map import TensorMap
 
     args: list[Any] = []
+    if compiled.sites:
+        clear(_log_of(compiled, call)[1])
     seen: dict[int, Any] = {}
     for value in call.values:
         if isinstance(value, ArrayRef) and id(value) in seen:
@@ -512,7 +618,7 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
         elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
-            args.append(_view(value, _aligned_copy(_covering_bytes(value))))
+            args.append(_view(value, _aligned_copy(covering_bytes(value))))
         if isinstance(value, ArrayRef):
             seen[id(value)] = args[-1]
     given = [
@@ -533,10 +639,18 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
             checks=checks,
         )
         finished = not report.findings
+        if compiled.sites:
+            at, log = _log_of(compiled, call)
+            log[...] = args[at]
+            failures = _speak(compiled, call)
+            finished = finished and not failures
+            if failures and checks != "report":
+                raise EmulationError(failures[0].message, failures[0].location, report=report)
+            report.findings.extend(Finding("assertion", f.message, location=f.location) for f in failures)
     finally:
         if finished or in_place:
             for i, _, ref in _written(compiled, call):
-                if args[i] is not ref.keep:
+                if args[i] is not ref.keep and compiled.params[i].source != SOURCE:
                     ref.numpy()[...] = args[i]
     return report
 

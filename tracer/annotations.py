@@ -184,7 +184,7 @@ class Namespace(Mapping[str, Any]):
 
 
 def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], Namespace]) -> Annotation | None:
-    """The annotation of parameter `name`, from its text where it is a string; None where there is none.
+    """The annotation of parameter `name`, from its text where it is a string; None where there is none or it says None.
 
     Raises TraceError at the parameter for an unknown name or for something that is no annotation of ours.
     """
@@ -206,7 +206,7 @@ def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], 
             raise
         except Exception as error:
             raise TraceError(f"annotation of {name}: {error}", parameter(code, name)) from error
-    if not isinstance(annotation, Annotation):
+    if annotation is not None and not isinstance(annotation, Annotation):
         raise TraceError(
             f"annotation of {name} is {annotation!r}",
             parameter(code, name),

@@ -347,8 +347,11 @@ class Builder:
 
     # --- loops and combining functions
 
-    def iterate(self, dim: Any, init_args: Any, body: Callable[..., Any], loc: Loc | None) -> Any:
-        """Traces a loop's function and gives the loop's results. `loc` is where `iterate(…)` was written."""
+    def iterate(
+        self, dim: Any, init_args: Any, body: Callable[..., Any], loc: Loc | None, bounds: Sequence[Any] = (None, None)
+    ) -> Any:
+        """Traces a loop's function and gives the loop's results. `loc` is where `iterate(…)` was written; `bounds` its
+        `start` and `stop`."""
         if not isinstance(body, FunctionType):
             raise TraceError(
                 f"iterate decorates a function, not {describe(body)[0]}", loc, hint="@wd.iterate(K, init_args=[acc])"
@@ -360,9 +363,19 @@ class Builder:
         inits = [self.node_of(x, "iterate", loc) for x in init_args]
         region = Region(dim=dim, loc=definition(body.__code__))
         self._check_parameters(body, inits, region)
+        attrs: dict[str, Any] = {"dim": dim, "body": region}
+        count = len(inits)
+        if any(x is not None for x in bounds):
+            places: list[int | None] = []
+            for name, x in zip(("start", "stop"), bounds):
+                places.append(None if x is None else len(inits))
+                if x is not None:
+                    inits.append(self._bound(name, x, loc))
+            attrs["bounds"] = tuple(places)
         # Appended before its body, so that ids and program order agree.
-        node = Node(len(self.home), "iterate", tuple(inits), {"dim": dim, "body": region}, (), loc)
-        for init in inits:
+        node = Node(len(self.home), "iterate", tuple(inits), attrs, (), loc)
+        inits, given = inits[:count], inits
+        for init in given:
             self._check_reach(init, loc)
         self.home[node.id] = self.regions[-1]
         self.regions[-1].nodes.append(node)
@@ -374,6 +387,128 @@ class Builder:
         node.type = tuple(n.type for n in inits)  # type: ignore[misc]
         results = self.results(node)
         return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+    # --- conditions
+
+    def when(self, condition: Node, inits: Sequence[Node], region: Region, loc: Loc | None) -> Any:
+        """Appends a `when` around a traced region and gives its results."""
+        return self.results(self.emit("when", (condition, *inits), {"body": region}, loc))
+
+    def _branch(self, op: str, body: Any, arguments: Sequence[Value], region: Region, loc: Loc | None) -> list[Node]:
+        """Traces a branch; what it returns."""
+        if not isinstance(body, FunctionType):
+            raise TraceError(f"{op}: a branch is {describe(body)[0]}", loc, hint=f"wd.{op}(c, lambda: …)")
+        takes = body.__code__.co_argcount
+        if takes != len(arguments):
+            raise TraceError(
+                f"{op}: the function takes {_count(takes, 'parameter')}, not {len(arguments)}", loc,
+                hint="a branch takes nothing; it may use what is around it",
+            )  # fmt: skip
+        returned = self._run(body, arguments, region)
+        if returned is None:
+            return []
+        values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        self.regions.append(region)
+        try:
+            nodes = [self.node_of(v, op, loc) for v in values]
+            for node in nodes:
+                self._check_reach(node, loc)
+        finally:
+            self.regions.pop()
+        return nodes
+
+    def _zero(self, t: Any, loc: Loc | None) -> Node:
+        value: Any = 0.0 if t.dtype.is_float else False if t.dtype.kind == "bool" else 0
+        return self.emit("fill", (), {"dims": t.dims, "dtype": t.dtype, "value": value}, loc)
+
+    def conditional(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        """`cond`: two `when`s, one with the condition and one with its opposite, that hand on the results."""
+        loc = here()
+        flag = self.node_of(condition, "cond", loc)
+        first = Region(loc=loc)
+        found = self._branch("cond", then, (), first, loc)
+        if found and otherwise is None:
+            raise TraceError(
+                "cond: the function returns a value, but there is no other branch", loc,
+                hint="give wd.cond a third argument that returns the value where the condition does not hold",
+            )  # fmt: skip
+        inits = [self._zero(n.type, loc) for n in found]
+        self._carries(first, [n.type for n in found], [("result", loc)] * len(found))
+        first.yields = tuple(found)
+        results = self.when(flag, inits, first, loc)
+        if otherwise is None:
+            return None
+        passed = [v.node for v in results or ()]
+        second = Region(loc=loc)
+        self._carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
+        other = self._branch("cond", otherwise, (), second, loc)
+        if [n.type.dtype for n in other] != [n.type.dtype for n in passed] or any(
+            not o.type.same_as(p.type) for o, p in zip(other, passed)
+        ):
+            have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, passed))
+            raise TraceError(
+                f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
+            )
+        second.yields = tuple(other)
+        opposite = self.emit("invert", (flag,), {}, loc)
+        results = self.when(opposite, passed, second, loc)
+        return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+    def while_loop(self, condition: Any, body: Any, init_args: Any) -> Any:
+        """`while_loop`: a `when` that asks first, around a `repeat` that asks after every trip."""
+        loc = here()
+        if not isinstance(init_args, (list, tuple)) or not init_args:
+            raise TraceError("while_loop: init_args is not a list of values", loc, hint="init_args=[x]")
+        inits = [self.node_of(x, "while_loop", loc) for x in init_args]
+        types = [n.type for n in inits]
+        first = self._branch("while_loop", condition, [self.value(n) for n in inits], self.regions[-1], loc)
+        outer = Region(loc=loc)
+        spots = [(f"value {i}", loc) for i in range(len(inits))]
+        carried = self._carries(outer, types, spots)
+        inner = Region(loc=loc)
+        arguments = self._carries(inner, types, spots)
+        found = self._branch("while_loop", body, arguments, inner, loc)
+        if len(found) != len(inits) or any(not n.type.same_as(t) for n, t in zip(found, types)):
+            have = ", ".join(str(n.type) for n in found) or "nothing"
+            raise TraceError(
+                f"while_loop: carries {', '.join(map(str, types))}, but the function returns {have}", loc,
+                hint="return one value per entry of init_args, of the same type",
+            )  # fmt: skip
+        again = self._branch("while_loop", condition, [self.value(n) for n in found], inner, loc)
+        for flags in (first, again):
+            if len(flags) != 1:
+                raise TraceError("while_loop: the condition returns no single value", loc, hint="return x < y")
+        inner.yields = (*found, again[0])
+        self.regions.append(outer)
+        try:
+            results = self.results(self.emit("repeat", [v.node for v in carried], {"body": inner}, loc))
+        finally:
+            self.regions.pop()
+        outer.yields = tuple(v.node for v in results)
+        results = self.when(first[0], inits, outer, loc)
+        return results[0] if len(results) == 1 else results
+
+    def exit_if(self, condition: Any) -> None:
+        """`exit_if`: what follows lies in a `when` of the opposite."""
+        loc = here()
+        if any(r.dim is not None or r.carries for r in self.regions) or self.combining is not None:
+            raise TraceError("exit_if inside a loop or branch", loc, hint="leave a workgroup before its loops")
+        flag = self.node_of(condition, "exit_if", loc)
+        opposite = self.emit("invert", (flag,), {}, loc)
+        region = Region(loc=loc)
+        self.emit("when", (opposite,), {"body": region}, loc)
+        self.regions.append(region)
+
+    def _bound(self, name: str, x: Any, loc: Loc | None) -> Node:
+        """A loop's bound as a single i32."""
+        node = self.operands(f"iterate: {name}", (x,), dt.i32)[0]
+        if node.type != ValueType((), dt.i32):
+            raise TraceError(
+                f"iterate: {name} is {node.type}, not a single i32",
+                loc,
+                hint="wd.tile_start(M) and wd.tile_stop(M) are the ends of a workgroup's tile",
+            )
+        return node
 
     def _carries(self, region: Region, types: Sequence[Any], spots: Sequence[tuple[str, Loc | None]]) -> list[Value]:
         """Region arguments of the given types; `spots` are their names and where they are declared."""
@@ -640,11 +775,14 @@ def trace(
 ) -> Graph:
     """Runs `function` once on proxies and gives its graph.
 
-    `parameters` are (name, MemoryType or ScalarType) pairs in order. Raises TraceError and ConstraintError.
+    `parameters` are (name, MemoryType or ScalarType) pairs in order; one with None gets None. Raises TraceError and
+    ConstraintError.
     """
     code = function.__code__
     arguments = []
     for parameter_name, annotation in parameters:
+        if annotation is None:
+            continue
         loc = parameter(code, parameter_name)
         if isinstance(annotation, MemoryType):
             dims, space = annotation.resolve(subs)
@@ -663,15 +801,15 @@ def trace(
         loc=definition(code),
     )
     builder = Builder(graph, namespace)
-    proxies: list[Any] = []
+    proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":
-            proxies.append(Array(argument, builder))
+            proxies[argument.name] = Array(argument, builder)
         else:
-            proxies.append(builder.scalar(argument.name, argument.loc))
+            proxies[argument.name] = builder.scalar(argument.name, argument.loc)
     token = _CURRENT.set(builder)
     try:
-        returned = call_user(function, proxies)
+        returned = call_user(function, [proxies.get(name) for name, _ in parameters])
     finally:
         _CURRENT.reset(token)
     if returned is not None:

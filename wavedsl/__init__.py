@@ -76,11 +76,13 @@ from wavedsl.language import (
     cast,
     ceil,
     clamp,
+    cond,
     cos,
     cumsum,
     device_assert,
     device_print,
     erf,
+    exit_if,
     exp,
     exp2,
     floor,
@@ -111,20 +113,28 @@ from wavedsl.language import (
     sqrt,
     sum,
     tanh,
+    tile_start,
+    tile_stop,
     topk,
     where,
+    while_loop,
     write,
 )
 from wavedsl.memory import GLOBAL, SHARED, AddressSpace, IndexMapping, Memory, Register, Scalar
 from wavedsl.schedule import Schedule
 
 if TYPE_CHECKING:
+    from wavedsl.analysis.roofline import Roofline, analyze
     from wavedsl.compiler import CompiledKernel, load
+    from wavedsl.tuning.tuned_kernel import autotune
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "CompiledKernel": "wavedsl.compiler",
+    "Roofline": "wavedsl.analysis.roofline",
+    "analyze": "wavedsl.analysis.roofline",
+    "autotune": "wavedsl.tuning.tuned_kernel",
     "load": "wavedsl.compiler",
 }
 """Public names whose modules are imported on first use."""
@@ -163,6 +173,7 @@ __all__ = [
     "Memory",
     "Register",
     "RegisterPressureError",
+    "Roofline",
     "Scalar",
     "Schedule",
     "TilingConstraint",
@@ -173,6 +184,7 @@ __all__ = [
     "WorkgroupConstraint",
     "abs",
     "all",
+    "analyze",
     "any",
     "argmax",
     "argmin",
@@ -181,17 +193,20 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "atomic_xchg",
+    "autotune",
     "bf16",
     "bitcast",
     "broadcast",
     "cast",
     "ceil",
     "clamp",
+    "cond",
     "cos",
     "cumsum",
     "device_assert",
     "device_print",
     "erf",
+    "exit_if",
     "exp",
     "exp2",
     "f4e2m1",
@@ -243,6 +258,8 @@ __all__ = [
     "symbols",
     "tanh",
     "tf32",
+    "tile_start",
+    "tile_stop",
     "topk",
     "u4",
     "u8",
@@ -251,5 +268,6 @@ __all__ = [
     "u64",
     "wave",
     "where",
+    "while_loop",
     "write",
 ]

@@ -36,6 +36,13 @@ class Parameter:
     def dtype(self) -> DType:
         return self.annotation.dtype
 
+    def free_dims(self, subs: Mapping[Any, Any]) -> set[Any]:
+        """Symbols in the extents of an array argument; none for a scalar."""
+        if not isinstance(self.annotation, MemoryType):
+            return set()
+        axes, _ = self.annotation.resolve(subs)
+        return {s for d in axes for s in d.free_symbols}
+
 
 @dataclass(frozen=True)
 class Binding:

@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     emulate = kernel_command("emulate", _emulate, "execute a kernel's text on the emulator and report what it finds")
     emulate.add_argument("--target", help=target_help)
     emulate.add_argument("--no-checks", action="store_true", help="run as fast as possible")
+    emulate.add_argument("--waits", action="store_true", help="the lines of AMDGCN text at which waves wait longest")
     with_arguments(emulate)
 
     inspect = kernel_command("inspect", _inspect, "show what the compiler made of a kernel")
@@ -82,15 +83,32 @@ def parser() -> argparse.ArgumentParser:
         ("dot", "the same for Graphviz"),
         ("ir", "the kernel IR"),
         ("schedule", "the loops as cycle tables"),
+        ("cycles", "clocks per trip of each loop of AMDGCN text by the cycle model, memory taken as ideal"),
         ("asm", "the target text"),
+        ("roofline", "work, traffic per level, what bounds it and a strategy"),
         ("resources", "registers, shared memory, instructions (the default)"),
     ):
         inspect.add_argument(f"--{what}", action="append_const", dest="what", const=what, help=text)
+    inspect.add_argument("--product", help="for --roofline: A100, H200, MI300X, … (default: the target's)")
+    inspect.add_argument("--plot", type=Path, help="draw the roofline to a file too (needs matplotlib)")
 
     bench = kernel_command("bench", _bench, "time a kernel's launches")
     bench.add_argument("--device", help="as for run; times on an emulator say nothing of a chip")
     bench.add_argument("--repeat", type=int, default=20, help="launches that are timed (default 20)")
     with_arguments(bench)
+
+    tune = kernel_command("tune", _tune, "find the fastest tiles for --subs and pin them beside the source")
+    tune.add_argument("--target", help=target_help)
+    tune.add_argument("--product", help="the chip to tune for: A100, H200, MI300X, … (default: the target's)")
+    tune.add_argument(
+        "--space", action="append", default=[], metavar="BM=32/64,…", help="values to try (default: derived)"
+    )
+    tune.add_argument("--budget", type=float, default=60.0, help="seconds of wall time (default 60)")
+    tune.add_argument("--limit", type=int, default=200, help="candidates that are compiled at most (default 200)")
+    tune.add_argument("--keep", type=float, default=0.1, help="share of them that runs (default 0.1)")
+    tune.add_argument("--workers", type=int, help="processes (default: one per core)")
+    tune.add_argument("--results", type=Path, help="the results file (default: beside the source)")
+    tune.add_argument("--fresh", action="store_true", help="measure again what is already in the results file")
 
     cache = command("cache", _cache, "list, explain or clear the compile cache on disk")
     cache.add_argument("action", choices=("ls", "why", "clear"))
@@ -149,7 +167,7 @@ def _run(options: Any) -> int:
 
 
 def _emulate(options: Any) -> int:
-    from wavedsl.reports import errors, table
+    from wavedsl.reports import errors, model_text, table, waits_text
 
     kernel, subs, arguments = _kernel_and_arguments(options)
     compiled = kernel.compile(**arguments, target=options.target, subs=subs)
@@ -163,10 +181,12 @@ def _emulate(options: Any) -> int:
     seconds = time.perf_counter() - start
     total = sum(report.instructions.values())
     print(f"{kernel.name} for {compiled.target}: {total} instructions in {1e3 * seconds:.1f} ms of emulation")
-    print(f"model: {report.cycles} cycles, {report.bank_conflicts} cycles of bank conflicts")
+    print(model_text(report, compiled.target))
     _print_errors(errors(arguments, want, _outputs(compiled)))
     most = sorted(report.instructions.items(), key=lambda item: (-item[1], item[0]))[:15]
     print(table(("instruction", "executed"), most))
+    if options.waits and report.timing is not None:
+        print("\n" + waits_text(report.timing, compiled.asm, compiled.target))
     for finding in report.findings:
         print(f"\n{finding}")
     if not options.no_checks:
@@ -176,7 +196,7 @@ def _emulate(options: Any) -> int:
 
 def _inspect(options: Any) -> int:
     from wavedsl.ir.kernel_text import text
-    from wavedsl.reports import resources_text, schedule_text
+    from wavedsl.reports import loop_cycles_text, resources_text, schedule_text
 
     kernel, subs = _kernel(options)
     views: dict[str, Callable[[], str]] = {
@@ -184,7 +204,9 @@ def _inspect(options: Any) -> int:
         "dot": lambda: kernel.trace(subs).dot(),
         "ir": lambda: text(compiled().kernel_ir),
         "schedule": lambda: schedule_text(compiled().kernel_ir),
+        "cycles": lambda: loop_cycles_text(compiled()) + "\n",
         "asm": lambda: compiled().asm,
+        "roofline": lambda: _roofline(kernel, subs, options),
         "resources": lambda: resources_text(compiled()) + "\n",
     }
     found: list[Any] = []
@@ -194,9 +216,20 @@ def _inspect(options: Any) -> int:
             found.append(_compiled(options))
         return found[0]
 
-    for what in options.what or ["resources"]:
+    for what in options.what or (["roofline"] if options.plot else ["resources"]):
         print(views[what](), end="")
     return 0
+
+
+def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
+    from wavedsl.analysis.roofline import analyze
+
+    record = analyze(kernel, target=options.target, product=options.product, subs=subs)
+    if options.plot is not None:
+        from wavedsl.analysis.plot import plot_roofline
+
+        plot_roofline(record, options.plot)
+    return f"{record}\n"
 
 
 def _bench(options: Any) -> int:
@@ -207,7 +240,7 @@ def _bench(options: Any) -> int:
     device = devices.parse(options.device) if options.device else devices.default()
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     values = list(arguments.values())
-    launch(compiled, values, device)
+    report = launch(compiled, values, device)
     seconds = []
     for _ in range(max(1, options.repeat)):
         start = time.perf_counter()
@@ -219,7 +252,26 @@ def _bench(options: Any) -> int:
         f"{kernel.name} on {device}: median {1e3 * seconds[len(seconds) // 2]:.3f} ms, "
         f"best {1e3 * seconds[0]:.3f} ms of {len(seconds)} ({kind})"
     )
+    if device.kind == "emulator" and report is not None:
+        from wavedsl.reports import model_text
+
+        print(model_text(report, compiled.target))
     return 0
+
+
+def _tune(options: Any) -> int:
+    from wavedsl.find_kernel import parse_space
+    from wavedsl.tuning import tune
+
+    kernel, subs = _kernel(options)
+    result = tune(
+        kernel, subs=subs, space=parse_space(options.space), target=options.target, product=options.product,
+        budget=options.budget, limit=options.limit, keep=options.keep, workers=options.workers, results=options.results,
+        resume=not options.fresh, progress=None,
+    )  # fmt: skip
+    print(result)
+    print(f"results: {result.path}")
+    return 0 if result.best is not None else 1
 
 
 def _cache(options: Any) -> int:

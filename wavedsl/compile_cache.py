@@ -9,20 +9,26 @@ Invariant: a kernel from the cache has the text that compiling now would print.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.graph import Graph, Node, node_text
 from wavedsl.runtime import cache
 
 _FILE = "kernel.json"
 
 
-def compile_cached(kernel: Any, arguments: Mapping[str, Any], target: str) -> Any:
+def compile_cached(
+    kernel: Any, arguments: Mapping[str, Any], target: str, why: str = "", asked: bool = False
+) -> Any:
     """The `CompiledKernel` for these arguments, from the cache if it is there. Raises what `Kernel.compile` raises.
 
-    One from the cache has no `kernel_ir`; it has the graph that was traced to find it.
+    One from the cache has no `kernel_ir`; it has the graph that was traced to find it. Under WAVEDSL_STRICT a kernel
+    that is in no cache is a LaunchError, unless it is `asked` for.
     """
+    from wavedsl.compile_policy import log, strict
     from wavedsl.compiler import compile_kernel, from_json
 
     graph = kernel.trace()
@@ -33,8 +39,17 @@ def compile_cached(kernel: Any, arguments: Mapping[str, Any], target: str) -> An
         compiled = from_json(json.loads(files[_FILE]))
         compiled.graph = graph
         compiled.location = kernel.loc
+        log("%s for %s comes from the cache on disk: %s", kernel.name, target, why)
         return compiled
+    if strict() and not asked:
+        raise LaunchError(
+            f"{kernel.name} is not compiled for {target}: {why}, and WAVEDSL_STRICT forbids to compile in a call",
+            kernel.loc,
+            hint=f"compile it ahead: {kernel.name}.precompile(…)",
+        )
+    started = time.perf_counter()
     compiled = compile_kernel(kernel, arguments, target=target)
+    log("compiled %s for %s in %.0f ms: %s", kernel.name, target, 1e3 * (time.perf_counter() - started), why)
     stored = json.dumps(compiled.to_json()).encode()
     cache.store(key, {_FILE: stored}, name=kernel.name, target=target, parts=parts)
     return compiled

@@ -20,6 +20,7 @@ import numpy as np
 from wavedsl.collector import PAUSED
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph
@@ -67,6 +68,8 @@ class CompiledKernel:
     """Per array argument, what its run-time extents and byte strides are multiples of."""
     tiles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Per array argument with run-time strides, the elements that are addressed from one place, per dimension."""
+    sites: tuple[Site, ...] = ()
+    """What `device_print` and `device_assert` report, by the numbers in the log; empty where there is no log."""
     location: Loc | None = None
     graph: Graph | None = None
     kernel_ir: KernelIR | None = None
@@ -121,7 +124,7 @@ class CompiledKernel:
     def to_json(self) -> dict[str, Any]:
         """Everything but the graph and the kernel IR as JSON values."""
         return {
-            "format": 2,
+            "format": 3,
             "target": self.target,
             "name": self.name,
             "asm": self.asm,
@@ -135,6 +138,7 @@ class CompiledKernel:
             "expects": {k: [list(e), list(s), a] for k, (e, s, a) in self.expects.items()},
             "divisors": {k: [list(e), list(s)] for k, (e, s) in self.divisors.items()},
             "tiles": {k: list(v) for k, v in self.tiles.items()},
+            "sites": [dataclasses.asdict(s) for s in self.sites],
             "resources": resources_json(self.resources),
         }
 
@@ -154,9 +158,10 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
     """The resources of the kernel that `data` describes; on NVIDIA they assemble its text when asked for registers."""
     values = dict(data["resources"])
     if data["target"].startswith("gfx"):
-        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources
+        from wavedsl.codegen.amdgcn.resources import LoopResources, Resources, Spilled
 
         values["loops"] = [LoopResources(**loop) for loop in values["loops"]]
+        values["spilled"] = Spilled(**values.get("spilled", {}))
         return Resources(**values)
     from wavedsl.codegen.ptx.resources import PtxResources
     from wavedsl.codegen.ptx.text import LoopCount
@@ -192,7 +197,7 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
 
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
-    if data.get("format") != 2:
+    if data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
     import sympy
 
@@ -222,6 +227,10 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
         {k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},
         {k: (tuple(e), tuple(s)) for k, (e, s) in data["divisors"].items()},
         {k: tuple(v) for k, v in data["tiles"].items()},
+        tuple(
+            Site(s["kind"], s["text"], tuple(s["dims"]), s["dtype"], _loc_from_json(s["location"]))
+            for s in data["sites"]
+        ),
     )
 
 
@@ -299,7 +308,8 @@ def _compile(
         {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
-        {n: tuple(partition.dims[d].tile for d in i.dims) for n, i in arrays.items() if None in i.strides},
+        _tiles(graph, arrays, partition),
+        tuple(log_sites(graph)[0]),
         kernel.loc,
         graph,
         ir,
@@ -341,6 +351,23 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster,
     )  # fmt: skip
+
+
+def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
+    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
+    mapped = {
+        n.attrs["memory"]
+        for n in graph.all_nodes()
+        if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
+    }
+    return {
+        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
+        for name, info in arrays.items()
+        if None in info.strides
+    }
+
+
+_WHOLE = 1 << 62
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
@@ -416,6 +443,9 @@ def describe_arguments(
                 hidden_sources.append(f"extent {d}")
         hidden_sources += [f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None]
     hidden: dict[str, int] = {}
+    if log_sites(graph)[0]:
+        hidden[SOURCE] = len(params)
+        add("_log", "pointer", ALL["i32"], 8, SOURCE, "readwrite")
     for source in hidden_sources:
         hidden[source] = len(params)
         add("_" + source.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)

@@ -28,8 +28,8 @@ def find_kernel(spec: str) -> Kernel:
     Raises TraceError if there is no such file, module or kernel; what the module itself raises comes through.
     """
     where, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
-    module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
+    module = load_file(Path(where)) if where.endswith(".py") else _load_module(where)
+    kernels = {key: kernel for key, value in vars(module).items() if (kernel := underlying(value)) is not None}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     if name not in kernels:
@@ -41,7 +41,15 @@ def find_kernel(spec: str) -> Kernel:
     return kernels[name]
 
 
-def _load_file(path: Path) -> Any:
+def underlying(value: Any) -> Kernel | None:
+    """The kernel that `value` is, or that a tuned kernel stands for; None for anything else."""
+    tuned = sys.modules.get("wavedsl.tuning.tuned_kernel")
+    if tuned is not None and isinstance(value, tuned.TunedKernel):
+        value = value.kernel
+    return value if isinstance(value, Kernel) else None
+
+
+def load_file(path: Path) -> Any:
     if not path.exists():
         raise TraceError(f"there is no file {path}", hint="kernels are named as path.py:name or module:name")
     name = path.stem
@@ -79,6 +87,18 @@ def parse_subs(bindings: Sequence[str]) -> dict[Any, Any]:
         else:
             raise LaunchError(f"{text!r} binds no symbol", hint="write NAME=NUMBER, as in --subs M=64,N=64")
     return found
+
+
+def parse_space(texts: Sequence[str]) -> dict[Any, list[int]] | None:
+    """A search space such as `BM=32/64,stages=1/2`; None where none is given. LaunchError for anything else."""
+    found: dict[Any, list[int]] = {}
+    for text in (part for given in texts for part in given.split(",") if part.strip()):
+        name, equals, values = (part.strip() for part in text.partition("="))
+        numbers = values.split("/")
+        if not equals or not name.isidentifier() or not all(n.isdecimal() for n in numbers):
+            raise LaunchError(f"{text!r} is no search space", hint="write NAME=NUMBER/NUMBER, as in --space BM=32/64")
+        found[name] = [int(n) for n in numbers]
+    return found or None
 
 
 def make_arguments(kernel: Kernel, subs: Mapping[Any, Any], seed: int, integers: bool) -> dict[str, Any]:

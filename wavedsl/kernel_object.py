@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -32,11 +33,14 @@ def wave(
     dynamic: Sequence[Any] = (),
     schedule: Schedule | None = None,
     name: str | None = None,
+    buckets: Mapping[Any, Sequence[int]] | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Decorates a function that describes the work of one wave; gives a `Kernel`.
 
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
-    are bound from the arguments' shapes. Raises ConstraintError and TraceError for what is wrong with the declaration.
+    are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
+    ranges (up to 16, up to 128, above), each with a tuned choice of its own. Raises ConstraintError and TraceError for
+    what is wrong with the declaration.
     """
     loc = here(calls=False)
     if callable(constraints):
@@ -54,7 +58,7 @@ def wave(
                 f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
             )
         namespace = Namespace(function, frame)
-        return Kernel(function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace)
+        return Kernel(function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets)
 
     return decorate
 
@@ -63,7 +67,7 @@ class Kernel:
     """A kernel. Call it like the function: `kernel(a, b, c)` compiles for these arguments if it must, and launches.
 
     `name`, `constraints`, `subs`, `dynamic`, `schedule` and `parameters` are what was declared. The call returns None;
-    outputs are arguments.
+    outputs are arguments. A parameter annotated None is none: calls leave it out, and the function gets None for it.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Kernel:
         name: str,
         loc: Loc | None,
         namespace: Namespace,
+        buckets: Mapping[Any, Sequence[int]] | None = None,
     ):
         self.function = function
         self.name = name
@@ -83,10 +88,19 @@ class Kernel:
         self.subs = check_subs(subs, loc)
         self.dynamic = check_dynamic(dynamic, loc)
         self.schedule = schedule
+        self.buckets = check_buckets(buckets, loc)
         self.loc = loc
         self._namespace = namespace
         self._graphs: dict[Any, Graph] = {}
-        self.parameters = _parameters(function, namespace)
+        self._variants: dict[Any, Kernel] = {}
+        self._declared = _parameters(function, namespace)
+        self.parameters = [p for p in self._declared if p.annotation is not None]
+        if not self.parameters:
+            raise TraceError(
+                f"kernel {function.__name__} has no parameters",
+                definition(function.__code__),
+                hint="a kernel writes to array arguments",
+            )
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__doc__ = function.__doc__
@@ -119,7 +133,7 @@ class Kernel:
 
         graph = trace(
             self.function,
-            [(p.name, p.annotation) for p in self.parameters],
+            [(p.name, p.annotation) for p in self._declared],
             self.constraints,
             subs,
             self.dynamic,
@@ -194,17 +208,63 @@ class Kernel:
         arguments = self.bind_arguments(args, kwargs) if args or kwargs else None
         return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
 
+    def variant(self, choice: Any) -> Kernel:
+        """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same
+        choice."""
+        found = self._variants.get(choice)
+        if found is None:
+            fixed = dict(choice.schedule)
+            schedule = replace(self.schedule or Schedule(), **fixed) if fixed else self.schedule
+            subs = {**self.subs, **check_subs(dict(choice.subs), self.loc)}
+            found = Kernel(
+                self.function, self.constraints, subs, self.dynamic, schedule, self.name, self.loc, self._namespace,
+                self.buckets,
+            )  # fmt: skip
+            self._variants[choice] = found
+        return found
+
+    def bucket(self, dims: Mapping[Any, Any]) -> str:
+        """The shape bucket of these extents as text: `K=4096 M<=128 N=4096`; dimensions without buckets count
+        exactly."""
+        parts = []
+        for dim in sorted({s for p in self.parameters for s in p.free_dims(self.subs)}, key=str):
+            extent = dims.get(dim)
+            if isinstance(extent, int) and dim not in self.subs:
+                parts.append(_bucket_text(dim, extent, self.buckets.get(dim)))
+        return " ".join(parts) or "any"
+
+    def precompile(
+        self,
+        *args: Any,
+        subs: Mapping[Any, Any] | Sequence[Mapping[Any, Any]] | None = None,
+        target: str | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Compile ahead what later calls need, so that they find it; the `CompiledKernel`s.
+
+        With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a
+        dynamic dimension that they leave out is prepared for every divisibility that the text can depend on. Raises
+        what `compile` raises.
+        """
+        from wavedsl.precompile import precompile
+
+        return precompile(self, self.bind_arguments(args, kwargs) if args or kwargs else None, subs, target)
+
     def memory_dims(self, name: str) -> tuple[Any, ...]:
         """Dimensions of an array argument as declared, outermost first."""
         parameter = next(p for p in self.parameters if p.name == name)
         axes, _ = parameter.annotation.resolve(self.subs)
         return tuple(axes)
 
-    def compile_cached(self, arguments: Mapping[str, Any], target: str) -> Any:
-        """What calls use: as `compile`, but a kernel that any process has compiled before comes from the cache."""
+    def compile_cached(self, arguments: Mapping[str, Any], target: str, why: str = "", asked: bool = False) -> Any:
+        """What calls use: as `compile`, but a kernel that any process has compiled before comes from the cache.
+
+        `why` says what made it necessary, for the log; `asked`: the user wants it compiled, so WAVEDSL_STRICT allows
+        it.
+        """
         from wavedsl.compile_cache import compile_cached
 
-        return compile_cached(self, arguments, target)
+        return compile_cached(self, arguments, target, why, asked)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """An object whose call launches again on these arguments with nothing left to decide."""
@@ -217,6 +277,9 @@ class Kernel:
         from wavedsl.runtime.launch import launch_kernel
 
         launch_kernel(self, self.bind_arguments(args, kwargs))
+
+
+_UNANNOTATED = object()
 
 
 def check_dynamic(dynamic: Any, loc: Loc | None) -> tuple[Any, ...]:
@@ -233,6 +296,34 @@ def check_dynamic(dynamic: Any, loc: Loc | None) -> tuple[Any, ...]:
     return tuple(normalise(s) for s in found)
 
 
+def check_buckets(buckets: Any, loc: Loc | None) -> dict[Any, tuple[int, ...]]:
+    """A user's `buckets` with normalised symbols; ConstraintError for what is no ascending list of extents."""
+    if buckets is None:
+        return {}
+    if not isinstance(buckets, Mapping):
+        raise ConstraintError(f"buckets={buckets!r}", loc, hint="a dict of ascending extents: buckets={M: (16, 128)}")
+    found = {}
+    for dim, limits in buckets.items():
+        if not isinstance(dim, sympy.Symbol):
+            raise ConstraintError(f"buckets has {dim!r} as a key", loc, hint="keys are dimensions: {M: (16, 128)}")
+        try:
+            sizes = tuple(limits)
+        except TypeError:
+            sizes = ()
+        good = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+        if not sizes or not good or list(sizes) != sorted(set(sizes)):
+            raise ConstraintError(f"buckets gives {limits!r} for {dim}", loc, hint="ascending extents: (16, 128)")
+        found[normalise(dim)] = sizes
+    return found
+
+
+def _bucket_text(dim: Any, extent: int, limits: tuple[int, ...] | None) -> str:
+    if limits is None:
+        return f"{dim}={extent}"
+    limit = next((n for n in limits if extent <= n), None)
+    return f"{dim}<={limit}" if limit is not None else f"{dim}>{limits[-1]}"
+
+
 def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
     code = function.__code__
     found = []
@@ -244,8 +335,8 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             raise TraceError(
                 f"kernel {function.__name__}: {p.name} can only be passed by name", loc, hint="drop the * before it"
             )
-        annotation = function.__annotations__.get(p.name)
-        if annotation is None:
+        annotation = function.__annotations__.get(p.name, _UNANNOTATED)
+        if annotation is _UNANNOTATED:
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} has no annotation",
                 loc,
@@ -257,15 +348,11 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             if error.location is None:
                 error.location = loc
             raise
-        if not isinstance(resolved, (MemoryType, ScalarType)):
+        if resolved is not None and not isinstance(resolved, (MemoryType, ScalarType)):
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} is annotated {resolved}",
                 loc,
                 hint="arguments are wd.Memory[...] or wd.Scalar[...]; registers are made inside",
             )
         found.append(Parameter(p.name, resolved, loc, p.default))
-    if not found:
-        raise TraceError(
-            f"kernel {function.__name__} has no parameters", definition(code), hint="a kernel writes to array arguments"
-        )
     return found

@@ -52,11 +52,16 @@ def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> V
     return builder.results(builder.emit("scaled_mma", [builder.node_of(v, "scaled_mma") for v in operands], {}))
 
 
-def iterate(dim: Any, init_args: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Any]:
+def iterate(
+    dim: Any, init_args: Sequence[Any] = (), start: Any = None, stop: Any = None
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
 
     `init_args` are the carried values before the first trip, and the result where there is no trip. The function gets
     the carried values and returns their successors: one value, or a tuple of as many as `init_args` has.
+
+    `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
+    over symbols, or single i32 values, which may differ between workgroups (`tile_start`, `tile_stop`).
     """
     builder = current("iterate")
     loc = here()
@@ -64,9 +69,33 @@ def iterate(dim: Any, init_args: Sequence[Any] = ()) -> Callable[[Callable[..., 
         raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
 
     def decorate(body: Callable[..., Any]) -> Any:
-        return builder.iterate(dim, init_args, body, loc)
+        return builder.iterate(dim, init_args, body, loc, (start, stop))
 
     return decorate
+
+
+def cond(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] | None = None) -> Any:
+    """Runs `then` where the single i1 value `condition` holds, else `otherwise`, and gives what it returns.
+
+    The whole workgroup takes one branch, so the condition has no dimensions: an argument, an index of an index
+    dimension, a reduction of everything. Both functions take nothing, use what is around them, and return values of
+    equal types; without `otherwise` nothing is returned. `wd.where` chooses element by element.
+    """
+    return current("cond").conditional(condition, then, otherwise)
+
+
+def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_args: Sequence[Any]) -> Any:
+    """Runs `body` on the carried values as long as `condition` of them, a single i1 value, holds.
+
+    `init_args` are the values before the first trip and the result where there is none; `body` returns their
+    successors. The whole workgroup goes on or stops.
+    """
+    return current("while_loop").while_loop(condition, body, init_args)
+
+
+def exit_if(condition: Any) -> None:
+    """Ends the workgroup here where the single i1 value `condition` holds: nothing that follows happens."""
+    current("exit_if").exit_if(condition)
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
@@ -118,21 +147,23 @@ def where(condition: Any, x: Any, y: Any) -> Value:
     return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))
 
 
-def cast(x: Any, dtype: DType, rounding: str | None = None) -> Value:
+def cast(x: Any, dtype: DType, rounding: str | None = None, bits: Any = None) -> Value:
     """The numbers of `x` in another dtype.
 
-    Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, or with
-    `rounding="toward_zero"` truncates; into 8-bit and narrower floats it saturates.
+    Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, with
+    `rounding="toward_zero"` truncates, with `rounding="stochastic"` rounds f32 up or down at random by the low 16 bits
+    of the u32 value `bits` (`wd.random(…, dtype=wd.u32)`); into 8-bit and narrower floats it saturates.
     """
     builder = current("cast")
     node = builder.node_of(x, "cast")
     _require_dtype(dtype, "cast")
-    if node.dtype is dtype and rounding is None:
+    if node.dtype is dtype and rounding is None and bits is None:
         return builder.value(node)
     attrs: dict[str, Any] = {"dtype": dtype}
     if rounding is not None:
         attrs["rounding"] = rounding
-    return builder.results(builder.emit("cast", (node,), attrs))
+    inputs = (node,) if bits is None else (node, builder.node_of(bits, "cast: bits"))
+    return builder.results(builder.emit("cast", inputs, attrs))
 
 
 def bitcast(x: Any, dtype: DType) -> Value:
@@ -254,6 +285,18 @@ def index(dim: Any) -> Value:
     """Each element's own index along `dim`, counted over the whole array, as i32."""
     builder = current("index")
     return builder.results(builder.emit("index", (), {"dim": builder.dim(dim, "index")}))
+
+
+def tile_start(dim: Any) -> Value:
+    """The first index along `dim` of the tile at hand, as a single i32: the workgroup's tile, or the loop trip's."""
+    builder = current("tile_start")
+    return builder.results(builder.emit("tile_start", (), {"dim": builder.dim(dim, "tile_start")}))
+
+
+def tile_stop(dim: Any) -> Value:
+    """The index after the last one along `dim` of the tile at hand (at most the extent), as a single i32."""
+    builder = current("tile_stop")
+    return builder.results(builder.emit("tile_stop", (), {"dim": builder.dim(dim, "tile_stop")}))
 
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:

@@ -93,6 +93,63 @@ def schedule_text(kernel_ir: Any) -> str:
     return "\n".join(out) + "\n"
 
 
+def model_text(report: Any, target: str) -> str:
+    """The cycle model's prediction of one launch, and on AMD the model's error beside it."""
+    used = ", ".join(f"{unit} {100 * share:.0f}%" for unit, share in report.utilisation.items())
+    out = [f"model: {report.cycles} cycles, {report.bank_conflicts} cycles of bank conflicts", f"busy: {used or '-'}"]
+    timing = report.timing
+    if timing is not None:
+        from wavedsl.runtime.emulator.cycle_chips import CHIPS
+        from wavedsl.runtime.emulator.cycle_error import error_text
+
+        clock = CHIPS[target].gigahertz
+        out[0] += f", {timing.cycles / clock / 1e3:.3g} us at {clock} GHz"
+        total = sum(timing.stalls.values())
+        if total:
+            shares = (f"{why} {100 * n / total:.0f}%" for why, n in timing.stalls.items() if 200 * n > total)
+            out.append(f"waits: {', '.join(shares)}")
+        out.append(f"error: {error_text()}")
+    return "\n".join(out)
+
+
+def waits_text(timing: Any, asm: str, target: str) -> str:
+    """Where the waves of the modelled compute unit waited longest, line by line of the text."""
+    from wavedsl.runtime.emulator.amdgcn_text import parse
+    from wavedsl.runtime.emulator.cycle_model import longest_waits
+
+    rows = [
+        (line.number, clocks, times, line.text) for line, clocks, times in longest_waits(timing, parse(asm, target))
+    ]
+    return table(("line", "clocks waited", "issued", "instruction"), rows)
+
+
+def loop_cycles_text(compiled: Any) -> str:
+    """Clocks per trip of each innermost loop on a full compute unit, memory taken as ideal."""
+    if not compiled.target.startswith("gfx"):
+        return "the clocks of PTX are ptxas' choice: nothing is modelled before it runs"
+    from wavedsl.codegen.amdgcn.target import resident_groups
+    from wavedsl.runtime.emulator.amdgcn_text import parse
+    from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
+    from wavedsl.runtime.emulator.cycle_error import error_text
+
+    program = parse(compiled.asm, compiled.target)
+    names = {index: label for label, index in program.labels.items()}
+    threads = compiled.block[0] * compiled.block[1] * compiled.block[2]
+    waves = -(-threads // 64)
+    groups = max(1, resident_groups(compiled.target, compiled.resources.registers, compiled.shared_bytes, threads))
+    blocks = basic_blocks(program)
+    rows = []
+    for first, last in loops(program):
+        spans = [b for b in blocks if first <= b[0] and b[1] <= last]
+        clocks = clocks_per_trip(program, spans, compiled.target, waves=waves, groups=groups)
+        busy = run_spans(program, spans, compiled.target, repeat=32, waves=waves, groups=groups).utilisation
+        shares = ", ".join(f"{unit} {100 * share:.0f}%" for unit, share in busy.items())
+        rows.append((names.get(first, f"line {program.lines[first].number}"), groups, waves, round(clocks), shares))
+    if not rows:
+        return "no loops"
+    return table(("loop", "workgroups", "waves of each", "clocks per trip", "busy"), rows) + f"\nerror: {error_text()}"
+
+
 def largest_error(got: np.ndarray, want: np.ndarray) -> float:
     """The largest absolute difference; infinite where one is NaN and the other is not."""
     if got.size == 0:

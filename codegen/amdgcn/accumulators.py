@@ -8,7 +8,8 @@ is; before any other reader the value is copied to a vector register, after any 
 from __future__ import annotations
 
 from wavedsl.codegen.amdgcn import isa
-from wavedsl.codegen.amdgcn.machine import COPY, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import COPY, Inst, Program, Ref, copy
+from wavedsl.codegen.amdgcn.spill_rewrite import temporary as temporary_for
 
 
 def accumulator_groups(program: Program) -> list[list[int]]:
@@ -97,9 +98,9 @@ def _rewrite(program: Program, insts: list[Inst], chosen: set[int]) -> list[Inst
             if temporary is None:
                 temporary = replaced[id(value)] = _temporary(program, value)
                 if explicit[i].reads:
-                    out.append(copy(temporary, value, inst.loc))
+                    out.append(_moved(copy(temporary, value, inst.loc), "reload"))
                 if explicit[i].writes:
-                    after.append(copy(value, temporary, inst.loc))
+                    after.append(_moved(copy(value, temporary, inst.loc), "spill"))
             ops[i] = isa.Src(temporary, op.neg, op.abs, op.sext) if op.__class__ is isa.Src else temporary
         inst.defs = tuple(replaced.get(id(r), r) for r in inst.defs)
         inst.uses = tuple(replaced.get(id(r), r) for r in inst.uses)
@@ -115,16 +116,19 @@ def _copy(program: Program, inst: Inst, out: list[Inst]) -> None:
     if dst.reg.cls == "a" and (src.__class__ is not Ref and not isa.is_inline(src)):
         temporary = _temporary(program, dst)
         out.append(copy(temporary, src, inst.loc))
-        out.append(copy(dst, temporary, inst.loc))
+        out.append(_moved(copy(dst, temporary, inst.loc), "spill"))
     elif dst.reg.cls == "a" and src.__class__ is Ref and src.reg.cls == "s":
         temporary = _temporary(program, dst)
         out.append(copy(temporary, src, inst.loc))
-        out.append(copy(dst, temporary, inst.loc))
+        out.append(_moved(copy(dst, temporary, inst.loc), "spill"))
     else:
         out.append(inst)
 
 
+def _moved(inst: Inst, added: str) -> Inst:
+    inst.added = added
+    return inst
+
+
 def _temporary(program: Program, like: Ref) -> Ref:
-    reg = Reg(len(program.regs), "v", like.n, 2 if like.n > 1 else 1, -1, like.reg.name, like.reg.loc)
-    program.regs.append(reg)
-    return Ref(reg, 0, like.n)
+    return Ref(temporary_for(program, like.reg, like.start, like.n, "v"), 0, like.n)

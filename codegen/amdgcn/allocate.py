@@ -42,11 +42,11 @@ class Bundle:
 
 
 class Pressure(Exception):
-    """A file is full: which one, and the bundle that found no place."""
+    """A file is full: which one, the bundle that found no place, and all bundles."""
 
-    def __init__(self, cls: str, bundle: Bundle, limit: int):
+    def __init__(self, cls: str, bundle: Bundle, limit: int, bundles: list[Bundle]):
         super().__init__(cls)
-        self.cls, self.bundle, self.limit = cls, bundle, limit
+        self.cls, self.bundle, self.limit, self.bundles = cls, bundle, limit, bundles
 
 
 def allocate(program: Program, liveness: Liveness, limits: dict[str, int]) -> dict[str, int]:
@@ -221,7 +221,7 @@ def _place(program: Program, bundles: list[Bundle], limits: dict[str, int]) -> d
                         break
                     base += step
             if place < 0:
-                raise Pressure(cls, bundle, limit)
+                raise Pressure(cls, bundle, limit, bundles)
             top[cls] = max(top[cls], place + n)
         for k in range(n):
             rows[place + k] |= live[k]
@@ -278,7 +278,8 @@ def pressure_error(program: Program, liveness: Liveness, failure: Pressure) -> R
     parts = sorted(groups.items(), key=lambda g: (-g[1], g[0]))[:8]
     kind = {"v": "vector", "a": "accumulation", "s": "scalar"}[failure.cls]
     return RegisterPressureError(
-        f"{program.name}: {best} {kind} registers are live together, {failure.limit} are available on {program.chip}; "
+        f"{program.name}: {best} {kind} registers are live together, {failure.limit} are available on {program.chip}"
+        f"{' and scratch is full' if program.scratch_bytes else ''}; "
         "live: " + ", ".join(f"{label}: {n}" for label, n in parts),
         at_loc,
         "use a smaller wave tile (a smaller workgroup tile or more waves), fewer pipeline stages, "

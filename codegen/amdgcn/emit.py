@@ -16,10 +16,12 @@ from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazards import insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
-from wavedsl.codegen.amdgcn.resources import Resources, describe
+from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
-from wavedsl.codegen.amdgcn.spill_scalars import Spill
+from wavedsl.codegen.amdgcn.spill_rewrite import remember
+from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
+from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
 from wavedsl.codegen.amdgcn.target import register_limit
 from wavedsl.codegen.amdgcn.text import render
 from wavedsl.codegen.amdgcn.waits import insert_waits
@@ -47,15 +49,17 @@ class AmdProgram:
     program: Program
 
 
-def compile_kernel_ir(kernel: Kernel, target: Target, verify: bool = True) -> AmdProgram:
-    """Compile a verified kernel for one of `target.TARGETS`.
+def compile_kernel_ir(
+    kernel: Kernel, target: Target, verify: bool = True, *, registers: int | None = None
+) -> AmdProgram:
+    """Compile a verified kernel for one of `target.TARGETS`, with at most `registers` vector registers per lane.
 
     With `verify` the allocation and the waits are re-derived by checkers that share no code with them. Raises
     `RegisterPressureError` when registers run out, `CompileError` for what the chip has no instructions for.
     """
     rows = rows_of(target.name)
     program = select(kernel, target.name)
-    used, spilled = _allocate(program, rows)
+    used, spilled = _allocate(program, rows, registers)
     if verify:
         _complain(kernel, "register allocation", check_allocation(program))
     _complain(kernel, "register moves", make_physical(program, rows, verify))
@@ -73,43 +77,50 @@ def _registers(used: dict[str, int]) -> int:
     return (used["v"] + 3) // 4 * 4 + used["a"] if used["a"] else max(1, used["v"])
 
 
-def _allocate(program: Program, rows: Rows) -> tuple[dict[str, int], int]:
-    """Registers by file for everything, and how many scalar words had to go to vector lanes.
+def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tuple[dict[str, int], Spilled]:
+    """Registers by file for everything, and what lives elsewhere.
 
-    When the scalar file is full, its least used tuples are spilled to lanes; when the vector file is, accumulators move
-    to the accumulation file, as few as will do.
+    When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, accumulators move
+    to the accumulation file, as few as will do; then values are computed again, copied to that file, or kept in
+    scratch.
+    `registers` caps what the chip would give.
     """
-    total = register_limit(program.block_threads)
+    total = min(register_limit(program.block_threads), registers or 2 * VGPRS)
     room = left = max(0, total - VGPRS)
-    spill = Spill(program, rows)
+    scalars = SpillScalars(program, rows)
+    vectors = VectorSpill(program, rows)
     groups: list[list[int]] | None = None
     sizes: list[int] = []
     while True:
         live = liveness.analyse(program)
         try:
-            limits = {"v": min(VGPRS, total), "a": room if groups is not None else 0, "s": SGPRS}
-            return allocate(program, live, limits), spill.words
+            open_to_a = groups is not None or vectors.copied
+            limits = {"v": min(VGPRS, total), "a": room if open_to_a else 0, "s": SGPRS}
+            used = allocate(program, live, limits)
+            return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
         except Pressure as failure:
+            remember(program)
             if failure.cls == "s":
-                if spill.words < MAX_SPILLED and spill.some(live, _BATCH):
+                if scalars.words < MAX_SPILLED and scalars.some(live, _BATCH):
                     continue
                 raise pressure_error(program, live, failure) from None
-            if failure.cls == "a" or not room:
+            if failure.cls == "v" and room:
+                if groups is None:
+                    groups = accumulator_groups(program)
+                    sizes = [widest(program, group) for group in groups]
+                    wanted = sum(sizes) - VGPRS + _SPARE  # first what must go at least, then everything that fits
+                else:
+                    wanted = left
+                chosen: list[list[int]] = []
+                while groups and wanted > 0 and sizes[0] <= left:
+                    left -= sizes[0]
+                    wanted -= sizes.pop(0)
+                    chosen.append(groups.pop(0))
+                if chosen:
+                    move_to_accumulation(program, chosen)
+                    continue
+            if not vectors.relieve(live, failure.bundles, failure.cls, {**limits, "a": room}):
                 raise pressure_error(program, live, failure) from None
-            if groups is None:
-                groups = accumulator_groups(program)
-                sizes = [widest(program, group) for group in groups]
-                wanted = sum(sizes) - VGPRS + _SPARE  # first what must go at least, then everything that fits
-            else:
-                wanted = left
-            chosen: list[list[int]] = []
-            while groups and wanted > 0 and sizes[0] <= left:
-                left -= sizes[0]
-                wanted -= sizes.pop(0)
-                chosen.append(groups.pop(0))
-            if not chosen:
-                raise pressure_error(program, live, failure) from None
-            move_to_accumulation(program, chosen)
 
 
 def _check_operands(program: Program) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from wavedsl.codegen.amdgcn.allocation_check import check_moves
 from wavedsl.codegen.amdgcn.isa import Unit
-from wavedsl.codegen.amdgcn.machine import A_BASE, COPY, V_BASE, Inst, Operand, Program, Ref, fixed_register
+from wavedsl.codegen.amdgcn.machine import A_BASE, COPY, GONE, KEPT, V_BASE, Inst, Operand, Program, Ref, fixed_register
 from wavedsl.codegen.amdgcn.resources import ACCUMULATOR_COPY
 from wavedsl.codegen.amdgcn.rows import Rows, physical, set_physical
 from wavedsl.ir.errors import CompileError
@@ -31,6 +31,8 @@ def make_physical(program: Program, rows: Rows, verify: bool = True) -> list[str
         for inst in block.insts:
             if inst.row == COPY:
                 pending.append(inst)
+                continue
+            if inst.row in (KEPT, GONE):
                 continue
             if pending:
                 flush(pending, out)

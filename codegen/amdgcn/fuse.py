@@ -3,8 +3,11 @@
 In: a kernel and the use counts of its values. Out: `Fusion`s by result id, and the ids of values that vanish into them.
 
 A fusion is a row of `PATTERNS`: outer op, inner op, condition; `roles.FUSED` names the instruction. It applies to
-per-lane i32 values whose inner op has no other use, stands in the same region, and where the three sources read at
-most one scalar register or literal.
+per-lane i32 values (and the largest or smallest of three f32) whose inner op has no other use, stands in the same region, and where the three sources read at
+most one scalar register or literal. Uniform values have two fusions of their own: (a << 1 to 4) + b, and bit fields.
+
+The lane and the wave number are bits of the thread's number. Who reads only some bits of them reads these there, and
+where everybody does, they are never made (`under_mask`, `needs`).
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn.roles import FUSED
-from wavedsl.ir.kernel_ir import I32, Kernel, Op, Region, Value
+from wavedsl.codegen.amdgcn.roles import FUSED, FUSED_SCALAR, SCALAR_FIELD
+from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
 
 _FULL = 0xFFFFFFFF
 
@@ -99,7 +102,15 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
             continue
         v = op.results[0]
         here.add(v.id)
-        if v.type is not I32 or v.uniform or not uses.get(v.id):
+        if v.type is F32 and uses.get(v.id) and op.name in ("fmax", "fmin"):
+            chained = _chained(op, uses, here, absorbed, fusions)
+            if chained is not None:
+                fusions[v.id] = chained
+            continue
+        if v.type is not I32 or not uses.get(v.id):
+            continue
+        if v.uniform:
+            _plan_scalar(op, uses, here, absorbed, fusions)
             continue
         field = _field_extract(op, uses, here, absorbed, fusions)
         if field is not None:
@@ -114,9 +125,47 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
                 break
 
 
+def _plan_scalar(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> None:
+    v = op.results[0]
+    field = _field_extract(op, uses, here, absorbed, fusions)
+    if field is not None:
+        fusions[v.id] = Fusion(SCALAR_FIELD, field.sources, field.width)
+        return
+    if op.name != "add":
+        return
+    for which in (0, 1):
+        x, other = op.args[which], op.args[1 - which]
+        inner = x.op
+        if inner is None or inner.name != "shl" or not _free(x, uses, here, absorbed, fusions):
+            continue
+        row = FUSED_SCALAR.get(inner.args[1].const)
+        if row is not None:
+            fusions[v.id] = Fusion(row, (inner.args[0], other))
+            absorbed.add(x.id)
+            return
+
+
 def _free(v: Value, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> bool:
     """Whether a value's op may vanish into its only user."""
-    return v.op is not None and v.id in here and uses.get(v.id) == 1 and v.id not in fusions and not v.uniform
+    return v.op is not None and v.id in here and uses.get(v.id) == 1 and v.id not in fusions
+
+
+def _chained(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> Fusion | None:
+    """The largest or smallest of three f32."""
+    for which in (0, 1):
+        v, other = op.args[which], op.args[1 - which]
+        inner = v.op
+        if inner is None or inner.name != op.name or not _free(v, uses, here, absorbed, fusions):
+            continue
+        sources = (*inner.args, other)
+        if _scalars(sources) <= 1:
+            absorbed.add(v.id)
+            return Fusion(FUSED[op.name, op.name], sources)
+    return None
 
 
 def _match(
@@ -125,7 +174,7 @@ def _match(
     for which in (0, 1) if p.side == "either" else (0,):
         v, other = op.args[which], op.args[1 - which]
         inner = v.op
-        if inner is None or inner.name != p.inner or not _free(v, uses, here, absorbed, fusions):
+        if inner is None or inner.name != p.inner or v.uniform or not _free(v, uses, here, absorbed, fusions):
             continue
         if not p.fits(op, inner, other):
             continue
@@ -149,6 +198,8 @@ def _field_extract(
         m = int(m)
         if m <= 0 or m & (m + 1) or not _free(v, uses, here, absorbed, fusions):
             continue
+        if v.uniform != op.results[0].uniform:
+            continue
         absorbed.add(v.id)
         return Fusion(FUSED["and", "lshr"], inner.args, m.bit_length())
     return None
@@ -165,3 +216,49 @@ def _scalars(sources: tuple[Value, ...]) -> int:
         elif v.uniform:
             seen.add(("value", v.id))
     return len(seen)
+
+
+def under_mask(kernel: Kernel, op: Op, fusion: Fusion | None) -> Value | None:
+    """The lane or wave number of which an instruction reads nothing but some of its own bits: behind a mask, as a
+    field, or shifted down. There the thread's number, moved, serves as well."""
+    if fusion is not None and fusion.width is not None:
+        v, start = fusion.sources[0], fusion.sources[1].const
+        if start is not None and (_is(v, "wave") or (_is(v, "lane") and start + fusion.width <= _lane_bits(kernel))):
+            return v
+        return None
+    if fusion is None and op.name == "lshr":
+        v, by = op.args
+        return v if _is(v, "wave") and by.const is not None else None
+    if fusion is None and op.name == "and":
+        sources = op.args
+    elif fusion is not None and fusion.mnemonic == FUSED["add", "and"]:
+        sources = fusion.sources[:2]
+    else:
+        return None
+    v, mask = sources
+    m = mask.const
+    if m is None or m < 0:
+        return None
+    if _is(v, "wave"):
+        return v if not int(m) & (int(m) + 1) and fusion is None else None
+    return v if _is(v, "lane") and m < kernel.wave_size else None
+
+
+def _lane_bits(kernel: Kernel) -> int:
+    return kernel.wave_size.bit_length() - 1
+
+
+def needs(kernel: Kernel, name: str, fusions: dict[int, Fusion], absorbed: set[int]) -> bool:
+    """Whether some op reads the `lane` or `wave` number in another way than `under_mask` says."""
+    for op in kernel.body.walk():
+        if op.results and op.results[0].id in absorbed:
+            continue
+        fusion = fusions.get(op.results[0].id) if op.results else None
+        sources = fusion.sources if fusion is not None else op.args
+        if any(_is(v, name) for v in sources) and under_mask(kernel, op, fusion) is None:
+            return True
+    return False
+
+
+def _is(v: Value, name: str) -> bool:
+    return v.op is not None and v.op.name == name

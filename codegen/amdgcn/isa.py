@@ -619,7 +619,8 @@ _FLAGS = ("offen", "idxen", "glc", "slc", "sc0", "sc1", "nt", "lds", "clamp", "g
 def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | None = None) -> str:
     """One instruction as the assembler reads it. Modifiers come in the order of the row's `modifiers` column.
 
-    Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return) share a mnemonic with
+    Spelled as LLVM's disassembler does: vector instructions that have two encodings name theirs, offsets of scalar
+    loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return) share a mnemonic with
     another row; the flag that tells them apart is printed from the name.
     """
     out, _, form = inst.mnemonic.partition(" ")
@@ -628,13 +629,40 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
         modifiers["lds"] = True
     elif form == "rtn":
         modifiers["sc0" if "sc0" in inst.modifiers else "glc"] = True
+    if inst.encoding in _TWO_FORMS and inst.mnemonic == inst.base and "op_sel" in inst.modifiers:
+        out += "_e32" if is_short(inst, operands, modifiers) else "_e64"
     if operands:
-        out += " " + ", ".join(operand_text(o) for o in operands)
+        words = [operand_text(o) for o in operands]
+        if inst.encoding == "SMEM" and operands[-1].__class__ is int:
+            words[-1] = hex(operands[-1])
+        out += " " + ", ".join(words)
     if modifiers:
         for name in inst.modifiers:
             if name in modifiers and (value := modifiers[name]) is not None and value is not False:
                 out += " " + modifier_text(name, value)
     return out
+
+
+_TWO_FORMS = ("VOP1", "VOP2", "VOPC")
+
+
+def is_short(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any]) -> bool:
+    """Whether a VOP1, VOP2 or VOPC instruction fits its 32-bit encoding: only its first source may be something else
+    than a vector register, masks are vcc, nothing is modified."""
+    if any(value not in (None, False) for value in modifiers.values()):
+        return False
+    sources = 0
+    for o, value in zip(inst.explicit, operands):
+        if value.__class__ is Src:
+            return False
+        if o.dtype == "mask":
+            if value != VCC:
+                return False
+        elif o.reads and not o.writes:
+            sources += 1
+            if sources > 1 and not (value.__class__ is Reg and value.file in "va"):
+                return False
+    return True
 
 
 def modifier_text(name: str, value: Any) -> str:

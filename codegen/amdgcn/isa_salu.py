@@ -334,8 +334,10 @@ inst(
     modifiers=("vmcnt", "expcnt", "lgkmcnt"),
 )
 inst("s_nop", "n:i", Unit.NOP, "SOPP", special="nop", imm=(0, 15), doc="n + 1 wait states")
-inst("s_sleep", "n:i", Unit.SALU, "SOPP", special="nothing", imm=(0, 127), doc="about 64 n clocks")
-inst("s_setprio", "n:i", Unit.SALU, "SOPP", special="nothing", imm=(0, 3), doc="priority of the wave")
+inst("s_sleep", "n:i", Unit.SALU, "SOPP", special="nothing", imm=(0, 127), extra="sleep",
+     doc="about 64 n clocks")  # fmt: skip
+inst("s_setprio", "n:i", Unit.SALU, "SOPP", special="nothing", imm=(0, 3), extra="priority",
+     doc="priority of the wave")  # fmt: skip
 inst("s_sethalt", "n:i", Unit.SALU, "SOPP", special="nothing", imm=(0, 1), doc="halt until the host resumes")
 inst("s_trap", "n:i", Unit.SALU, "SOPP", special="trap", imm=(0, 255), doc="enter the trap handler")
 inst("s_sendmsg", "m:h", Unit.SALU, "SOPP", special="nothing", counters=("lgkmcnt",), hazard=("sendmsg", "reads_m0"),

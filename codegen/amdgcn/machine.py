@@ -28,9 +28,10 @@ class Reg:
     """A tuple of `n` registers of file `cls`; `align` is what its first register's number is a multiple of.
 
     `at` is the physical number of the first register (-1 before allocation), given from the start for fixed ones.
+    `origin` = (tuple, start) says whose value a temporary of the spiller holds, from which of its registers on.
     """
 
-    __slots__ = ("align", "at", "cls", "fixed", "id", "loc", "n", "name")
+    __slots__ = ("align", "at", "cls", "fixed", "id", "loc", "n", "name", "origin")
 
     def __init__(self, id: int, cls: str, n: int, align: int, at: int = -1, name: str = "", loc: Loc | None = None):
         self.id = id
@@ -41,6 +42,7 @@ class Reg:
         self.fixed = at >= 0
         self.name = name
         self.loc = loc
+        self.origin: tuple[Reg, int] | None = None
 
     def __repr__(self) -> str:
         return f"%{self.cls}{self.id}" + (f":{self.n}" if self.n > 1 else "")
@@ -97,10 +99,12 @@ class Inst:
     `defs` and `uses` are `Ref`s, implicit registers (vcc, exec, scc, m0) included. `early` marks that the results are
     written while sources are still read: they share no register, except that a result may lie exactly on the source
     that `hint` pairs it with. `reads`, `writes` are the physical registers as bit sets, filled in after allocation.
-    `tokens` counts what the instruction sets in flight besides registers (a direct-to-LDS copy).
+    `tokens` counts what the instruction sets in flight besides registers (a direct-to-LDS copy). `added` says that the
+    spiller put the instruction there, and as what: `spill`, `reload`, `again` (a value computed anew), `setup`.
     """
 
     __slots__ = (
+        "added",
         "comment",
         "defs",
         "early",
@@ -125,6 +129,7 @@ class Inst:
         self.early = False
         self.hint: tuple[Ref, Ref] | None = None
         """(result, source) that should share a register: what a copy or an accumulating instruction wants."""
+        self.added = ""
         self.comment = ""
         self.reads = 0
         self.writes = 0
@@ -137,6 +142,15 @@ class Inst:
 
 COPY = "copy"
 """Row of the pseudo-instruction `copy dst, src`: any number of registers, src a `Ref` or a constant."""
+
+
+KEPT = "kept"
+"""Row of `kept dst, src`: a copy between tuples that were spilled to one place. It stands for no instruction; `mods`
+has the place (`home`: a `Ref`, or the number of a scratch word)."""
+SCRATCH_BASE = "scratch base"
+"""Name of the scalar register that scratch instructions of gfx90a address by; it must not be spilled itself."""
+GONE = "gone"
+"""Row of `gone inst`: where `inst` was, which is now computed anew by every reader. It stands for no instruction."""
 
 
 def copy(dst: Ref, src: Operand, loc: Loc | None = None) -> Inst:
@@ -193,6 +207,12 @@ class Program:
     user_sgprs: int = 0
     workgroup_ids: tuple[int, ...] = ()
     """Axes whose workgroup id is requested."""
+    scratch_bytes: int = 0
+    """Scratch per lane."""
+    scratch_base: Ref | None = None
+    """A scalar register that holds 0, where scratch instructions need an address; set when scratch was asked for."""
+    original: list[list[tuple[Any, tuple[Any, ...], Any]]] | None = None
+    """(row, operands, modifiers) of every instruction as selected, block by block; kept when spilling begins."""
 
     def number_predecessors(self) -> None:
         """Fill `preds` of every block from `succs`."""

@@ -25,8 +25,27 @@ class LoopResources:
 
 
 @dataclass
+class Spilled:
+    """What found no register: scalar words in vector lanes, vector registers in the accumulation file, in scratch, and
+    values that are computed again where they are read."""
+
+    scalars: int = 0
+    accumulation: int = 0
+    scratch: int = 0
+    again: int = 0
+
+    @property
+    def registers(self) -> int:
+        """Registers whose value lives elsewhere between a write and a read."""
+        return self.scalars + self.accumulation + self.scratch
+
+
+@dataclass
 class Resources:
-    """Registers per lane (`registers` is what the chip allocates), bytes, waves per SIMD, instructions by class."""
+    """Registers per lane (`registers` is what the chip allocates), bytes, waves per SIMD, instructions by class.
+
+    `spills` counts registers whose value lives elsewhere for a while; `spilled` says how many live where.
+    """
 
     vgprs: int
     agprs: int
@@ -38,6 +57,7 @@ class Resources:
     occupancy: int
     instructions: dict[str, int]
     loops: list[LoopResources] = field(default_factory=list)
+    spilled: Spilled = field(default_factory=Spilled)
 
 
 def instruction_class(inst: Inst) -> str:
@@ -56,8 +76,9 @@ def count(blocks: list) -> dict[str, int]:
     return out
 
 
-def describe(program: Program, used: dict[str, int], occupancy: int, spills: int = 0) -> Resources:
-    """The resources of a finished program. `used` is registers by file, `spills` scalar words kept in vector lanes."""
+def describe(program: Program, used: dict[str, int], occupancy: int, spilled: Spilled | None = None) -> Resources:
+    """The resources of a finished program. `used` is registers by file."""
+    spilled = spilled or Spilled()
     vgprs, agprs = used["v"], used["a"]
     total = accum_offset(vgprs) + agprs if agprs else vgprs
     loops = [
@@ -65,8 +86,9 @@ def describe(program: Program, used: dict[str, int], occupancy: int, spills: int
         for l in sorted(program.loops, key=lambda l: l.first)
     ]
     return Resources(
-        vgprs, agprs, used["s"], total, program.shared_bytes, 0, spills, occupancy, count(program.blocks), loops
-    )
+        vgprs, agprs, used["s"], total, program.shared_bytes, program.scratch_bytes, spilled.registers, occupancy,
+        count(program.blocks), loops, spilled,
+    )  # fmt: skip
 
 
 def accum_offset(vgprs: int) -> int:

@@ -24,9 +24,13 @@ FUSED = {
     ("add", "shl"): "v_lshl_add_u32", ("add", "mul"): "v_mad_u32_u24", ("add", "and"): "v_and_or_b32",
     ("add", "xor"): "v_xad_u32", ("add", "add"): "v_add3_u32", ("or", "shl"): "v_lshl_or_b32",
     ("or", "and"): "v_and_or_b32", ("or", "or"): "v_or3_b32", ("shl", "add"): "v_add_lshl_u32",
-    ("and", "lshr"): "v_bfe_u32",
+    ("and", "lshr"): "v_bfe_u32", ("fmax", "fmax"): "v_max3_f32", ("fmin", "fmin"): "v_min3_f32",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
+FUSED_SCALAR = {1: "s_lshl1_add_u32", 2: "s_lshl2_add_u32", 3: "s_lshl3_add_u32", 4: "s_lshl4_add_u32"}
+"""Uniform (a << k) + b by k."""
+SCALAR_FIELD = "s_bfe_u32"
+"""Uniform (a >> k) & mask: the second source is k | width << 16."""
 FLOAT = {
     ("fadd", "f32"): "v_add_f32", ("fadd", "f64"): "v_add_f64", ("fmul", "f32"): "v_mul_f32",
     ("fmul", "f64"): "v_mul_f64", ("fmin", "f32"): "v_min_f32", ("fmin", "f64"): "v_min_f64",
@@ -63,6 +67,25 @@ STORES = {
 }  # fmt: skip
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
+_ATOMIC_WORDS = {
+    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "xchg": "swap",
+    "cas": "cmpswap",
+}  # fmt: skip
+ATOMICS = {
+    **{(how, "i32"): f"buffer_atomic_{word}" for how, word in _ATOMIC_WORDS.items()},
+    **{(how, "i64"): f"buffer_atomic_{word}_x2" for how, word in _ATOMIC_WORDS.items()},
+    ("fadd", "f32"): "buffer_atomic_add_f32", ("fadd", "f64"): "buffer_atomic_add_f64",
+    ("fmin", "f64"): "buffer_atomic_min_f64", ("fmax", "f64"): "buffer_atomic_max_f64",
+    ("pk_add_f16", "b32"): "buffer_atomic_pk_add_f16", ("pk_add_bf16", "b32"): "buffer_atomic_pk_add_bf16",
+}  # fmt: skip
+"""(what is done, type) → instruction; the returning form has a row of its own."""
+
+
+def returning(chip: str) -> str:
+    """The flag that makes an atomic return what was in memory."""
+    return "glc" if chip == "gfx90a" else "sc0"
+
+
 SHARED_LOADS = {
     1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",
 }  # fmt: skip
@@ -76,6 +99,10 @@ TRANSPOSING = {
 """Load atom → (instruction, bytes per lane)."""
 DIRECT_COPIES = {4: "buffer_load_dword", 12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4"}
 """Direct-to-LDS copies by bytes per lane, without the suffix of their rows."""
+
+SPILLS = {1: "scratch_store_dword", 2: "scratch_store_dwordx2", 4: "scratch_store_dwordx4"}
+RELOADS = {1: "scratch_load_dword", 2: "scratch_load_dwordx2", 4: "scratch_load_dwordx4"}
+"""By registers."""
 
 _HOW = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "slt": ("lt", "i"), "sle": ("le", "i"), "sgt": ("gt", "i"),

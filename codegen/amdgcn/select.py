@@ -13,6 +13,8 @@ Rules:
 * (EXEC) all lanes are active except between a `saveexec` and its restore, which enclose single stores.
 * (SCC) an instruction that needs scc follows the one that sets it; uniform comparisons are issued again for each use.
 * (BUS) a vector instruction reads at most one scalar register or literal: `valu` and `vop3` copy what is too much.
+* (LANE) who reads a few bits of the lane or wave number reads them from the thread's number; where everybody does,
+  they are never made.
 * (POOL) constants that an encoding cannot hold live in scalar registers set once at the kernel's entry.
 """
 
@@ -23,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
-from wavedsl.codegen.amdgcn.fuse import Fusion, plan_fusions
+from wavedsl.codegen.amdgcn.fuse import Fusion, needs, plan_fusions
 from wavedsl.codegen.amdgcn.machine import VCC, Block, Inst, Loop, Operand, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.ir.errors import CompileError
@@ -119,13 +121,19 @@ class Selector:
         self.fusions: dict[int, Fusion] = {}
         self.absorbed: set[int] = set()
         self.thread: Ref | None = None
-        self.wave_word: Operand | None = None
         self.workgroup: dict[int, Ref] = {}
         self.params: dict[int, list[Ref]] = {}
         self.guarded_buffers: set[int] = set()
         self.shadows: dict[int, Ref] = {}
         self.shadow_state: dict[int, tuple[int, int, int]] = {}
+        self.guards: dict[int, list[int]] = {}
+        """Buffers that are used under a guard, by the guard's value id."""
+        self.countdown: dict[int, int] = {}
+        """Loops whose counter is what is left to the last value of the induction variable: that value, by the
+        variable's id."""
         self.scope_serial = 0
+        self.from_thread: frozenset[str] = frozenset()
+        """Which of `lane` and `wave` everybody reads from the thread's number (LANE)."""
         self.block("")
 
     # -------------------------------------------------------------------------------------------- registers and blocks
@@ -452,6 +460,12 @@ class Selector:
 
         return self.remember("lane", make)
 
+    def first_thread(self) -> Ref:
+        """The number of the wave's first thread: its wave number times the wave's size."""
+        thread = self.thread
+        assert thread is not None
+        return self.to_scalar(thread)
+
     def unsupported(self, op: Op, what: str, hint: str = "") -> CompileError:
         return CompileError(f"{self.chip}: {what}", op.loc, hint)
 
@@ -503,6 +517,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     Raises `CompileError` for an op or a type that the chip has no instructions for.
     """
     from wavedsl.codegen.amdgcn import (  # noqa: F401  (they fill LOWER)
+        select_atomic,
         select_control,
         select_convert,
         select_entry,
@@ -514,9 +529,13 @@ def select(kernel: Kernel, chip: str) -> Program:
     s = Selector(kernel, chip)
     s.uses = count_uses(kernel)
     for op in kernel.body.walk():
-        if op.name in ("load.global", "store.global", "copy.async") and op.args[4].const is None:
+        if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
             s.guarded_buffers.add(op.args[0].id)
+            users = s.guards.setdefault(op.args[4].id, [])
+            if op.args[0].id not in users:
+                users.append(op.args[0].id)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses)
+    s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))
     select_entry.begin(s)
     s.region(kernel.body)
     s.loc = None

@@ -74,7 +74,8 @@ def loop(s: Selector, op: Op) -> None:
     limit, increment = s.scalar(high), s.scalar(step)
     pairs = [(home, v) for home, v in zip(homes, op.args[3:])]
     _assign(s, pairs)
-    s.copy(counter, s.scalar(low))
+    last_value = _last_value(op)
+    s.copy(counter, last_value - low.const if last_value is not None else s.scalar(low))
     before = len(s.blocks) - 1
     may_skip = not (low.hi is not None and high.lo is not None and low.hi < high.lo)
     exit_label = s.label(f"{_safe(label)}_end") if may_skip else ""
@@ -86,6 +87,8 @@ def loop(s: Selector, op: Op) -> None:
     s.blocks[body].comment = f"loop over {label}"
     s.blocks[before].succs.append(body)
     s.values[iv.id] = counter
+    if last_value is not None:
+        s.countdown[iv.id] = last_value
     for v, home in zip(carried, homes):
         s.values[v.id] = home
     s.open_scope()
@@ -94,9 +97,14 @@ def loop(s: Selector, op: Op) -> None:
     _assign(s, [(home, v) for home, v in zip(homes, region.ops[-1].args)])
     s.close_scope()
     s.loc = start
-    s.emit(r.s_add_u32, counter, counter, increment)
-    s.emit(r.s_cmp_lt_i32, counter, limit)
     last = len(s.blocks) - 1
+    if last_value is not None:
+        s.emit(r.s_add_u32, counter, counter, -increment)  # carries unless it goes below 0
+    else:
+        s.emit(r.s_add_u32, counter, counter, increment)
+        s.emit(r.s_cmp_lt_i32, counter, limit)
+        if op.attrs.get("again"):
+            _both(s, homes[0])
     s.emit(r.s_cbranch_scc1, s.blocks[body].label)
     s.depth -= 1
     s.blocks[last].succs.append(body)
@@ -106,9 +114,36 @@ def loop(s: Selector, op: Op) -> None:
         s.blocks[before].succs.append(after)
     for v, home in zip(op.results, homes):
         s.values[v.id] = home
-    found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)))
+    found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)))
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)
+
+
+def _both(s: Selector, again: Ref) -> None:
+    """scc = scc and a uniform predicate."""
+    r = s.rows
+    more = s.stemp(r.s_cselect_b64, -1, 0, n=2)
+    s.emit(r.s_and_b64, s.new("s", 2), more, again)
+
+
+def _last_value(op: Op) -> int | None:
+    """The induction variable's value in the last trip, where the loop may count what is left to it instead: the carry
+    of that counter's addition is the loop's test. None where the bounds are not known or the variable is wanted for
+    more than comparisons, or a predicate ends the loop as well."""
+    low, high, step = (v.const for v in op.args[:3])
+    if op.attrs.get("again") or not all(v.__class__ is int for v in (low, high, step)):
+        return None
+    if not (0 < step < 1 << 16 and -(1 << 29) < low < high < 1 << 29):
+        return None
+    iv = op.regions[0].args[0]
+    for user in op.regions[0].walk():
+        if iv in user.args:
+            other = user.args[1].const
+            if user.name != "cmp" or user.args[0] is not iv or other is None or user.attrs["how"][0] == "u":
+                return None
+            if abs(other) >= 1 << 29:
+                return None
+    return low + (high - low - 1) // step * step
 
 
 def _safe(label: str) -> str:

@@ -244,11 +244,9 @@ def _pack_bf16(s: Selector, dst: Ref, values: list[Operand]) -> None:
         x = s.to_vector(value)
         odd = s.temp(r.v_bfe_u32, x, 16, 1)
         up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
-        quiet = s.new("v")
-        s.valu(r.v_or_b32, quiet, 0x400000, x)
         nan = s.compare(r.v_cmp_u_f32, x, x)
         out = s.new("v")
-        s.pick(out, nan, quiet, up)
+        s.pick(out, nan, 0xFFFFFFFF, up)  # adding to a NaN may end at infinity or zero; all ones are an inline constant
         rounded.append(out)
     s.vop3(r.v_perm_b32, dst, rounded[1], rounded[0], 0x07060302)
 

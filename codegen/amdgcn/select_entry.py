@@ -105,7 +105,7 @@ def tid(s: Selector, op: Op) -> None:
 
 @lower("lane")
 def lane(s: Selector, op: Op) -> None:
-    s.bind(op, s.lane())
+    s.bind(op, s.thread if "lane" in s.from_thread else s.lane())
 
 
 @lower("wave")
@@ -114,14 +114,13 @@ def wave(s: Selector, op: Op) -> None:
         s.bind(op, 0)
         return
 
+    first = s.first_thread()
+    if "wave" in s.from_thread:
+        s.bind(op, first)
+        return
+
     def make() -> Operand:
-        thread = s.thread
-        assert thread is not None
-        index = s.new("v")
-        s.valu(s.rows.v_lshrrev_b32, index, s.kernel.wave_size.bit_length() - 1, thread)
-        out = s.new("s", 1, "wave")
-        s.copy(out, index)
-        return out
+        return s.stemp(s.rows.s_lshr_b32, first, s.kernel.wave_size.bit_length() - 1)
 
     s.bind(op, s.remember("wave", make))
 

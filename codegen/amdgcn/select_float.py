@@ -32,6 +32,10 @@ def _wide_sources(s: Selector, v: Value) -> list[Operand]:
 def binary(s: Selector, op: Op) -> None:
     v = op.results[0]
     a, b = op.args
+    fusion = s.fusions.get(v.id)
+    if fusion is not None:
+        s.vop3(s.rows.named(fusion.mnemonic), s.result(op), *(s.operand(x) for x in fusion.sources))
+        return
     if v.type.kind == "f64":
         xs, ys = _wide_sources(s, a), _wide_sources(s, b)
         dst = s.result(op)

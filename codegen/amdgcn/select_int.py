@@ -7,9 +7,10 @@ corrections (exact for all 32-bit operands) or, for 64 bits, through a loop of 6
 from __future__ import annotations
 
 from wavedsl.codegen.amdgcn import roles
-from wavedsl.codegen.amdgcn.fuse import unsigned24
+from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Compare, Selector, lower
+from wavedsl.ir.fold_rules import MIRROR
 from wavedsl.ir.kernel_ir import I32, I64, Op, Value
 
 _COMMUTES = frozenset(("add", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u"))
@@ -22,13 +23,20 @@ def binary(s: Selector, op: Op) -> None:
         _binary64(s, op)
         return
     fusion = s.fusions.get(v.id)
+    masked = under_mask(s.kernel, op, fusion)
+    if v.uniform and (fusion is not None or masked is not None):
+        _fused_scalar(s, op, fusion, masked)
+        return
     if fusion is not None:
-        sources = [s.operand(x) for x in fusion.sources]
+        sources = [s.thread if x is masked else s.operand(x) for x in fusion.sources]
         if fusion.width is not None:
             sources.append(fusion.width)
         s.vop3(s.rows.named(fusion.mnemonic), s.result(op), *sources)
         return
     a, b = op.args
+    if masked is not None:
+        s.valu(s.rows.named(roles.VECTOR[op.name]), s.result(op), s.thread, s.operand(b), True)
+        return
     if v.uniform:
         x, y = s.scalar(a), s.scalar(b)
         s.emit(s.rows.named(roles.SCALAR[op.name]), s.result(op, "s"), x, y)
@@ -37,6 +45,25 @@ def binary(s: Selector, op: Op) -> None:
         s.valu(s.rows.named(roles.VECTOR_SHIFT[op.name]), s.result(op), s.operand(b), s.operand(a))
         return
     s.valu(s.rows.named(roles.VECTOR[op.name]), s.result(op), s.operand(a), s.operand(b), op.name in _COMMUTES)
+
+
+def _fused_scalar(s: Selector, op: Op, fusion: Fusion | None, masked: Value | None) -> None:
+    """A uniform fusion, or bits of the wave number taken from the thread's."""
+    source = s.first_thread() if masked is not None else None
+    moved = s.kernel.wave_size.bit_length() - 1 if masked is not None else 0
+    if fusion is None:
+        start, width = (0, op.args[1].const.bit_length()) if op.name == "and" else (op.args[1].const, None)
+    elif fusion.width is None:
+        s.emit(s.rows.named(fusion.mnemonic), s.result(op, "s"), *(s.scalar(x) for x in fusion.sources))
+        return
+    else:
+        source = s.scalar(fusion.sources[0]) if source is None else source
+        start, width = fusion.sources[1].const, fusion.width
+    start += moved
+    if width is None:
+        s.emit(s.rows.s_lshr_b32, s.result(op, "s"), source, start)
+    else:
+        s.emit(s.rows.named(roles.SCALAR_FIELD), s.result(op, "s"), source, start | width << 16)
 
 
 @lower("mul")
@@ -218,6 +245,11 @@ def bfe(s: Selector, op: Op) -> None:
 def cmp(s: Selector, op: Op) -> None:
     a, b = op.args
     how = op.attrs["how"]
+    last_value = s.countdown.get(a.id)
+    if last_value is not None:  # the counter is what is left to the last value: the comparison turns round
+        row = s.rows.named(roles.scalar_compare(MIRROR[how]))
+        s.bind(op, Compare(row, s.operand(a), last_value - b.const))
+        return
     if a.type is I32:
         if op.results[0].uniform:
             s.bind(op, Compare(s.rows.named(roles.scalar_compare(how)), s.scalar(a), s.scalar(b)))

@@ -1,13 +1,15 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
 A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
-hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
+address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, which the
+launch checks. The hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
 that is past the end of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline
 constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to
 wrap around.
 
 (GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
-made. Its size word is set again whenever another guard, or another region, was there in between.
+made. Its size word is set again whenever another guard, or another region, was there in between; one comparison sets
+those of all buffers that the guard is for.
 
 The scalar offset of an access takes part in the bounds check only on paper (the two published descriptions differ),
 so it is used as such only where the whole access is provably inside; elsewhere it is added to the vector offset.
@@ -71,9 +73,13 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.emit(r.s_and_b32, ref.part(1), high, 0xFFFF)
-    s.copy(ref.part(2), records)
-    s.copy(ref.part(3), WORD3)
+    s.copy(ref.part(1), high)
+    same = s.remember(("descriptor", _key(records)), lambda: ref)
+    if same is not ref:
+        s.copy(ref.part(2, 2), same.part(2, 2))
+    else:
+        s.copy(ref.part(2), records)
+        s.copy(ref.part(3), WORD3)
     if op.results[0].id in s.guarded_buffers:
         shadow = s.shadows[op.results[0].id] = s.new("s", 4, "guarded buffer")
         for k in (0, 1, 3):
@@ -94,17 +100,20 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     shadow: Ref = s.shadows[buffer.id]
     state = (guard.id, len(s.scopes), s.scope_serial)
     if s.shadow_state.get(buffer.id) != state:
-        s.shadow_state[buffer.id] = state
         s.scc(guard)
-        s.emit(s.rows.s_cselect_b32, shadow.part(2), ref.part(2), 0)
+        for id in s.guards[guard.id]:
+            if id in s.shadows:
+                s.shadow_state[id] = state
+                s.emit(s.rows.s_cselect_b32, s.shadows[id].part(2), s.values[id].part(2), 0)
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int) -> tuple[Operand, Operand, int] | None:
-    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false."""
+def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+    """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
+    `masked` the mask is the caller's business."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
-    held = s.mask(mask)
+    held = s.mask(mask) if masked else True
     if held is False:
         return None
     soff = s.scalar(scalar)

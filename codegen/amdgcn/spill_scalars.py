@@ -8,9 +8,13 @@ A vector register holds 64 words and is cleared at entry, so that its first v_wr
 
 from __future__ import annotations
 
+from typing import Any
+
+from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
-from wavedsl.codegen.amdgcn.machine import Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
+from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
 
 LANES = 64
 
@@ -48,7 +52,7 @@ class Spill:
                         price[ref.reg.id] = price.get(ref.reg.id, 0) + ref.n * 10**block.depth
         out = []
         for reg in self.program.regs:
-            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price:
+            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price or reg.name == SCRATCH_BASE:
                 continue
             first = liveness.first[reg.id]
             length = bin(liveness.live[first]).count("1")
@@ -74,7 +78,9 @@ class Spill:
 
     def _new_home(self) -> None:
         self.home = Ref(self._reg("v", 1, 1, "spilled scalars"), 0, 1)
-        self.program.blocks[0].insts.insert(0, copy(self.home, 0))
+        clear = copy(self.home, 0)
+        clear.added = "setup"
+        self.program.blocks[0].insts.insert(0, clear)
         self.lane = 0
 
     def _reg(self, cls: str, n: int, align: int, name: str) -> Reg:
@@ -86,24 +92,32 @@ class Spill:
     def _rewrite(self, inst: Inst, reg: Reg, where: list[tuple[Ref, int]], out: list[Inst]) -> None:
         read = [r for r in inst.uses if r.reg is reg]
         written = [r for r in inst.defs if r.reg is reg]
-        if not read and not written:
+        if inst.row in (KEPT, GONE) or not (read or written):
             out.append(inst)
             return
-        fresh = self._reg("s", reg.n, reg.align, reg.name)
+        fresh = temporary(self.program, reg, 0, reg.n)
+        fresh.align = reg.align
+        self.done.add(fresh.id)
         rows = self.rows
+
+        def lane_access(k: int, row: Any, ops: tuple[Any, ...], added: str) -> None:
+            made = rows.make(row, ops, None, inst.loc)
+            made.added = added
+            out.append(made)
+
         for k in sorted({k for r in read for k in range(r.start, r.start + r.n)}):
             home, lane = where[k]
-            out.append(rows.make(rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), None, inst.loc))
+            lane_access(k, rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), "reload")
 
-        def moved(ref: Ref) -> Ref:
-            return Ref(fresh, ref.start, ref.n) if ref.reg is reg else ref
+        def moved(operand: Any) -> Any:
+            if operand.__class__ is Ref and operand.reg is reg:
+                return Ref(fresh, operand.start, operand.n)
+            if operand.__class__ is isa.Src:
+                return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
+            return operand
 
-        inst.ops = tuple(moved(o) if isinstance(o, Ref) else o for o in inst.ops)
-        inst.defs = tuple(moved(r) for r in inst.defs)
-        inst.uses = tuple(moved(r) for r in inst.uses)
-        if inst.hint is not None:
-            inst.hint = (moved(inst.hint[0]), moved(inst.hint[1]))
+        substitute(inst, moved)
         out.append(inst)
         for k in sorted({k for r in written for k in range(r.start, r.start + r.n)}):
             home, lane = where[k]
-            out.append(rows.make(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), None, inst.loc))
+            lane_access(k, rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn import isa
+from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.mfma import Mfma, dense
 from wavedsl.ir import dtypes as dt
@@ -19,6 +19,9 @@ from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64
 SIMDS = 4
+BATCH_WORDS = 32
+"""What a wave tile of 64 x 64 reads per lane for one step along K: fragments in registers twice over still leave room
+for its accumulators at two waves per SIMD."""
 REGISTERS = 512
 """Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
 REGISTER_GRANULE = 8
@@ -53,18 +56,33 @@ def register_limit(threads: int) -> int:
     return REGISTERS // waves // REGISTER_GRANULE * REGISTER_GRANULE
 
 
+def resident_groups(target: str, registers: int, shared_bytes: int, threads: int) -> int:
+    """Workgroups that fit a compute unit together, 0 if not one does. A part of a workgroup is never resident."""
+    chip = next(c for c in CHIPS if c.name == target)
+    return _resident(chip, registers, shared_bytes, threads)
+
+
+def _waves_by_registers(registers: int) -> int:
+    granules = -(-max(registers, 1) // REGISTER_GRANULE) * REGISTER_GRANULE
+    return min(MAX_WAVES_PER_SIMD, REGISTERS // granules)
+
+
+def _resident(chip: Chip, registers: int, shared_bytes: int, threads: int) -> int:
+    by_registers = _waves_by_registers(registers)
+    waves = -(-threads // WAVE)
+    if waves > SIMDS and -(-waves // SIMDS) > by_registers:
+        return 0
+    groups = by_registers * SIMDS // waves if waves > 1 else by_registers * SIMDS
+    if shared_bytes:
+        groups = min(groups, chip.lds // (-(-shared_bytes // chip.lds_granule) * chip.lds_granule))
+    return groups
+
+
 def _occupancy(chip: Chip) -> Callable[[int, int, int], int]:
     def occupancy(registers: int, shared_bytes: int, threads: int) -> int:
-        """Waves per SIMD, 0 if not one workgroup fits. A part of a workgroup is never resident."""
-        granules = -(-max(registers, 1) // REGISTER_GRANULE) * REGISTER_GRANULE
-        by_registers = min(MAX_WAVES_PER_SIMD, REGISTERS // granules)
-        waves = -(-threads // WAVE)
-        groups = by_registers * SIMDS // waves if waves > 1 else by_registers * SIMDS
-        if waves > SIMDS and -(-waves // SIMDS) > by_registers:
-            return 0
-        if shared_bytes:
-            groups = min(groups, chip.lds // (-(-shared_bytes // chip.lds_granule) * chip.lds_granule))
-        return min(by_registers, -(-groups * waves // SIMDS))
+        """Waves per SIMD, 0 if not one workgroup fits."""
+        groups = _resident(chip, registers, shared_bytes, threads)
+        return min(_waves_by_registers(registers), -(-groups * -(-threads // WAVE) // SIMDS))
 
     return occupancy
 
@@ -127,6 +145,14 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
 _PLAIN = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4", "i1")
 
 
+def _has(mnemonic: str, chip: str) -> bool:
+    try:
+        isa.lookup(mnemonic, chip)
+    except KeyError:
+        return False
+    return True
+
+
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
     instead = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
@@ -170,7 +196,10 @@ def _target(chip: Chip) -> Target:
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        packed_f32=True,
+        atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
+        batch_words=BATCH_WORDS,
     )
 
 

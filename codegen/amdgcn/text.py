@@ -33,6 +33,8 @@ def render(program: Program, resources: Resources, params: list[Param]) -> str:
     for path, number in files.items():
         folder, base = os.path.split(path)
         out.append(f'\t.file {number} "{folder or "."}" "{base}"')
+    spilled = _spilled(resources)
+    out += [f"; {line}" for line in spilled]
     out.append(f"{name}:")
     _code(program, files, out)
     out.append(f".L{name}_end:")
@@ -40,6 +42,22 @@ def render(program: Program, resources: Resources, params: list[Param]) -> str:
     _descriptor(program, resources, params, out)
     _metadata(program, resources, params, out)
     return "\n".join(out) + "\n"
+
+
+def _spilled(resources: Resources) -> list[str]:
+    """What found no register, in words; nothing where everything did."""
+    s = resources.spilled
+    parts = [
+        f"{n} {what}"
+        for n, what in (
+            (s.scalars, "scalar registers live in vector lanes"),
+            (s.accumulation, "vector registers are copied to the accumulation file and back"),
+            (s.scratch, f"vector registers live in {resources.scratch_bytes} bytes of scratch per lane"),
+            (s.again, "values are computed again where they are read"),
+        )
+        if n
+    ]
+    return [f"spills: {'; '.join(parts)}"] if parts else []
 
 
 def _files(program: Program) -> dict[str, int]:
@@ -66,7 +84,9 @@ def _code(program: Program, files: dict[str, int], out: list[str]) -> None:
                 if here != last:
                     out.append(f"\t.loc {files[loc.file]} {loc.line} {loc.col}")
                     last = here
-                if (loc.file, loc.line) != shown:
+                if inst.added:
+                    line = f"{line:<{_COMMENT_COLUMN}} ; {inst.added}"
+                elif (loc.file, loc.line) != shown:
                     shown = (loc.file, loc.line)
                     line = f"{line:<{_COMMENT_COLUMN}} ; {_source(loc)}"
             out.append(line)
@@ -89,10 +109,11 @@ def _descriptor(program: Program, resources: Resources, params: list[Param], out
     offset = accum_offset(resources.vgprs)
     fields = [
         ("group_segment_fixed_size", program.shared_bytes),
-        ("private_segment_fixed_size", 0),
+        ("private_segment_fixed_size", program.scratch_bytes),
         ("kernarg_size", kernarg_size(params)),
         ("user_sgpr_kernarg_segment_ptr", 1 if program.user_sgprs else 0),
-        ("user_sgpr_count", program.user_sgprs),
+        *_scratch_setup(program),
+        ("user_sgpr_count", program.user_sgprs + (2 if program.scratch_base is not None else 0)),
         ("system_sgpr_workgroup_id_x", int(0 in program.workgroup_ids)),
         ("system_sgpr_workgroup_id_y", int(1 in program.workgroup_ids)),
         ("system_sgpr_workgroup_id_z", int(2 in program.workgroup_ids)),
@@ -108,6 +129,13 @@ def _descriptor(program: Program, resources: Resources, params: list[Param], out
     out += ["\t.section .rodata", "\t.p2align 6", f"\t.amdhsa_kernel {program.name}"]
     out += [f"\t\t.amdhsa_{field} {value}" for field, value in fields]
     out += ["\t.end_amdhsa_kernel", "\t.text"]
+
+
+def _scratch_setup(program: Program) -> list[tuple[str, int]]:
+    """What asks for scratch: where the chip does not keep a wave's place itself, its start and the wave's offset."""
+    if program.scratch_base is not None:
+        return [("user_sgpr_flat_scratch_init", 1), ("system_sgpr_private_segment_wavefront_offset", 1)]
+    return [("enable_private_segment", 1)] if program.scratch_bytes else []
 
 
 def kernarg_size(params: list[Param]) -> int:
@@ -128,7 +156,7 @@ def _metadata(program: Program, resources: Resources, params: list[Param], out: 
         f"    .kernarg_segment_size: {kernarg_size(params)}",
         "    .kernarg_segment_align: 8",
         f"    .group_segment_fixed_size: {program.shared_bytes}",
-        "    .private_segment_fixed_size: 0",
+        f"    .private_segment_fixed_size: {program.scratch_bytes}",
         "    .wavefront_size: 64",
         f"    .sgpr_count: {resources.sgprs}",
         f"    .vgpr_count: {resources.registers}",

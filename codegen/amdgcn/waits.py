@@ -10,6 +10,11 @@ counter's operand, and shortens the list to n. Where paths join, the lists are u
 its youngest age on any path, which is what the wait must assume. Loops are walked to a fixed point, so a wait in a
 loop body knows what the previous trip left in flight.
 
+(MERGE) A wait that costs nothing more may be stricter than it must be: where results that the block will want as well
+are estimated to have arrived by then, they are waited for together, and their own waits are not needed. The estimate
+(`_Clock`) counts what each unit takes for the whole workgroup; arrivals within `SLACK_CLOCKS` count as arrived, because
+the latencies are not known better.
+
 Rules (cdna.md section 4):
 * vmcnt counts global loads, stores and direct-to-LDS copies, in issue order; lgkmcnt counts LDS operations in issue
   order and scalar loads in none: with a scalar load in flight only lgkmcnt(0) says anything.
@@ -21,8 +26,10 @@ Rules (cdna.md section 4):
 
 from __future__ import annotations
 
+from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import UNITS, Inst, Program
 from wavedsl.codegen.amdgcn.rows import Rows, is_barrier, queue_of
+from wavedsl.codegen.amdgcn.target import SIMDS, WAVE
 
 COPY_COMMIT = "copy.commit"
 COPY_WAIT = "copy.wait"
@@ -36,12 +43,47 @@ MAX_GROUPS = 32
 """Groups of copies that are told apart; older ones count as one."""
 _GROUP_BITS = ((1 << MAX_GROUPS) - 1) << _GROUP
 
-Queues = tuple[tuple[int, ...], tuple[int, ...]]
+_PLAIN = (1 << UNITS) - 1
+"""Registers: what a merged wait may be for. How many copies stay in flight is the schedule's decision."""
+SLACK_CLOCKS = 16
+"""Clocks by which a merged wait may come early: one LDS access."""
+LONG_AGO = -4096
+"""Clocks after which an operation has surely completed."""
+
+Queue = tuple[tuple[int, int], ...]
+"""Newest first: (registers that the operation writes, clock of its arrival relative to the end of the block)."""
+Queues = tuple[Queue, Queue]
+
+
+class _Clock:
+    """When instructions issue and results arrive: a wave that shares LDS and vector memory with those of its
+    workgroup."""
+
+    def __init__(self, waves: int):
+        self.waves = waves
+        self.now = 0
+        self.matrix = 0
+        self.memory = {"vm": 0, "lds": 0, "scalar": 0}
+
+    def issue(self, inst: Inst, queue: str) -> int:
+        """Pass an instruction; the clock at which its result arrives."""
+        row = inst.row
+        start = self.now
+        if row.unit is Unit.MFMA:
+            start = max(start, self.matrix)
+            self.matrix = start + row.issue * -(-self.waves // SIMDS)
+        self.now = start + 4
+        if not queue:
+            return self.now
+        self.memory[queue] = max(start, self.memory[queue]) + row.issue * self.waves
+        return max(start + row.latency, self.memory[queue])
 
 
 def insert_waits(program: Program, rows: Rows) -> None:
     """Insert the waits into `program`, in place."""
     blocks = program.blocks
+    waves = -(-program.block_threads // WAVE)
+    wants = [[_wanted(inst) for inst in block.insts] for block in blocks]
     entry: list[Queues | None] = [None] * len(blocks)
     entry[0] = ((), ())
     work = [0]
@@ -50,7 +92,7 @@ def insert_waits(program: Program, rows: Rows) -> None:
         work.remove(b)
         state = entry[b]
         assert state is not None
-        after = _walk(blocks[b].insts, state, None, rows)
+        after = _walk(blocks[b].insts, wants[b], state, None, rows, waves)
         for s in blocks[b].succs:
             before = entry[s]
             met = after if before is None else (_unite(before[0], after[0]), _unite(before[1], after[1]))
@@ -63,79 +105,127 @@ def insert_waits(program: Program, rows: Rows) -> None:
         if state is None:
             continue
         out: list[Inst] = []
-        _walk(block.insts, state, out, rows)
+        _walk(block.insts, wants[b], state, out, rows, waves)
         block.insts = out
 
 
-def _unite(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Age by age union."""
+def _unite(a: Queue, b: Queue) -> Queue:
+    """Age by age union; what arrives last counts."""
     if len(a) < len(b):
         a, b = b, a
-    return tuple(x | y for x, y in zip(a, b)) + a[len(b) :]
+    return tuple((x | y, max(s, t)) for (x, s), (y, t) in zip(a, b)) + a[len(b) :]
 
 
-def _walk(insts: list[Inst], state: Queues, out: list[Inst] | None, rows: Rows) -> Queues:
+def _wanted(inst: Inst) -> int:
+    """What must have arrived before an instruction: registers and tokens."""
+    if inst.row == COPY_COMMIT:
+        return 0
+    if inst.row == COPY_WAIT:
+        return (_GROUP_BITS >> (_GROUP + 1 + inst.ops[0])) << (_GROUP + 1 + inst.ops[0])
+    if inst.row == WAVE_BARRIER or is_barrier(inst):
+        return LDS_TOKEN
+    return inst.reads | inst.writes
+
+
+def _walk(
+    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int
+) -> Queues:
     """The queues after `insts`; with `out`, the instructions with their waits are appended to it."""
     vm, lgkm = list(state[0]), list(state[1])
-    vm_any = lgkm_any = 0
-    for m in vm:
-        vm_any |= m
-    for m in lgkm:
-        lgkm_any |= m
-    for inst in insts:
-        need_vm = need_lgkm = -1
+    clock = _Clock(waves)
+    vm_any, lgkm_any = _registers(vm), _registers(lgkm)
+    for at, inst in enumerate(insts):
         if inst.row == COPY_COMMIT:
             # ages of groups grow by one; the oldest number absorbs the rest
-            vm = [(m & ~_GROUP_BITS) | _older(m & _GROUP_BITS) if m & _GROUP_BITS else m for m in vm]
-            vm_any = 0
-            for m in vm:
-                vm_any |= m
+            vm = [((m & ~_GROUP_BITS) | _older(m & _GROUP_BITS) if m & _GROUP_BITS else m, t) for m, t in vm]
+            vm_any = _registers(vm)
             continue
-        if inst.row == COPY_WAIT:
-            wanted = (_GROUP_BITS >> (_GROUP + 1 + inst.ops[0])) << (_GROUP + 1 + inst.ops[0])
-        elif inst.row == WAVE_BARRIER or is_barrier(inst):
-            wanted = LDS_TOKEN
-        else:
-            wanted = inst.reads | inst.writes
+        need_vm = need_lgkm = -1
+        wanted = wants[at]
         if vm_any & wanted:
-            need_vm = next(i for i, m in enumerate(vm) if m & wanted)
+            need_vm = next(i for i, (m, _) in enumerate(vm) if m & wanted)
         if lgkm_any & wanted:
-            need_lgkm = 0 if lgkm_any & SCALAR else next(i for i, m in enumerate(lgkm) if m & wanted)
+            need_lgkm = 0 if lgkm_any & SCALAR else next(i for i, (m, _) in enumerate(lgkm) if m & wanted)
         if need_vm >= 0 or need_lgkm >= 0:
             if need_vm >= 0:
+                clock.now = max(clock.now, vm[need_vm][1])
+            if need_lgkm >= 0:
+                clock.now = max(clock.now, lgkm[need_lgkm][1])
+            if need_vm > 0:
+                need_vm = _merged(vm, need_vm, insts, wants, at, clock.now)
+            if need_lgkm > 0:
+                need_lgkm = _merged(lgkm, need_lgkm, insts, wants, at, clock.now)
+            if need_vm >= 0:
                 del vm[need_vm:]
-                vm_any = 0
-                for m in vm:
-                    vm_any |= m
+                vm_any = _registers(vm)
             if need_lgkm >= 0:
                 del lgkm[need_lgkm:]
-                lgkm_any = 0
-                for m in lgkm:
-                    lgkm_any |= m
+                lgkm_any = _registers(lgkm)
             if out is not None:
                 out.append(_wait(rows, need_vm, need_lgkm, inst))
         if inst.row == COPY_WAIT or inst.row == WAVE_BARRIER:
             continue
         queue = queue_of(inst)
+        arrival = clock.issue(inst, queue)
         if queue == "vm":
             mask = inst.writes
             if inst.tokens:
                 mask |= 1 << _GROUP
-            vm.insert(0, mask)
+            vm.insert(0, (mask, arrival))
             if len(vm) > VM_MAX + 1:
-                vm[VM_MAX] |= vm.pop()
+                vm[VM_MAX] = (vm[VM_MAX][0] | vm[-1][0], vm[VM_MAX][1])
+                vm.pop()
             vm_any |= mask
         elif queue:
             mask = inst.writes | (SCALAR if queue == "scalar" else LDS_TOKEN)
-            lgkm.insert(0, mask)
+            lgkm.insert(0, (mask, arrival))
             if len(lgkm) > LGKM_MAX + 1:
-                lgkm[LGKM_MAX] |= lgkm.pop()
+                lgkm[LGKM_MAX] = (lgkm[LGKM_MAX][0] | lgkm[-1][0], lgkm[LGKM_MAX][1])
+                lgkm.pop()
             lgkm_any |= mask
         if out is not None:
             out.append(inst)
-    while vm and not vm[-1]:  # old stores: nobody waits for them
+    while vm and not vm[-1][0]:  # old stores: nobody waits for them
         vm.pop()
-    return tuple(vm), tuple(lgkm)
+    return _aged(vm, clock.now), _aged(lgkm, clock.now)
+
+
+def _merged(
+    queue: list[tuple[int, int]], need: int, insts: list[Inst], wants: list[int], at: int, now: int
+) -> int:
+    """The strictest count, at most `need`, that is due by now and spares a later wait of the block."""
+    due = need
+    while due > 0 and queue[due - 1][1] <= now + SLACK_CLOCKS:
+        due -= 1
+    if due == need:
+        return need
+    younger = 0
+    for m, _ in queue[due:need]:
+        younger |= m
+    younger &= _PLAIN
+    best = need
+    for wanted in wants[at + 1 :]:
+        if wanted & younger:
+            age = next(i for i, (m, _) in enumerate(queue[due:need], due) if m & wanted & _PLAIN)
+            best = min(best, age)
+            younger = 0
+            for m, _ in queue[due:best]:
+                younger |= m & _PLAIN
+            if not younger:
+                break
+    return best
+
+
+def _registers(queue: list[tuple[int, int]]) -> int:
+    out = 0
+    for m, _ in queue:
+        out |= m
+    return out
+
+
+def _aged(queue: list[tuple[int, int]], now: int) -> Queue:
+    """The queue as the next block sees it: clocks count from its start."""
+    return tuple((m, max(LONG_AGO, t - now)) for m, t in queue)
 
 
 def _wait(rows: Rows, vm: int, lgkm: int, before: Inst) -> Inst:

@@ -312,9 +312,10 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
+    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
     # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
     rolled = any(o.name == "matrix.start" for o in body.ops)
-    loop = Loop(name, loc, int(op.attrs.get("steps", 1)), depth, rolled, s.label(name[1:] + "_end"))
+    loop = Loop(name, loc, steps, depth, rolled, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
     parent.append(before)
@@ -348,6 +349,8 @@ def _for(s: Selector, op: Op) -> None:
         left = s.set("b32", ("sub", "s32"), hi, index)
         again = s.set("pred", ("setp", "gt", "u32"), left, step)
         s.emit(("add", "s32"), index, index, step)
+    if op.attrs.get("again"):
+        again = s.set("pred", ("and", "pred"), again, carried[0][0])
     s.emit(("bra",), Symbol(name, "label"), guard=again)
     s.scopes.pop()
     parent.append(scope.stream)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
-from wavedsl.codegen.ptx.select_numbers import kind_of
+from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op, Value
 
@@ -181,6 +181,48 @@ def _store_global(s: Selector, op: Op) -> None:
     _store(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard), value)
 
 
+_ATOMIC = {
+    "add": ("add", "u"), "min_s": ("min", "s"), "max_s": ("max", "s"), "min_u": ("min", "u"), "max_u": ("max", "u"),
+    "xchg": ("exch", "b"), "cas": ("cas", "b"), "fadd": ("add", "f"),
+}  # fmt: skip
+_PACKED_ATOMIC = {"pk_add_f16": "f16x2", "pk_add_bf16": "bf16x2"}
+
+
+def _atomic_global(s: Selector, op: Op) -> None:
+    """`atom`, or `red` where nobody reads what was there."""
+    buf, voff, soff, mask_v, guard_v, *values = op.args
+    how, kind = op.attrs["how"], kind_of(op.result.type)
+    mask = s.mask(mask_v, guard_v)
+    if mask is False:
+        s.values[op.result.id] = (Imm(0),)
+        return
+    words: tuple[str, ...]
+    if how in _PACKED_ATOMIC:
+        words = ("global", "add", "noftz", _PACKED_ATOMIC[how])
+    else:
+        name, sign = _ATOMIC[how]
+        words = ("global", name, sign + kind[1:])
+    address = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
+    sources = [s.regs(v)[0] for v in values]
+    guard = None if mask is True else mask
+    if not s.users.get(op.result.id) and how not in ("xchg", "cas"):
+        s.emit(("red", *words), address, *sources, guard=guard)
+        return
+    out = s.new(kind)
+    if guard is not None:
+        s.emit(("mov", kind), out, Imm(0))
+    s.emit(("atom", *words), out, address, *sources, guard=guard)
+    s.values[op.result.id] = (out,)
+
+
+def _any_lane(s: Selector, op: Op) -> None:
+    held = s.one(op.args[0])
+    if type(held) is Imm:
+        s.values[op.result.id] = (held,)
+        return
+    s.values[op.result.id] = (s.set("pred", ("vote", "sync", "any", "pred"), held, FULL_WARP),)
+
+
 def _load_shared(s: Selector, op: Op) -> None:
     atom = op.attrs.get("atom", "vector")
     address = shared_address(s, op.args[0], op.attrs.get("imm", 0))
@@ -247,6 +289,8 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "buffer": _buffer,
     "load.global": _load_global,
     "store.global": _store_global,
+    "atomic.global": _atomic_global,
+    "any_lane": _any_lane,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,

@@ -140,6 +140,12 @@ _PHASES = {
 }
 
 
+_ATOMICS = frozenset(
+    {(how, kind) for how in ("add", "min_s", "max_s", "min_u", "max_u", "xchg", "cas") for kind in ("i32", "i64")}
+    | {("fadd", "f32"), ("fadd", "f64"), ("pk_add_f16", "b32")}
+)
+
+
 def _target(chip: Chip) -> Target:
     fp8 = chip.number >= 89
     instead = dict(_LACKS_ALWAYS)
@@ -170,6 +176,7 @@ def _target(chip: Chip) -> Target:
         dtypes=_PLAIN | _FP8 if fp8 else _PLAIN,
         instead=instead,
         occupancy=_occupancy(chip),
+        atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
         warpgroup=_warpgroup if chip.name == "sm_90a" else None,
     )

@@ -24,7 +24,7 @@ from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
 from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, decode
 from wavedsl.runtime.emulator.amdgcn_matrix import mfma
-from wavedsl.runtime.emulator.amdgcn_memory import MEMORY, PRIVATE_BUFFER, Env
+from wavedsl.runtime.emulator.amdgcn_memory import FLAT_SCRATCH_START, MEMORY, PRIVATE_BUFFER, WAVE_SCRATCH, Env
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
@@ -152,6 +152,7 @@ class _Engine:
         self.env.scratch_size = self.private
         self.cost = Cost(self, target)
         self.env.conflicts = self.cost.conflict
+        self.env.accesses = self.cost.access
         self.blocks: dict[int, Block] = {}
         self.executed: dict[int, int] = {}
         leaders = set(program.labels.values())
@@ -246,6 +247,7 @@ class _Engine:
         gx, gy, _ = self.grid
         self.workgroup_of = np.stack((groups % gx, groups // gx % gy, groups // (gx * gy)), axis=1)
         self.live = np.full(n, self.waves, np.int64)
+        self.cost.tracer.new_batch(groups)
         st.wg = np.repeat(np.arange(n), self.waves)
         st.wave = np.tile(np.arange(self.waves), n)
         self.env.new_batch(n, self.lds)
@@ -270,6 +272,8 @@ class _Engine:
                     if name == "dispatch_ptr"
                     else self.kernarg
                     if name == "kernarg_segment_ptr"
+                    else FLAT_SCRATCH_START
+                    if name == "flat_scratch_init"
                     else 0
                 )
         if d.get("user_sgpr_private_segment_size"):
@@ -284,7 +288,9 @@ class _Engine:
                 defined[at] = 1
                 at += 1
         if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
-            st.S32[at >> 1, :, at & 1] = 0  # scratch is kept per lane, so every wave's begins at the buffer's base
+            # Scratch is kept per lane, so every wave's begins at the buffer's base; FLAT_SCRATCH must still be set up.
+            own = d.get("user_sgpr_flat_scratch_init") and not d.get("user_sgpr_private_segment_buffer")
+            st.S32[at >> 1, :, at & 1] = WAVE_SCRATCH * st.wave if own else 0
             at += 1
         thread = np.arange(self.waves * LANES)
         bx, by, _ = self.block
@@ -297,7 +303,7 @@ class _Engine:
             st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], n)
             st.exec_changed()
         if self.private:
-            st.scratch = np.zeros((st.waves, LANES, self.private), U8)
+            st.scratch = np.full((st.waves, LANES, self.private), 0xA5 if self.checks else 0, U8)
         st.mode[:] = (
             (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
         )
@@ -404,12 +410,14 @@ class _Engine:
         """Run blocks: one when other groups wait for a turn, until something happens when there is no other group."""
         blocks, executed = self.blocks, self.executed
         checker = self.checker
+        enter = self.cost.tracer.enter
         turns, limit = 0, min(ALONE_BLOCKS, max(1, self._look - self._idle))
         while True:
             block = blocks.get(st.block)
             if block is None:
                 block = self._decode_block(st.block)
             executed[block.first] = executed.get(block.first, 0) + st.waves
+            enter(st, block.first)
             if checker is None:
                 for step in block.steps:
                     step(st)

@@ -1,12 +1,7 @@
-"""The cycle model and LDS bank conflicts of an emulated AMDGCN run.
+"""Counts what an emulated AMDGCN run costs: LDS bank conflicts now, clocks when somebody asks.
 
-In: how often each block ran, the rows' issue clocks, LDS addresses. Out: `.cycles`, `.utilisation`, `.bank_conflicts`.
-
-Model: every wave issues in order; a unit of one SIMD (matrix, vector, transcendental on the vector unit) or of one
-compute unit
-(scalar, LDS, memory, branch) is busy for the row's issue clocks per wave. Workgroups are spread evenly over the
-compute units of the reference product, their waves over its SIMDs. The kernel takes as long as its busiest unit, plus
-once the memory latency that no wave can hide. Dependences are not followed, so this is a lower bound.
+In: LDS and memory addresses as instructions run. Out: `.bank_conflicts`, and `.timing` through the cycle model
+(`cycle_model`), which replays what `amdgcn_trace` recorded of the workgroups that share one compute unit.
 
 Bank conflicts: extra cycles of LDS instructions, by the lane groups that are served together (HipKittens' measurements
 on MI355X; on gfx90a and gfx942 the same groups over 32 banks, unverified there).
@@ -18,14 +13,12 @@ import math
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.runtime.emulator.amdgcn_state import LANES, State
+from wavedsl.runtime.emulator.amdgcn_trace import MAX_RECORDED, Tracer, spread
+from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
+from wavedsl.runtime.emulator.cycle_model import Launch, Replay, Timing
 from wavedsl.runtime.emulator.report import EmulationReport
-
-UNITS_OF = {"gfx90a": 110, "gfx942": 304, "gfx950": 256}
-"""Compute units: MI250X (one die), MI300X, MI355X."""
-LATENCY = 800
-"""Clocks of one exposed trip to memory and back, typical."""
 
 _B128 = [
     [0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27],
@@ -53,20 +46,26 @@ def phases(size: int, store: bool, target: str) -> tuple[np.ndarray, int]:
         if store or target != "gfx950":
             return np.arange(LANES).reshape(4, 16), 32
         return halves, banks
-    if size == 12:
+    if size == 12 or target != "gfx950":
         return _twice(_B96), 32
-    if target != "gfx950":
-        return _twice(_B96), 32
-    return _twice(_B128), banks
+    return (np.arange(LANES).reshape(8, 8) if store else _twice(_B128)), banks
 
 
 class Cost:
-    """Counts what a run costs; `conflict` is called with the LDS addresses of each access."""
+    """Counts what a run costs; `conflict` and `access` are called with the addresses of each access."""
 
     def __init__(self, engine: Any, target: str):
         self.engine, self.target = engine, target
+        self.chip = CHIPS[target]
         self.extra = 0
-        self.known: dict[tuple[int, bool, bytes], int] = {}
+        self.known: dict[tuple[int, bool, bytes], tuple[int, int]] = {}
+        total = math.prod(engine.grid)
+        registers = int(engine.kernel.directives.get("next_free_vgpr", 0)) or engine.regs.count
+        self.resident = max(1, resident_groups(target, registers, engine.lds, engine.threads))
+        self.share = -(-total // self.chip.units)
+        """Workgroups of the compute unit that has most of them."""
+        recorded = spread(total, min(self.resident, self.share, MAX_RECORDED)) if total else []
+        self.tracer = Tracer(recorded, engine.waves, self.chip.line)
 
     def conflict(self, st: State, index: int, address: np.ndarray, size: int, store: bool) -> None:
         """Add the conflicts of one access. Waves whose addresses differ by a constant have the same."""
@@ -76,57 +75,80 @@ class Cost:
         first = relative[0]
         same = (relative == first).all(axis=1)
         n = int(np.count_nonzero(same))
-        self.extra += n * self._of(first, size, store)
+        extra, clocks = self._of(first, size, store)
+        self.extra += n * extra
+        others: dict[int, int] = {}
         for w in np.flatnonzero(~same).tolist() if n < st.waves else ():
-            self.extra += self._of(relative[w], size, store)
+            extra, others[w] = self._of(relative[w], size, store)
+            self.extra += extra
+        for w, trace in self.tracer.of(st):
+            trace.events.append(others.get(w, clocks))
 
-    def _of(self, relative: np.ndarray, size: int, store: bool) -> int:
+    def access(self, st: State, at: np.ndarray, active: Any, size: int, private: bool) -> None:
+        """Record one access of global memory, or of scratch."""
+        if self.tracer.of(st):
+            record = self.tracer.scratch_access if private else self.tracer.global_access
+            record(st, at, active, size)
+
+    def _of(self, relative: np.ndarray, size: int, store: bool) -> tuple[int, int]:
         key = (size, store, relative.tobytes())
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = self._count(relative.astype(np.int64), size, store)
         return found
 
-    def _count(self, address: np.ndarray, size: int, store: bool) -> int:
-        """Extra cycles: per group, the fullest bank's distinct words beyond what the width needs anyway."""
+    def _count(self, address: np.ndarray, size: int, store: bool) -> tuple[int, int]:
+        """Clocks beyond what the width needs anyway, and all clocks: per group, its fullest bank's distinct words."""
         groups, banks = phases(size, store, self.target)
         words = max(1, size // 4)
-        extra = 0
+        extra = clocks = 0
         for lanes in groups:
             at = (address[lanes] >> 2)[:, None] + np.arange(words)
             distinct = np.unique(at)
             fullest = int(np.bincount(distinct % banks).max())
-            extra += max(0, fullest - max(1, math.ceil(len(lanes) * words / banks)))
-        return extra
+            least = max(1, math.ceil(len(lanes) * words / banks))
+            extra += max(0, fullest - least)
+            clocks += max(fullest, least)
+        return extra, clocks
 
     def finish(self, report: EmulationReport) -> None:
-        engine = self.engine
-        lines = engine.program.lines
-        shared = {Unit.DS: "lds", Unit.VMEM: "vmem", Unit.SCRATCH: "vmem", Unit.SMEM: "smem"}
-        busy: dict[str, int] = {}
-        for first, times in engine.executed.items():
-            block = engine.blocks[first]
-            for i in range(block.first, block.last + 1):
-                inst = lines[i].inst
-                if inst is None:
-                    continue
-                unit = inst.unit
-                name = shared.get(unit) or {
-                    Unit.MFMA: "mfma",
-                    Unit.VALU: "valu",
-                    Unit.TRANS: "valu",
-                    Unit.ACCMOVE: "valu",
-                }.get(unit, "salu")
-                busy[name] = busy.get(name, 0) + times * inst.issue
-        if self.extra:
-            busy["lds"] = busy.get("lds", 0) + self.extra
-        groups = math.prod(engine.grid)
-        units = min(UNITS_OF[self.target], groups)
-        share = math.ceil(groups / units) / groups
-        per_simd = {"mfma", "valu"}
-        simds = min(4, max(1, engine.waves * math.ceil(groups / units)))
-        clocks = {name: total * share / (simds if name in per_simd else 1) for name, total in busy.items()}
         report.bank_conflicts = self.extra
-        cycles = max(clocks.values(), default=0)
-        report.cycles = int(cycles) + (LATENCY if "vmem" in busy or "smem" in busy else 0)
-        report.utilisation = {name: c / report.cycles for name, c in sorted(clocks.items())} if report.cycles else {}
+        report.set_model(self.timing)
+
+    def launch(self) -> Launch:
+        """How this launch loads the busiest compute unit."""
+        total = math.prod(self.engine.grid)
+        return Launch(
+            self.share, min(self.resident, self.share), self._memory_share(), min(self.chip.units, total)
+        )
+
+    def _memory_share(self) -> float:
+        """The part of the traffic that must come from memory: every array that is touched once, over all that is
+        asked for. An array of which less is asked for than it has counts with what is asked for."""
+        line = self.chip.line
+        memory = self.engine.memory
+        groups = self.tracer.groups.values()
+        scale = line * math.prod(self.engine.grid) / max(1, len(groups))
+        asked: dict[int, int] = {}
+        for group in groups:
+            for wave in group:
+                for event in wave.events:
+                    if isinstance(event, tuple) and event[1] and event[1][0] >= 0:
+                        found = memory.find(event[1][-1] * line) or memory.find(event[1][0] * line)
+                        key = -1 if found is None else memory.allocations.index(found)
+                        asked[key] = asked.get(key, 0) + len(event[1])
+        total = sum(asked.values()) * scale
+        if not total:
+            return 1.0
+        sizes = [math.inf if key < 0 else memory.allocations[key].size for key in asked]
+        return sum(min(n * scale, size) for n, size in zip(asked.values(), sizes)) / total
+
+    def timing(self, launch: Launch | None = None, chip: ChipModel | None = None) -> Timing:
+        """Replay what was recorded; `launch` and `chip` replace what was run, for studies."""
+        engine = self.engine
+        traces = [waves for waves in self.tracer.groups.values() if any(w.blocks for w in waves)]
+        if not traces:
+            return Timing()
+        spans = {first: block.last for first, block in engine.blocks.items()}
+        replay = Replay(engine.program, spans, self.target, chip or self.chip, launch or self.launch())
+        return replay.run(traces)

@@ -4,8 +4,9 @@ In: a parsed line with its row's `Mem`. Out: `step(state)`. Addresses of all lan
 or scatter. Without a checker, results arrive at once. With one, every operation is put in flight: the checker keeps
 the queues, decides when data arrive (earliest or latest legal moment), and looks at each LDS access for races.
 
-Rules of bounds: an access beyond a buffer's NUM_RECORDS is legal, reads 0 and writes nothing; any other access outside
-every allocation, beyond the workgroup's LDS or beyond scratch is a finding, reads 0 and writes nothing.
+Rules of bounds: an access that begins beyond a buffer's NUM_RECORDS is legal, reads 0 and writes nothing; one that
+begins before its end and reaches beyond is undefined and a finding; any other access outside every allocation, beyond
+the workgroup's LDS or beyond scratch is a finding, reads 0 and writes nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +42,15 @@ PRIVATE_BUFFER = 0x7FFF_0000_0000
 """Base address that the emulator puts in the private segment's buffer descriptor; no global address is this high."""
 
 
+Active = Any
+"""bool [wave, lane], or None for every lane."""
+
+
+FLAT_SCRATCH_START = 0x7FFE_0000_0000
+"""What the first user of FLAT_SCRATCH is given as the start of all scratch, and (next) how far apart waves' are."""
+WAVE_SCRATCH = 1 << 16
+
+
 class Env:
     """The memories of a batch of workgroups, and the checker that watches them (None: no checks)."""
 
@@ -53,6 +63,8 @@ class Env:
         self.lds8 = np.zeros(0, U8)
         self.lds32 = self.lds8.view(U32)
         self.conflicts: Callable[[State, int, np.ndarray, int, bool], None] | None = None
+        self.accesses: Callable[[State, np.ndarray, Active, int, bool], None] | None = None
+        """Told of the addresses of each global or scratch (last argument) access."""
 
     def new_batch(self, workgroups: int, lds_size: int) -> None:
         self.lds_size = lds_size
@@ -62,10 +74,6 @@ class Env:
         if self.check is not None:
             self.check.new_batch(workgroups, self.stride)
             self.lds8[:] = 0xA5
-
-
-Active = Any
-"""bool [wave, lane], or None for every lane."""
 
 
 def _and(a: Active, b: Active) -> Active:
@@ -275,8 +283,11 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         for i in range(n):
             place(st, d + n * j + i, active, words[i], convert)
 
+    # the first of two elements may land in the register that still addresses the second
+    overwrites = len(offsets) > 1 and d <= addr < d + n * len(offsets)
+
     def load(st: State) -> None:
-        base = st.U[addr]
+        base = st.U[addr].copy() if overwrites else st.U[addr]
         for j, offset in enumerate(offsets):
             address = base + U32(offset) if offset else base
             position, active = _lds_lanes(env, st, index, address, size, st.mask)
@@ -452,13 +463,14 @@ Address = Callable[[State], tuple[np.ndarray, Active]]
 """int64 byte addresses [wave, lane], and the lanes inside the buffer's range (None: no range, or all)."""
 
 
-_SRD_FORMAT = 0xF << 15
-"""DATA_FORMAT of a descriptor's last word: 0 is a buffer that is not bound."""
-_SRD_OTHER = 3 << 30 | 1 << 23
-"""TYPE (0: buffer) and ADD_TID_EN, which puts the lane into the address."""
+_SRD_FIXED = 3 << 30 | 1 << 23 | 0xF << 15
+"""TYPE (0: buffer), ADD_TID_EN (puts the lane into the address) and DATA_FORMAT of a descriptor's last word."""
+_SRD_RAW = 4 << 15
+"""DATA_FORMAT 32, which compilers give to untyped accesses; 0 is a buffer that is not bound, and what chips make of
+others in an untyped access is not written anywhere."""
 
 
-def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
+def _buffer_address(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     v, m = named(line), line.modifiers
     p = v["srd"].index >> 1
     soffset = scalar_operand(line.inst.operand("soffset"), v["soffset"])  # type: ignore[union-attr]
@@ -477,7 +489,7 @@ def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
         if (flags & 0x8000).any() and stride.any():
             raise Unsupported(f"`{line.text}`: a swizzled buffer descriptor")
         kind = (st.S[p + 1] >> U64(32)).astype(I64)
-        if ((kind & _SRD_FORMAT == 0) | (kind & _SRD_OTHER != 0)).any():
+        if (kind & _SRD_FIXED != _SRD_RAW).any():
             raise Unsupported(f"`{line.text}`: descriptor word {int(kind[0]):#x} is of no plain buffer")
         s = np.broadcast_to(soffset(st), (st.waves,)).astype(I64)
         at = np.full((st.waves, 1), offset, I64) if off_row is None else st.U[off_row].astype(I64) + offset
@@ -486,6 +498,15 @@ def _buffer_address(ctx: Context, line: Line, size: int) -> Address:
         at = np.broadcast_to(at, (st.waves, LANES))
         limit = (records - s)[:, None]
         inside = at < limit
+        if env.check is not None:
+            across = inside & (at + size > limit) & (True if st.mask is None else st.mask)
+            if across.any():
+                worst = int(np.argmax(across))
+                env.check.fault(
+                    st, index, "out-of-bounds",
+                    f"{size} bytes at offset {int(at.reshape(-1)[worst])} reach across the end of a buffer of "
+                    f"{int(np.broadcast_to(limit, at.shape).reshape(-1)[worst])} bytes: undefined", across,
+                )  # fmt: skip
         return at + (base + s)[:, None], None if inside.all() else inside
 
     return address
@@ -526,11 +547,25 @@ def _scratch_address(ctx: Context, line: Line) -> Address:
     return address
 
 
-def address_of(ctx: Context, line: Line, size: int) -> Address:
+def _placed(address: Address, access: Access, env: Env) -> Address:
+    """On gfx90a a kernel that got the start of scratch puts where its wave's is into FLAT_SCRATCH."""
+
+    def placed(st: State) -> tuple[np.ndarray, Active]:
+        if env.check is not None:
+            wrong = st.S[51].view(I64) != FLAT_SCRATCH_START + WAVE_SCRATCH * st.wave
+            if wrong.any():
+                env.check.fault(st, access.index, "out-of-bounds", "FLAT_SCRATCH does not hold where this wave's "
+                                "scratch is", np.repeat(wrong[:, None], LANES, axis=1))  # fmt: skip
+        return address(st)
+
+    return placed
+
+
+def address_of(ctx: Context, env: Env, line: Line, index: int, size: int) -> Address:
     assert line.inst is not None
     space = line.inst.extra
     if space == "buffer":
-        return _buffer_address(ctx, line, size)
+        return _buffer_address(ctx, env, line, index, size)
     if space == "scratch":
         return _scratch_address(ctx, line)
     return _global_address(ctx, line)
@@ -664,11 +699,13 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     v = named(line)
     size, convert = mem.bytes, mem.convert
     n = (size + 3) // 4
-    address = address_of(ctx, line, size)
+    address = address_of(ctx, env, line, index, size)
     access = Access(env, index, inst.extra)
     regs = ctx.regs
     check = env.check
-    buffer = inst.extra == "buffer"
+    private = inst.extra == "scratch"
+    if private and ctx.target == "gfx90a":
+        address = _placed(address, access, env)
     d = regs.row(v["d"]) if "d" in v else -1
     data = regs.row(v["data"]) if "data" in v else -1
 
@@ -680,6 +717,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def load(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         if inside is not None:
             # lanes beyond the buffer's range read 0
             dead = ~inside if st.mask is None else st.mask & ~inside
@@ -694,6 +733,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def store(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         if check is not None:
             check.vm_store(st, index, active, data, n)
         access.store(st, at, active, stored(st, data, n, convert), size)
@@ -703,6 +744,8 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def atomic(st: State) -> None:
         at, inside = address(st)
         active = _and(st.mask, inside)
+        if env.accesses is not None:
+            env.accesses(st, at, active, size, private)
         chosen = _lanes(st) if active is None else active
         words = st.U[data : data + words_in][:, chosen]
         if check is not None:
@@ -737,7 +780,6 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
             for i in range(n):
                 place(st, out_row + i, chosen, out[i], "")
 
-    del buffer
     return {"load": load, "store": store, "atomic": atomic}[mem.op]
 
 
@@ -755,7 +797,7 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
     if inst.extra == "global":
         m0_mask &= U32(0x3FFFC)
     offset = int(line.modifiers.get("offset", 0))
-    address = address_of(ctx, line, size)
+    address = address_of(ctx, env, line, index, size)
     access = Access(env, index, inst.extra)
     m0 = vector_raw(ctx.regs, Reg("s", 124))
     check = env.check
@@ -771,6 +813,8 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
 
     def step(st: State) -> None:
         at, inside = address(st)
+        if env.accesses is not None:
+            env.accesses(st, at, _and(st.mask, inside), size, False)
         target = (m0(st) & m0_mask).astype(I64) + (offset + lane)
         position, active = _lds_lanes(
             env, st, index, np.broadcast_to(target, (st.waves, LANES)).astype(U32), 4 * n, st.mask

@@ -40,7 +40,7 @@ class State:
 
     __slots__ = (
         "F", "I", "S", "S32", "U", "at_barrier", "block", "check", "epoch", "finished", "lds_base", "lgkm", "mask",
-        "mode", "scc", "scratch", "skip", "spins", "vm", "wave", "waves", "wg",
+        "mode", "scc", "scratch", "skip", "spins", "trace", "vm", "wave", "waves", "wg",
     )  # fmt: skip
 
     def __init__(self, registers: int, waves: int):
@@ -68,6 +68,8 @@ class State:
         self.lgkm: list[Any] = []
         """Memory operations in flight, oldest first."""
         self.check: Any = None
+        self.trace: Any = None
+        """The recorded waves among these, None until they are looked for."""
 
     def _vector(self, u: np.ndarray) -> None:
         self.U = u
@@ -96,6 +98,7 @@ class State:
         out.vm = [e.select(index) for e in self.vm]
         out.lgkm = [e.select(index) for e in self.lgkm]
         out.check = None if self.check is None else self.check.select(index)
+        out.trace = None
         return out
 
     @staticmethod
@@ -118,6 +121,7 @@ class State:
         out.vm = [x.merge(y) for x, y in zip(a.vm, b.vm)]
         out.lgkm = [x.merge(y) for x, y in zip(a.lgkm, b.lgkm)]
         out.check = None if a.check is None else a.check.merge(b.check, a, b)
+        out.trace = None
         return out
 
     def exec_changed(self) -> None:

@@ -4,7 +4,9 @@ In: the arguments of a launch. Out: `GlobalMemory`, which gathers and scatters l
 The idea: every array keeps its own bytes (a flat `uint8` view that covers its extent, no copy) and gets a base
 address; bases are far apart, so a stray address lands in no allocation and its nearest one can be named ("argument
 `b`, 4 bytes past its end"). Addresses stay below 2**47 and bases are 256-byte aligned (the array's own misalignment
-against 16 bytes is kept), so offsets beyond 2**32 bytes work on lazily committed arrays.
+against 16 bytes is kept), so offsets beyond 2**32 bytes work on lazily committed arrays. Every array lies across a
+multiple of 2**37 (one of less than 512 bytes just below): half of it is reached by a carry into the high word, both
+words of an address have bits, so that arithmetic that loses a carry or a word cannot come out right.
 
 Invariant: an address belongs to at most one allocation; between two lie at least `RED_ZONE` bytes that belong to none.
 """
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RED_ZONE = 1 << 32
-_FIRST = 0x10_0000_0000
+_BOUNDARY = 1 << 37
 ADDRESS_LIMIT = 1 << 47
 
 
@@ -88,7 +90,8 @@ class GlobalMemory:
         self.allocations: list[Allocation] = []
         self._bases = np.empty(0, np.int64)
         self._ends = np.empty(0, np.int64)
-        self._next = _FIRST
+        self._free = _BOUNDARY // 2
+        """No address from here on is taken by `add`."""
         self._recent = 0
 
     def add(self, array: np.ndarray, name: str) -> int:
@@ -101,12 +104,14 @@ class GlobalMemory:
             begin = a.data.__array_interface__["data"][0]
             if data.size and begin <= start and start + data.size <= begin + a.size:
                 return a.base + (start - begin) + first
-        base = self._next + (start & 15)
+        before = max(256, data.size // 2 & ~255)
+        boundary = -(-(self._free + before) // _BOUNDARY) * _BOUNDARY
+        base = boundary - before + (start & 15)
         words = None
         if data.size >= 4 and start % 4 == 0:
             words = data[: data.size // 4 * 4].view(np.uint32)
         self.allocations.append(Allocation(name, base, data, words, array.flags.writeable))
-        self._next = (base + data.size + RED_ZONE + 0xFFFFFF) & ~0xFFFFFF
+        self._free = base + data.size + RED_ZONE
         self._bases = np.array([a.base for a in self.allocations], np.int64)
         self._ends = np.array([a.end for a in self.allocations], np.int64)
         return base + first

@@ -105,7 +105,7 @@ def run_ptx(
     report.bank_conflicts = machine.bank_conflicts
     rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
     report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
-    report.cycles, report.utilisation = _model(report.instructions, rows, total, warps, report.bank_conflicts)
+    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts))
     return conclude(report, checks)
 
 

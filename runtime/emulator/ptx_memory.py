@@ -752,12 +752,17 @@ class AsyncCopies:
         return step
 
     def _read(self, frm: Access, lanes: Array, count: Array, n: int, width: int) -> Array:
-        """Words to copy; bytes from `count` on are zero, and a count of zero does not touch memory."""
+        """Words to copy; bytes from `count` on are zero, and a count of zero does not touch memory, though its address
+        has to be aligned like any other.
+        """
         m = self.m
         if count is None or bool((count >= width).all()):
             return self._global(frm, frm.address(lanes), lanes, width, n)
         words = np.zeros((width // 4, n), np.uint32)
         threads = np.arange(m.T) if lanes is None else lanes
+        none = threads[count <= 0]
+        if m.checks and len(none):
+            frm._aligned(frm.address(none), none)
         for c in np.unique(count[count > 0]).tolist():
             at = np.flatnonzero(count == c)
             part = threads[at]

@@ -7,8 +7,9 @@ first workgroup, wave and lane that showed it and how often it happened, so a de
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from wavedsl.ir.errors import EmulationError
 from wavedsl.ir.loc import Loc
@@ -59,22 +60,53 @@ class EmulationReport:
 
     `findings`: defects, in order of discovery. `instructions`: executed instructions by mnemonic, one per hardware
     wave that issues it. `cycles`: modelled clocks of the slowest compute unit. `utilisation`: unit → busy share of
-    those cycles.
+    those cycles. Both are modelled when first asked for; `timing` is all that the AMDGCN model found (else None).
     `bank_conflicts`: extra shared-memory cycles beyond conflict-free. `seed`: the order in which things were
     adversarial.
     """
 
     findings: list[Finding] = field(default_factory=list)
     instructions: Counter[str] = field(default_factory=Counter)
-    cycles: int = 0
-    utilisation: Mapping[str, float] = field(default_factory=dict)
     bank_conflicts: int = 0
     seed: int = 0
     coverage: frozenset[str] = frozenset()
     """Table rows that were executed, for the witness test."""
 
+    _cycles: int = 0
+    _utilisation: Mapping[str, float] = field(default_factory=dict)
+    _timing: Any = None
+    _model: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+
     def __bool__(self) -> bool:
         return not self.findings
+
+    def set_cycles(self, cycles: int, utilisation: Mapping[str, float]) -> None:
+        self._cycles, self._utilisation = cycles, utilisation
+
+    def set_model(self, model: Callable[..., Any]) -> None:
+        """`model()` gives a `cycle_model.Timing`; it is called when the cycles are first asked for."""
+        self._model = model
+
+    def replay(self, launch: Any = None, chip: Any = None) -> Any:
+        """The cycle model once more, as part of another `cycle_model.Launch`, or on a changed `ChipModel`."""
+        if self._model is None:
+            raise ValueError("only AMDGCN text is replayed")
+        return self._model(launch, chip)
+
+    @property
+    def timing(self) -> Any:
+        if self._timing is None and self._model is not None:
+            self._timing = self._model()
+            self.set_cycles(self._timing.cycles, self._timing.utilisation)
+        return self._timing
+
+    @property
+    def cycles(self) -> int:
+        return self._cycles if self.timing is None else self._timing.cycles
+
+    @property
+    def utilisation(self) -> Mapping[str, float]:
+        return self._utilisation if self.timing is None else self._timing.utilisation
 
 
 class Collector:

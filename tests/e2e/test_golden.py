@@ -1,12 +1,13 @@
 """The text of the small examples on every target is the one that was reviewed.
 
-`pytest tests/e2e/test_golden.py --update-golden` rewrites the files; read the difference before committing it.
+`WAVEDSL_UPDATE_GOLDEN=1 pytest tests/e2e/test_golden.py` rewrites the files; read the difference before committing it.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -54,5 +55,8 @@ def test_text_is_the_reviewed_one(name: str, target: str) -> None:
     path = GOLDEN / f"{name}_{target}.{'s' if target.startswith('gfx') else 'ptx'}"
     if os.environ.get("WAVEDSL_UPDATE_GOLDEN") == "1":
         path.write_text(text)
-    assert path.exists(), f"{path} is missing: run with --update-golden"
-    assert text == path.read_text(), f"{path} differs: look at it, and run with --update-golden"
+    assert path.exists(), f"{path} is missing: run with WAVEDSL_UPDATE_GOLDEN=1"
+    reviewed = path.read_text()
+    if sys.version_info < (3, 11):  # code objects know no columns there: spans of one statement are one
+        text, reviewed = (re.sub(r"^\s*\.loc .*\n", "", t, flags=re.M) for t in (text, reviewed))
+    assert text == reviewed, f"{path} differs: look at it, and run with WAVEDSL_UPDATE_GOLDEN=1"

@@ -75,6 +75,7 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
 typedef struct {
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
   CUstream hStream;
@@ -113,6 +114,13 @@ CUDA_BODIES = {
         "run(kernelParams, config->gridDimX * config->blockDimX);"
     ),
     "cuStreamSynchronize": 'note("cuStreamSynchronize %p", (void *)hStream);',
+    "cuMemsetD8Async": (
+        'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'
+    ),
+    "cuEventCreate": 'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);',
+    "cuEventRecord": 'note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);',
+    "cuEventElapsedTime": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
+    "cuEventDestroy": 'note("cuEventDestroy %p", (void *)hEvent);',
     "cuGetErrorName": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
     "cuGetErrorString": '*pStr = "as the stand-in was told";',
     "cuGetProcAddress": (
@@ -127,6 +135,7 @@ typedef int hipError_t, hipFunction_attribute;
 typedef struct ihipModule_t *hipModule_t;
 typedef struct ihipModuleSymbol_t *hipFunction_t;
 typedef struct ihipStream_t *hipStream_t;
+typedef struct ihipEvent_t *hipEvent_t;
 typedef char hipDeviceProp_t;
 """
 
@@ -152,6 +161,13 @@ HIP_BODIES = {
         "(void *)extra); run(kernelParams, gridDimX * blockDimX);"
     ),
     "hipStreamSynchronize": 'note("hipStreamSynchronize %p", (void *)stream);',
+    "hipMemsetAsync": (
+        'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); memset(dst, value, sizeBytes);'
+    ),
+    "hipEventCreate": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
+    "hipEventRecord": 'note("hipEventRecord %p stream %p", (void *)event, (void *)stream);',
+    "hipEventElapsedTime": "*ms = 0.25f * (float)((long)stop - (long)start);",
+    "hipEventDestroy": 'note("hipEventDestroy %p", (void *)event);',
     "hipGetErrorString": 'return "as the stand-in was told";',
 }
 

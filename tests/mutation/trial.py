@@ -2,9 +2,11 @@
 
 In: a case (an example on a target, with small exact arguments) and a mutant's text. Out: how it was found, or None
 when every run came to the right numbers without a finding. The idea: runs under checks stop at their first finding,
-and are repeated with results that arrive at the latest, the earliest and random moments.
+and are repeated with results that arrive at the latest, the earliest and random moments, and with other data.
 
-Arguments hold small integers: sums of products are exact, so that the right numbers are the same in every order.
+Arguments hold small integers: sums of products are exact, so that the right numbers are the same in every order. An
+array of zeros shows what is added to a sum and is too small to matter to another; an array of infinities shows where
+what should be masked is multiplied by 0 instead.
 """
 
 from __future__ import annotations
@@ -43,16 +45,23 @@ CPU_LIMIT = 4.0
 
 
 @dataclass(frozen=True)
+class Data:
+    """What to launch a text with: `inputs` hold, after the run, `outputs`."""
+
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
 class Case:
-    """An example's text for a target and what to launch it with. `inputs` hold, after the run, `outputs`."""
+    """An example's text for a target and what to launch it with."""
 
     name: str
     target: str
     asm: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
+    data: tuple[Data, ...]
 
 
 def _example(name: str) -> ModuleType:
@@ -71,22 +80,24 @@ def case(name: str, target: str) -> Case:
     """Compile an example for a target, with distinct sizes so that a mistaken extent shows."""
     which, sizes = CASES[name]
     rng = np.random.default_rng(len(name))
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
     if which == "copy":
         a = rng.integers(-2000, 2000, sizes).astype(np.float16)
         kernel = _example("copy").copy_kernel(wd.f16)
         # rows of the output lie further apart, so that elements past their end show
-        inputs, outputs = (a, np.full((sizes[0], sizes[1] + 9), 93, np.float16)[:, : sizes[1]]), (a, a)
+        data = [Data((a, np.full((sizes[0], sizes[1] + 9), 93, np.float16)[:, : sizes[1]]), (a, a))]
     else:
         gemm = _example("gemm")
         m, n, k = sizes
-        a, b = rng.integers(-8, 9, (m, k)).astype(np.float16), rng.integers(-8, 9, (n, k)).astype(np.float16)
         kernel = gemm.gemm_kernel(wd.f16, gemm.TILES[which][0])
-        product = a.astype(np.float64) @ b.astype(np.float64).T
-        inputs, outputs = (a, b, np.full((m, n), 93, np.float32)), (a, b, product.astype(np.float32))
-    compiled = kernel.compile(*inputs, target=target)
-    return Case(name, target, compiled.asm, compiled.grid, compiled.block, inputs, outputs)
+        small = rng.integers(-8, 9, (m, k)), rng.integers(-8, 9, (n, k))
+        pairs = [small, (small[0], 0 * small[1]), (0 * small[0], small[1])]
+        pairs += [(np.full((m, k), x), np.full((n, k), y)) for x, y in ((np.inf, 1.0), (1.0, np.inf))]
+        data = []
+        for a, b in ((x.astype(np.float16), y.astype(np.float16)) for x, y in pairs):
+            product = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
+            data.append(Data((a, b, np.full((m, n), 93, np.float32)), (a, b, product)))
+    compiled = kernel.compile(*data[0].inputs, target=target)
+    return Case(name, target, compiled.asm, compiled.grid, compiled.block, tuple(data))
 
 
 class Found(Exception):
@@ -130,7 +141,7 @@ class _Checker(amdgcn_checks.Checker):
         self.arrival = {"late": "latest", "early": "earliest"}.get(ARRIVALS[seed % 3], "random")
 
 
-def execute(c: Case, text: str, seed: int, checks: bool = True) -> list[np.ndarray]:
+def execute(c: Case, text: str, seed: int, checks: bool = True, data: int = 0) -> list[np.ndarray]:
     """The arrays after a run of the text. Results arrive as ARRIVALS[seed % 3] says. Raises Found at the first
     finding."""
 
@@ -139,7 +150,7 @@ def execute(c: Case, text: str, seed: int, checks: bool = True) -> list[np.ndarr
             super().__init__(machine)
             self.arrival = ARRIVALS[seed % 3]
 
-    arrays = [x.copy() if x.base is None else x.base.copy()[:, : x.shape[1]] for x in c.inputs]
+    arrays = [x.copy() if x.base is None else x.base.copy()[:, : x.shape[1]] for x in c.data[data].inputs]
     run: Callable[..., Any] = amdgcn.run_amdgcn if c.target.startswith("gfx") else ptx.run_ptx
     with (
         mock.patch.object(amdgcn, "Collector", _Eager), mock.patch.object(ptx, "Collector", _Eager),
@@ -152,9 +163,9 @@ def execute(c: Case, text: str, seed: int, checks: bool = True) -> list[np.ndarr
     return arrays
 
 
-def equal(c: Case, arrays: list[np.ndarray]) -> bool:
+def equal(data: Data, arrays: list[np.ndarray]) -> bool:
     """Whether the arrays hold the right numbers, and what lies between the rows of one is as it was."""
-    for array, right in zip(arrays, c.outputs):
+    for array, right in zip(arrays, data.outputs):
         if not np.array_equal(array, right):
             return False
         if array.base is not None and (array.base[:, array.shape[1] :] != 93).any():
@@ -165,16 +176,17 @@ def equal(c: Case, arrays: list[np.ndarray]) -> bool:
 def verdict(c: Case, text: str) -> str | None:
     """How a run shows that the text is wrong: the kind of a finding, `refused`, `numbers` or `endless`; None: it does
     not."""
-    for seed in range(len(ARRIVALS)):
+    runs = [(seed, 0) for seed in range(len(ARRIVALS))] + [(at, at) for at in range(1, len(c.data))]
+    for seed, data in runs:
         try:
             with limited(CPU_LIMIT):
-                arrays = execute(c, text, seed)
+                arrays = execute(c, text, seed, data=data)
         except Found as found:
             return found.args[0].kind
         except wd.WaveError:
             return "refused"
         except Endless:
             return "endless"
-        if not equal(c, arrays):
+        if not equal(c.data[data], arrays):
             return "numbers"
     return None

@@ -109,7 +109,7 @@ def amdgcn_witnesses(target: str) -> set[str]:
     # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm.py: none is branched over.
     compiled = (TESTS / "vectors" / "llvm" / f"kernels.{target}.s").read_text()
     bodies = re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", compiled, re.M | re.S)
-    assert len(bodies) == 7
+    assert len(bodies) == 8
     for body in bodies:
         found |= amdgcn_rows(body, target)
     calculated = json.loads((TESTS / "data" / "mfma_columns.json").read_text())["mfma"]

@@ -365,6 +365,29 @@ def test_buffer_range_masks_and_does_not_report():
     only(run(body, [a[:32].copy(), b]), "out-of-bounds", "buffer_load_dword v2, v1, s[12:15], 0 offen")
 
 
+def test_an_access_across_the_end_of_a_buffer():
+    """It begins inside, so it is not masked; what chips make of the rest is written nowhere."""
+    a, b = arrays()
+    body = (
+        DMA.replace("offen lds\n", "offen\n")
+        .replace("buffer_load_dword v1,", "buffer_load_dword v2, v1,")
+        .replace("ds_read_b32 v2, v1\n", "")
+    )
+    report = run(body.replace("0x1000", "0x82"), [a, b])
+    only(report, "out-of-bounds", "buffer_load_dword v2, v1, s[12:15], 0 offen")
+    assert "4 bytes at offset 128 reach across the end of a buffer of 130 bytes" in report.findings[0].message
+    assert report.findings[0].lane == 32
+
+
+@pytest.mark.parametrize("word", ["0xc000", "0x0", "0x827000", "0x40027000"])
+def test_a_descriptor_of_no_plain_buffer(word):
+    """Formats other than 32 bits, an added lane number, another type of resource."""
+    body = DMA.replace("offen lds\n", "offen\n").replace("buffer_load_dword v1,", "buffer_load_dword v2, v1,")
+    report = run(body.replace("0x27000", word), arrays())
+    assert report.findings[0].kind == "unsupported" and "descriptor word" in report.findings[0].message
+    assert run(body.replace("0x27000", "0x20000").replace("ds_read_b32 v2, v1\n", ""), arrays()).findings == []
+
+
 def test_out_of_bounds_lds():
     report = run(LDS, arrays(128), block=128, lds=256)
     assert ("out-of-bounds", "ds_write_b32 v1, v0") in [(f.kind, f.instruction) for f in report.findings]

@@ -121,3 +121,10 @@ def test_rounding(launch: Launch) -> None:
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(halves, given[:64].astype(np.float16))
         np.testing.assert_array_equal(pairs, given.reshape(2, 64).T.astype(ml_dtypes.bfloat16))
+
+
+def test_fields(launch: Launch) -> None:
+    a, *b = (int(x) for x in numbers(np.uint32, 5, 3))
+    out = np.zeros(5, np.uint32)
+    launch("fields", out, *map(np.uint32, (a, *b)))
+    assert out.tolist() == [((a << k + 1) + b[k]) % 2**32 for k in range(4)] + [a >> 6 & 31]

@@ -42,6 +42,19 @@ def test_arrays_are_mapped_in_place():
     assert got.tolist() == [[9, 8]] and fault is None
 
 
+@pytest.mark.parametrize("size", [1, 300, 512, 4096, 100_000])
+def test_arrays_lie_across_a_carry(size):
+    """A text that adds offsets to the low word alone, or drops a bit of the high one, leaves the array."""
+    m = GlobalMemory()
+    for _ in range(3):
+        data = np.zeros(size, np.uint8)
+        base = m.add(data, "x")
+        assert base >> 32 & 0x1F == 0x1F and base & 0xFFFFFFFF
+        assert (base + size - 1) >> 32 != base >> 32 or size < 512
+        got, fault = m.load(np.array([base, base + size - 1]), 1)
+        assert fault is None and got.tolist() == [[0, 0]]
+
+
 def test_faults_name_the_argument():
     m = GlobalMemory()
     a, b = np.zeros(16, np.float32), np.zeros(16, np.float32)
@@ -399,6 +412,30 @@ global_store_dword v1, v3, s[10:11]
     assert {f.kind for f in report.findings} == {"out-of-bounds"}
 
 
+@pytest.mark.parametrize("offset", ["s5", "0"])
+def test_scratch_of_gfx90a_is_set_up_by_the_kernel(offset):
+    """FLAT_SCRATCH is the start that the kernel is given plus the wave's offset; without the offset, waves collide."""
+    out = np.zeros(128, np.uint32)
+    body = f"""
+s_add_u32 flat_scratch_lo, s2, {offset}
+s_addc_u32 flat_scratch_hi, s3, 0
+s_load_dwordx2 s[10:11], s[0:1], 0x0
+s_mov_b32 s20, 0
+v_lshlrev_b32 v1, 2, v0
+scratch_store_dword off, v0, s20 offset:8
+scratch_load_dword v3, off, s20 offset:8
+s_waitcnt vmcnt(0) lgkmcnt(0)
+global_store_dword v1, v3, s[10:11]
+"""
+    report = run(body, [out], private=16, target="gfx90a", block=128, user_sgpr_count=4, user_sgpr_flat_scratch_init=1,
+                 system_sgpr_workgroup_id_y=0, system_sgpr_workgroup_id_z=0,
+                 system_sgpr_private_segment_wavefront_offset=1)  # fmt: skip
+    if offset == "0":
+        assert {f.kind for f in report.findings} == {"out-of-bounds"} and "FLAT_SCRATCH" in report.findings[0].message
+    else:
+        assert report.findings == [] and (out == np.arange(128)).all()
+
+
 def test_flat_reaches_lds():
     out = np.zeros(64, np.uint32)
     body = (
@@ -537,3 +574,25 @@ def test_registers_do_not_start_as_zeros():
     out = np.zeros(64, np.uint32)
     run(body, [out])
     assert (out == 1).all()
+
+
+@pytest.mark.parametrize("checks", [False, "report"])
+def test_a_pair_of_reads_may_overwrite_its_own_address(checks):
+    """LLVM emits it: the address register of ds_read2 is among the destinations."""
+    out = np.zeros(128, np.uint32)
+    body = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_mul_u32_u24 v2, 3, v0
+ds_write2st64_b32 v1, v0, v2 offset1:1
+v_lshlrev_b32 v3, 3, v0
+v_mov_b32 v4, v1
+s_waitcnt lgkmcnt(0)
+ds_read2st64_b32 v[4:5], v4 offset1:1
+s_waitcnt lgkmcnt(0)
+global_store_dwordx2 v3, v[4:5], s[10:11]
+"""
+    report = run(body, [None, out], lds=512, checks=checks)
+    assert report.findings == []
+    assert out[::2].tolist() == LANE.tolist() and out[1::2].tolist() == (3 * LANE).tolist()

@@ -370,6 +370,14 @@ def test_copies_take_fewer_bytes():
     assert np.array_equal(out.reshape(64, 4), want)
 
 
+def test_a_copy_of_nothing_has_an_aligned_address():
+    """The manual asks for alignment to the size of the copy, whatever part of it is taken."""
+    text = COPY.replace("mov.u32 %r2, sm;", "mov.u32 %r2, sm;\nmov.u32 %r30, 0;")
+    text = text.replace("[%r4+1024], [%d2], 16;", "[%r4+1024], [%d2+4096], 16, %r30;")
+    assert copy(text)[0].findings == []
+    one(copy(text.replace("4096", "4097"))[0], "misaligned", "cp.async.cg.shared.global [%r4+1024]")
+
+
 def test_every_deletion_of_a_wait_or_barrier_is_found():
     """A double-buffered loop: each wait, commit and barrier of it matters."""
     loop = """mov.u32 %r0, %tid.x;

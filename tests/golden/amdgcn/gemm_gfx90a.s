@@ -10,37 +10,32 @@ gemm:
 	s_load_dwordx2          s[8:9], s[0:1], 8
 	s_load_dwordx2          s[12:13], s[0:1], 16
 	.loc 1 12 4
-	s_waitcnt               lgkmcnt(0)                      ; gemm.py:12
-	s_and_b32               s5, s5, 0xffff
-	s_mov_b32               s6, 0x20000
+	s_mov_b32               s6, 0x20000                     ; gemm.py:12
 	s_mov_b32               s7, 0x27000
+	s_waitcnt               lgkmcnt(0)
 	s_mov_b32               s16, s4
 	s_mov_b32               s17, s5
 	s_mov_b32               s19, s7
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x20000
-	s_mov_b32               s11, 0x27000
+	s_mov_b64               s[10:11], s[6:7]
 	s_mov_b32               s20, s8
 	s_mov_b32               s21, s9
 	s_mov_b32               s23, s11
-	s_and_b32               s13, s13, 0xffff
 	s_mov_b32               s14, 0x40000
 	s_mov_b32               s15, 0x27000
 	v_and_b32               v8, 63, v0
-	v_lshrrev_b32           v1, 6, v0
-	v_readfirstlane_b32     s0, v1
+	v_readfirstlane_b32     s0, v0
 	s_lshl_b32              s1, s2, 6
 	s_lshl_b32              s24, s3, 6
 	v_lshrrev_b32           v1, 2, v0
 	v_and_b32               v2, 3, v0
-	v_bfe_u32               v0, v0, 3, 2
-	v_xor_b32               v0, v2, v0
-	v_lshlrev_b32           v0, 4, v0
-	v_lshl_add_u32          v32, v1, 6, v0
-	v_and_b32               v33, 15, v8
+	v_bfe_u32               v3, v0, 3, 2
+	v_xor_b32               v3, v2, v3
+	v_lshlrev_b32           v3, 4, v3
+	v_lshl_add_u32          v32, v1, 6, v3
+	v_and_b32               v33, 15, v0
 	v_lshrrev_b32           v34, 4, v8
-	s_and_b32               s18, s0, 1
-	s_lshr_b32              s0, s0, 1
+	s_bfe_u32               s18, s0, 0x10006
+	s_lshr_b32              s0, s0, 7
 	s_lshl_b32              s2, s2, 15
 	v_lshlrev_b32           v0, 9, v1
 	v_lshl_add_u32          v35, v2, 4, v0
@@ -91,9 +86,8 @@ gemm:
 	v_mov_b32               v23, 0
 	s_mov_b32               s5, 0
 .Lgemm_k1:                                               ; loop over k
-	s_waitcnt               vmcnt(1)
-	ds_write_b128           v32, v[0:3]
 	s_waitcnt               vmcnt(0)
+	ds_write_b128           v32, v[0:3]
 	ds_write_b128           v32, v[4:7] offset:4096
 	s_waitcnt               lgkmcnt(0)
 	s_barrier
@@ -101,20 +95,18 @@ gemm:
 	s_add_u32               s8, s2, s7
 	s_cmp_lt_i32            s5, 0xe0
 	s_cselect_b32           s18, s6, 0
+	s_cselect_b32           s22, s10, 0
 	v_add_u32               v4, s8, v35
 	buffer_load_dwordx4     v[0:3], v4, s[16:19], 0 offen offset:64
 	s_add_u32               s7, s3, s7
-	s_cmp_lt_i32            s5, 0xe0
-	s_cselect_b32           s22, s10, 0
 	v_add_u32               v24, s7, v35
 	buffer_load_dwordx4     v[4:7], v24, s[20:23], 0 offen offset:64
 	ds_read_b64             v[24:25], v36
 	ds_read_b64             v[26:27], v36 offset:1024
 	ds_read_b64             v[28:29], v37 offset:4096
 	ds_read_b64             v[30:31], v38 offset:4096
-	s_waitcnt               lgkmcnt(1)
-	v_mfma_f32_16x16x16f16  v[8:11], v[24:25], v[28:29], v[8:11]
 	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16f16  v[8:11], v[24:25], v[28:29], v[8:11]
 	v_mfma_f32_16x16x16f16  v[12:15], v[24:25], v[30:31], v[12:15]
 	v_mfma_f32_16x16x16f16  v[16:19], v[26:27], v[28:29], v[16:19]
 	v_mfma_f32_16x16x16f16  v[20:23], v[26:27], v[30:31], v[20:23]
@@ -122,9 +114,8 @@ gemm:
 	ds_read_b64             v[26:27], v39 offset:1024
 	ds_read_b64             v[28:29], v40 offset:4096
 	ds_read_b64             v[30:31], v41 offset:4096
-	s_waitcnt               lgkmcnt(1)
-	v_mfma_f32_16x16x16f16  v[8:11], v[24:25], v[28:29], v[8:11]
 	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16f16  v[8:11], v[24:25], v[28:29], v[8:11]
 	v_mfma_f32_16x16x16f16  v[12:15], v[24:25], v[30:31], v[12:15]
 	v_mfma_f32_16x16x16f16  v[16:19], v[26:27], v[28:29], v[16:19]
 	v_mfma_f32_16x16x16f16  v[20:23], v[26:27], v[30:31], v[20:23]

@@ -9,24 +9,15 @@ copy:
 	s_load_dwordx2          s[4:5], s[0:1], 0
 	s_load_dwordx2          s[8:9], s[0:1], 8
 	.loc 1 28 17
-	v_bfe_u32               v1, v0, 1, 4                    ; copy.py:28  wd.write(wd.read(a), b)
-	v_and_b32               v2, 1, v0
-	v_lshlrev_b32           v2, 4, v2
-	s_waitcnt               lgkmcnt(0)
-	s_and_b32               s5, s5, 0xffff
+	v_lshlrev_b32           v2, 3, v0                       ; copy.py:28  wd.write(wd.read(a), b)
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
-	v_lshl_add_u32          v1, v1, 5, v2
-	buffer_load_dwordx4     v[2:5], v1, s[4:7], 0 offen
+	s_waitcnt               lgkmcnt(0)
+	buffer_load_dwordx2     v[0:1], v2, s[4:7], 0 offen
 	.loc 1 28 8
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x200
-	s_mov_b32               s11, 0x27000
-	v_and_b32               v0, 32, v0
-	v_cmp_eq_u32            vcc, v0, 0
-	v_cndmask_b32           v0, -0.5, v1, vcc
+	s_mov_b64               s[10:11], s[6:7]
 	s_waitcnt               vmcnt(0)
-	buffer_store_dwordx4    v[2:5], v0, s[8:11], 0 offen
+	buffer_store_dwordx2    v[0:1], v2, s[8:11], 0 offen
 	s_endpgm
 .Lcopy_end:
 	.size copy, .Lcopy_end-copy
@@ -42,9 +33,9 @@ copy:
 		.amdhsa_system_sgpr_workgroup_id_y 0
 		.amdhsa_system_sgpr_workgroup_id_z 0
 		.amdhsa_system_vgpr_workitem_id 0
-		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_vgpr 3
 		.amdhsa_next_free_sgpr 12
-		.amdhsa_accum_offset 8
+		.amdhsa_accum_offset 4
 		.amdhsa_float_denorm_mode_32 3
 		.amdhsa_float_denorm_mode_16_64 3
 		.amdhsa_dx10_clamp 1
@@ -64,7 +55,7 @@ amdhsa.kernels:
     .private_segment_fixed_size: 0
     .wavefront_size: 64
     .sgpr_count: 12
-    .vgpr_count: 6
+    .vgpr_count: 3
     .agpr_count: 0
     .max_flat_workgroup_size: 64
     .args:

@@ -12,125 +12,99 @@ gemm:
 	.loc 1 52 4
 	s_lshl_b32              s0, s2, 5                       ; gemm.py:52  def gemm(a: wd.Memory[M, K, wd.SHARED, dtype], b: wd.Memory[N, K, wd.SHARED, dtype], c: wd.Memory[M, N, sums]):
 	s_lshl_b32              s1, s3, 5
-	v_lshrrev_b32           v1, 6, v0
-	s_nop                   0
-	v_readfirstlane_b32     s6, v1
-	s_and_b32               s14, s6, 1
-	s_lshr_b32              s15, s6, 1
+	v_readfirstlane_b32     s6, v0
+	s_bfe_u32               s14, s6, 0x10006
+	s_lshr_b32              s15, s6, 7
 	.loc 1 57 26
-	v_lshrrev_b32           v1, 3, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	v_and_b32               v2, 7, v0
-	s_lshl_b32              s16, s14, 4
-	s_lshl_b32              s2, s2, 13
-	v_lshlrev_b32           v10, 4, v2
-	s_waitcnt               lgkmcnt(0)
-	s_and_b32               s5, s5, 0xffff
+	s_lshl_b32              s2, s2, 13                      ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_and_b32               v1, -8, v0
+	v_add_lshl_u32          v1, v0, v1, 4
 	s_mov_b32               s6, 0x4000
 	s_mov_b32               s7, 0x27000
-	v_lshl_add_u32          v11, v1, 8, v10
-	buffer_load_dwordx4     v[2:5], v11, s[4:7], s2 offen
+	s_waitcnt               lgkmcnt(0)
+	buffer_load_dwordx4     v[2:5], v1, s[4:7], s2 offen
 	.loc 1 57 38
-	s_lshl_b32              s17, s15, 4
 	s_lshl_b32              s3, s3, 13
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x4000
-	s_mov_b32               s11, 0x27000
-	buffer_load_dwordx4     v[6:9], v11, s[8:11], s3 offen
+	s_mov_b64               s[10:11], s[6:7]
+	buffer_load_dwordx4     v[6:9], v1, s[8:11], s3 offen
 	.loc 1 57 26
-	v_lshl_add_u32          v10, v1, 7, v10
-	v_and_b32               v1, 7, v1
-	v_lshlrev_b32           v1, 4, v1
-	v_xor_b32               v30, v10, v1
-	s_waitcnt               vmcnt(1)
-	ds_write_b128           v30, v[2:5]
-	buffer_load_dwordx4     v[2:5], v11, s[4:7], s2 offen offset:128
+	v_bfe_u32               v10, v0, 3, 3
+	v_xor_b32               v10, v0, v10
+	v_lshlrev_b32           v18, 4, v10
+	s_waitcnt               vmcnt(0)
+	ds_write_b128           v18, v[2:5]
+	buffer_load_dwordx4     v[2:5], v1, s[4:7], s2 offen offset:128
 	.loc 1 57 38
-	s_waitcnt               vmcnt(1)
-	ds_write_b128           v30, v[6:9] offset:8192
-	buffer_load_dwordx4     v[6:9], v11, s[8:11], s3 offen offset:128
+	ds_write_b128           v18, v[6:9] offset:8192
+	buffer_load_dwordx4     v[6:9], v1, s[8:11], s3 offen offset:128
+	.loc 1 55 9
+	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
+	s_barrier
 	.loc 1 57 26
-	v_and_b32               v31, 63, v0
-	v_and_b32               v32, 15, v31
-	v_lshlrev_b32           v0, 7, v32
-	v_and_b32               v1, 7, v31
+	v_and_b32               v1, 7, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
 	v_lshlrev_b32           v1, 4, v1
-	v_xor_b32               v0, v0, v1
-	v_and_b32               v1, 48, v31
-	v_xor_b32               v0, v0, v1
+	v_and_b32               v19, 48, v0
+	v_xor_b32               v1, v1, v19
+	v_and_b32               v20, 15, v0
+	v_lshl_add_u32          v0, v20, 7, v1
 	s_lshl_b32              s2, s14, 11
-	v_add_u32               v1, s2, v0
-	v_xor_b32               v10, 64, v0
-	v_add_u32               v33, s2, v10
+	v_add_u32               v21, s2, v0
+	v_xor_b32               v22, 64, v21
 	.loc 1 57 38
 	s_lshl_b32              s2, s15, 11
-	v_add_u32               v34, s2, v0
-	v_add_u32               v35, s2, v10
-	.loc 1 55 9
-	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
-	s_barrier
+	v_add_u32               v23, s2, v0
+	v_xor_b32               v24, 64, v23
 	.loc 1 57 26
-	ds_read_b128            v[10:13], v1                    ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	ds_read_b128            v[10:13], v21
 	.loc 1 57 38
-	ds_read_b128            v[14:17], v34 offset:8192
+	ds_read_b128            v[14:17], v23 offset:8192
 	.loc 1 57 26
-	ds_read_b128            v[18:21], v33
-	.loc 1 57 38
-	ds_read_b128            v[22:25], v35 offset:8192
-	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
-	v_mfma_f32_16x16x16_f16 v[26:29], v[14:15], v[10:11], 0
-	.loc 1 57 26
-	s_waitcnt               vmcnt(1)
-	ds_write_b128           v30, v[2:5] offset:4096
-	.loc 1 57 19
-	v_mfma_f32_16x16x16_f16 v[26:29], v[16:17], v[12:13], v[26:29]
-	.loc 1 57 38
 	s_waitcnt               vmcnt(0)
-	ds_write_b128           v30, v[6:9] offset:12288
+	ds_write_b128           v18, v[2:5] offset:4096
+	.loc 1 57 38
+	ds_write_b128           v18, v[6:9] offset:12288
 	.loc 1 57 19
 	s_waitcnt               lgkmcnt(2)
-	v_mfma_f32_16x16x16_f16 v[26:29], v[22:23], v[18:19], v[26:29]
-	v_mfma_f32_16x16x16_f16 v[26:29], v[24:25], v[20:21], v[26:29]
+	v_mfma_f32_16x16x16_f16 v[0:3], v[14:15], v[10:11], 0
+	.loc 1 57 26
+	ds_read_b128            v[4:7], v22
+	.loc 1 57 19
+	v_mfma_f32_16x16x16_f16 v[0:3], v[16:17], v[12:13], v[0:3]
+	.loc 1 57 38
+	ds_read_b128            v[8:11], v24 offset:8192
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[4:5], v[0:3]
 	.loc 1 55 9
-	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
-	s_barrier
-	.loc 1 57 26
-	ds_read_b128            v[0:3], v1 offset:4096          ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	.loc 1 57 38
-	ds_read_b128            v[4:7], v34 offset:12288
-	.loc 1 57 26
-	ds_read_b128            v[8:11], v33 offset:4096
-	.loc 1 57 38
-	ds_read_b128            v[12:15], v35 offset:12288
+	s_barrier                                               ; gemm.py:55  @wd.iterate(K, init_args=[acc])
 	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
-	v_mfma_f32_16x16x16_f16 v[26:29], v[4:5], v[0:1], v[26:29]
+	v_mfma_f32_16x16x16_f16 v[0:3], v[10:11], v[6:7], v[0:3] ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
 	.loc 1 57 26
-	v_mov_b64               v[16:17], 0
-	v_mov_b64               v[18:19], 0
-	ds_write_b128           v30, v[16:19]
-	.loc 1 57 19
-	v_mfma_f32_16x16x16_f16 v[26:29], v[6:7], v[2:3], v[26:29]
+	ds_read_b128            v[4:7], v21 offset:4096
 	.loc 1 57 38
-	ds_write_b128           v30, v[16:19] offset:8192
+	ds_read_b128            v[8:11], v23 offset:12288
 	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
-	v_mfma_f32_16x16x16_f16 v[26:29], v[12:13], v[8:9], v[26:29]
-	v_mfma_f32_16x16x16_f16 v[26:29], v[14:15], v[10:11], v[26:29]
+	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[4:5], v[0:3]
+	.loc 1 57 26
+	ds_read_b128            v[12:15], v22 offset:4096
+	.loc 1 57 19
+	v_mfma_f32_16x16x16_f16 v[0:3], v[10:11], v[6:7], v[0:3]
+	.loc 1 57 38
+	ds_read_b128            v[4:7], v24 offset:12288
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[12:13], v[0:3]
+	v_mfma_f32_16x16x16_f16 v[0:3], v[6:7], v[14:15], v[0:3]
 	.loc 1 59 8
-	v_lshrrev_b32           v0, 2, v31                      ; gemm.py:59  wd.write(loop, c)
-	v_and_b32               v0, 12, v0
-	s_add_u32               s0, s0, s16
+	s_lshl4_add_u32         s0, s14, s0                     ; gemm.py:59  wd.write(loop, c)
 	s_lshl_b32              s0, s0, 8
-	s_add_u32               s1, s1, s17
-	s_lshl_b32              s1, s1, 2
-	v_lshlrev_b32           v0, 2, v0
-	s_and_b32               s13, s13, 0xffff
-	s_mov_b32               s14, 0x4000
-	s_mov_b32               s15, 0x27000
-	s_add_u32               s0, s0, s1
-	v_lshl_add_u32          v0, v32, 8, v0
-	buffer_store_dwordx4    v[26:29], v0, s[12:15], s0 offen
+	s_lshl4_add_u32         s1, s15, s1
+	v_lshl_add_u32          v4, v20, 8, v19
+	s_mov_b64               s[14:15], s[6:7]
+	s_lshl2_add_u32         s0, s1, s0
+	s_nop                   0
+	buffer_store_dwordx4    v[0:3], v4, s[12:15], s0 offen
 	s_endpgm
 .Lgemm_end:
 	.size gemm, .Lgemm_end-gemm
@@ -146,9 +120,9 @@ gemm:
 		.amdhsa_system_sgpr_workgroup_id_y 1
 		.amdhsa_system_sgpr_workgroup_id_z 0
 		.amdhsa_system_vgpr_workitem_id 0
-		.amdhsa_next_free_vgpr 36
-		.amdhsa_next_free_sgpr 18
-		.amdhsa_accum_offset 36
+		.amdhsa_next_free_vgpr 25
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 28
 		.amdhsa_float_denorm_mode_32 3
 		.amdhsa_float_denorm_mode_16_64 3
 		.amdhsa_dx10_clamp 1
@@ -167,8 +141,8 @@ amdhsa.kernels:
     .group_segment_fixed_size: 16384
     .private_segment_fixed_size: 0
     .wavefront_size: 64
-    .sgpr_count: 18
-    .vgpr_count: 36
+    .sgpr_count: 16
+    .vgpr_count: 25
     .agpr_count: 0
     .max_flat_workgroup_size: 256
     .args:

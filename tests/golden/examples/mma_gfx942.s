@@ -10,64 +10,50 @@ gemm:
 	s_load_dwordx2          s[8:9], s[0:1], 8
 	s_load_dwordx2          s[12:13], s[0:1], 16
 	.loc 1 57 26
-	v_lshrrev_b32           v1, 1, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	v_and_b32               v2, 1, v0
-	v_cmp_lt_i32            vcc, v0, 32
-	v_lshlrev_b32           v2, 4, v2
-	s_waitcnt               lgkmcnt(0)
-	s_and_b32               s5, s5, 0xffff
+	v_cmp_lt_i32            vcc, v0, 32                     ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_lshlrev_b32           v1, 4, v0
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
-	v_lshl_add_u32          v1, v1, 5, v2
-	v_cndmask_b32           v10, -0.5, v1, vcc
-	buffer_load_dwordx4     v[2:5], v10, s[4:7], 0 offen
+	v_cndmask_b32           v1, -0.5, v1, vcc
+	s_waitcnt               lgkmcnt(0)
+	buffer_load_dwordx4     v[2:5], v1, s[4:7], 0 offen
 	.loc 1 57 38
-	s_and_b32               s9, s9, 0xffff
-	s_mov_b32               s10, 0x200
-	s_mov_b32               s11, 0x27000
-	buffer_load_dwordx4     v[6:9], v10, s[8:11], 0 offen
+	s_mov_b64               s[10:11], s[6:7]
+	buffer_load_dwordx4     v[6:9], v1, s[8:11], 0 offen
 	.loc 1 57 26
-	v_bfe_u32               v10, v1, 7, 2
-	v_lshlrev_b32           v10, 3, v10
-	v_xor_b32               v10, v1, v10
+	v_and_b32               v1, 24, v0
+	v_and_b32               v10, 31, v0
+	v_lshlrev_b32           v10, 4, v10
+	v_xor_b32               v1, v1, v10
 	s_and_saveexec_b64      s[0:1], vcc
-	s_waitcnt               vmcnt(1)
-	ds_write_b64            v10, v[2:3]
-	s_mov_b64               exec, -1
-	v_add_u32               v1, 8, v1
-	v_bfe_u32               v2, v1, 7, 2
-	v_lshlrev_b32           v2, 3, v2
-	v_xor_b32               v1, v1, v2
-	s_and_saveexec_b64      s[0:1], vcc
-	ds_write_b64            v1, v[4:5]
-	.loc 1 57 38
 	s_waitcnt               vmcnt(0)
-	ds_write_b64            v10, v[6:7] offset:512
-	ds_write_b64            v1, v[8:9] offset:512
+	ds_write_b64            v1, v[2:3]
+	s_mov_b64               exec, -1
+	v_xor_b32               v2, 8, v1
+	s_and_saveexec_b64      s[0:1], vcc
+	ds_write_b64            v2, v[4:5]
+	.loc 1 57 38
+	ds_write_b64            v1, v[6:7] offset:512
+	ds_write_b64            v2, v[8:9] offset:512
 	s_mov_b64               exec, -1
 	.loc 1 57 26
-	v_and_b32               v1, 15, v0
-	v_lshlrev_b32           v2, 5, v1
-	v_and_b32               v3, 12, v0
-	v_lshlrev_b32           v3, 1, v3
-	v_xor_b32               v2, v2, v3
-	v_lshrrev_b32           v3, 1, v0
-	v_and_b32               v3, 24, v3
-	v_xor_b32               v2, v2, v3
-	ds_read_b64             v[6:7], v2
+	v_lshlrev_b32           v1, 1, v0
+	v_lshrrev_b32           v2, 1, v0
+	v_xor_b32               v1, v1, v2
+	v_and_b32               v1, 24, v1
+	v_and_b32               v10, 15, v0
+	v_lshl_add_u32          v1, v10, 5, v1
+	ds_read_b64             v[6:7], v1
 	.loc 1 57 38
-	ds_read_b64             v[8:9], v2 offset:512
+	ds_read_b64             v[8:9], v1 offset:512
 	.loc 1 57 19
 	s_waitcnt               lgkmcnt(0)
 	v_mfma_f32_16x16x16_f16 v[2:5], v[8:9], v[6:7], 0
 	.loc 1 59 8
-	v_lshrrev_b32           v0, 2, v0                       ; gemm.py:59  wd.write(loop, c)
-	v_and_b32               v0, 12, v0
-	v_lshlrev_b32           v0, 2, v0
-	s_and_b32               s13, s13, 0xffff
+	v_mad_u32_u24           v0, v10, 63, v0                 ; gemm.py:59  wd.write(loop, c)
 	s_mov_b32               s14, 0x400
 	s_mov_b32               s15, 0x27000
-	v_lshl_add_u32          v0, v1, 6, v0
+	s_nop                   3
 	buffer_store_dwordx4    v[2:5], v0, s[12:15], 0 offen
 	s_endpgm
 .Lgemm_end:

@@ -197,7 +197,8 @@ def test_every_dropped_or_weakened_wait_is_found(name: str) -> None:
 
 
 def test_loop_carried_load_is_waited_for_in_the_loop() -> None:
-    """The prefetch of one trip is used in the next: the wait stands in the loop and counts the newer load."""
+    """The prefetch of one trip is used in the next: the wait stands in the loop. Both loads are a trip old, so one wait
+    is for both."""
     program = waited(kernels.gemm(CHIP, 64, 64, 128))
     loop = program.loops[0]
     waits = [
@@ -206,8 +207,7 @@ def test_loop_carried_load_is_waited_for_in_the_loop() -> None:
         for i in b.insts
         if i.row.unit.value == "waitcnt"
     ]
-    assert waits[0] == "vmcnt(1)"
-    assert "vmcnt(0)" in waits
+    assert [w for w in waits if "vmcnt" in w] == ["vmcnt(0)"]
 
 
 def test_accumulators_keep_their_registers() -> None:

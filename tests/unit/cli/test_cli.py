@@ -111,6 +111,21 @@ def test_inspect_schedule_is_a_cycle_table(capsys):
     assert re.search(r"^ +clock +.*mfma", out, re.M) and "matrix instruction" in out
 
 
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_the_cycle_model_is_shown_with_its_error(capsys, target):
+    where = "wavedsl.demo:gemm"
+    sizes = ("--subs", "M=64,N=64,K=256", "--target", target)
+    status, out, _ = command(capsys, "emulate", where, *sizes, "--no-checks", "--waits")
+    assert status == 0 and re.search(r"model: \d+ cycles", out) and "busy: " in out
+    status, loops, _ = command(capsys, "inspect", where, *sizes, "--cycles")
+    assert status == 0
+    if target == "gfx942":
+        assert "llvm-mca" in out and "us at 2.1 GHz" in out and "clocks waited" in out
+        assert "clocks per trip" in loops and "mfma" in loops and "llvm-mca" in loops
+    else:
+        assert "llvm-mca" not in out and "nothing is modelled" in loops
+
+
 def test_cache_lists_explains_and_clears(capsys, kernels, monkeypatch, tmp_path):
     monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")

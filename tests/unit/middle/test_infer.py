@@ -33,7 +33,7 @@ def chosen(target, dtype, sums, tiles=(64, 64, 32), out=None, store=(M, N), **ha
 
         wd.write(loop, c)
 
-    _, _, inference = plan(kernel.trace(), {M: 256, N: 256, K: 256}, get_target(target))
+    *_, inference = plan(kernel.trace(), {M: 256, N: 256, K: 256}, get_target(target))
     (mma,) = inference.mmas.values()
     return mma.atom.name, mma.swapped
 

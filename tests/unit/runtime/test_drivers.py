@@ -102,6 +102,14 @@ def on_standin(side: str, shared_bytes: int, without_ptxas: bool) -> dict:
         launch.launch(compiled, [source, out], device)
         answers["right"] = bool((out == 2 * source).all())
         launch.launch(compiled, [source, out], device)
+        if os.environ.get("STANDIN_TIMING"):
+            from wavedsl.runtime import timing
+
+            from wavedsl.testing import bench_compiled
+
+            timing.FLUSH_BYTES = 1000
+            times = bench_compiled(compiled, [source, out], device, 0.0, 1e-9)
+            answers["times"] = [times.clock, *times.seconds]
     except Exception as error:
         answers["error"] = [type(error).__name__, str(error)]
     answers["out"] = sorted(set(out.tolist()))[:2]
@@ -116,7 +124,7 @@ def library(request, tmp_path_factory) -> tuple[str, Path]:
     return request.param, folder
 
 
-def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False):
+def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False, timing=False):
     """(answers, recorded calls) of `on_standin` in a process of its own."""
     side, folder = library
     log = tmp_path / "log"
@@ -129,6 +137,7 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
         "STANDIN_FOLDER": str(folder),
         "STANDIN_LOG": str(log),
         "STANDIN_FAIL": fail,
+        "STANDIN_TIMING": "1" if timing else "",
         "STANDIN_STATIC_SHARED": str(static_shared),
         "STANDIN_ARCH_OFFSET": str(arch_offset()) if side == "hip" else "0",
     }
@@ -195,6 +204,23 @@ def test_a_launch_step_by_step(library, tmp_path):
     ]
     assert steps[-18:] == once * 2  # the second launch loads nothing
     assert names(calls).count(f"{prefix}ModuleLoadData") == 1
+
+
+def test_timing_by_the_device_s_clock(library, tmp_path):
+    """Every timed launch stands between two events, with the L2 cleared before; all is given back."""
+    answers, calls = launched(library, tmp_path, timing=True)
+    prefix = "cu" if library[0] == "cuda" else "hip"
+    assert "error" not in answers
+    # The stand-in's clock goes on by 0.25 ms from one event to the next.
+    assert answers["times"] == ["device", *[0.25e-3] * 5]
+    clear = "cuMemsetD8Async 1000 stream (nil)" if prefix == "cu" else "hipMemsetAsync 1000 stream (nil)"
+    enter = ("cuCtxSetCurrent", "hipSetDevice")
+    timed = [c for c in calls[calls.index(clear) :] if not c.startswith(enter)]
+    launch_of = "cuLaunchKernelEx" if prefix == "cu" else "hipModuleLaunchKernel"
+    assert names(timed)[:6] == [clear.split()[0], *[f"{prefix}EventCreate", f"{prefix}EventRecord"], launch_of,
+                                *[f"{prefix}EventCreate", f"{prefix}EventRecord"]]  # fmt: skip
+    assert names(calls).count(f"{prefix}EventCreate") == names(calls).count(f"{prefix}EventDestroy") == 10
+    assert [c for c in calls if "left" in c][-1].endswith(" 0 left")
 
 
 FAILURES = {

@@ -244,7 +244,7 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
         compiled: list = []  # noqa: RUF012
         dynamic = ()
 
-        def compile_cached(self, arguments, target):
+        def compile_cached(self, arguments, target, why, asked):
             self.compiled.append(target)
             return kernel(expects={})
 

@@ -121,7 +121,7 @@ def test_cycle_table_of_the_gfx942_gemm() -> None:
     body, found = gemm()
     text = cycle_table(body.nodes, graphs.CAPACITY, found, clocks_per_tick=4, title="gfx942 wave 32x32, k64")
     path = GOLDEN / "gfx942_gemm_32x32.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("WAVEDSL_UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
 

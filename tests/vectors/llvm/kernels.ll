@@ -233,3 +233,27 @@ define amdgpu_kernel void @rounding(ptr addrspace(1) %in, ptr addrspace(1) %out1
   store <2 x bfloat> %b, ptr addrspace(1) %ab
   ret void
 }
+
+; out[k] = (a << k + 1) + b[k] for k < 4, out[4] = bits 6 to 10 of a.
+define amdgpu_kernel void @fields(ptr addrspace(1) %out, i32 %a, i32 %b0, i32 %b1, i32 %b2, i32 %b3) {
+  %s1 = shl i32 %a, 1
+  %t1 = add i32 %s1, %b0
+  %s2 = shl i32 %a, 2
+  %t2 = add i32 %s2, %b1
+  %s3 = shl i32 %a, 3
+  %t3 = add i32 %s3, %b2
+  %s4 = shl i32 %a, 4
+  %t4 = add i32 %s4, %b3
+  %down = lshr i32 %a, 6
+  %field = and i32 %down, 31
+  store i32 %t1, ptr addrspace(1) %out
+  %p2 = getelementptr i32, ptr addrspace(1) %out, i32 1
+  store i32 %t2, ptr addrspace(1) %p2
+  %p3 = getelementptr i32, ptr addrspace(1) %out, i32 2
+  store i32 %t3, ptr addrspace(1) %p3
+  %p4 = getelementptr i32, ptr addrspace(1) %out, i32 3
+  store i32 %t4, ptr addrspace(1) %p4
+  %p5 = getelementptr i32, ptr addrspace(1) %out, i32 4
+  store i32 %field, ptr addrspace(1) %p5
+  ret void
+}

@@ -1,0 +1,26 @@
+"""AMD products as `Product`s: clocks, bandwidths and caches. Matrix rates follow from the rows of `mfma`.
+
+Compute units, clocks and HBM bandwidth are the data sheets'; they reproduce the published peaks (tests/unit/analysis).
+Vector rates: 64 lanes of 4 SIMDs, one FMA a clock and SIMD of 16 lanes, two for packed f32 and f16 (CDNA instruction
+set guides). L2: 128 bytes a clock and channel, 16 channels per XCD (CDNA 3 and 4 white papers), 32 on MI250X's die
+(CDNA 2). Latency: the 800 clocks of the emulator's model, typical.
+"""
+
+from __future__ import annotations
+
+from wavedsl.ir.product import Product
+
+_VECTOR = {"f64": 128, "f32": 256, "f16": 256}
+_MISS = 800
+
+PRODUCTS = tuple(
+    Product(name, target, units, clock, hbm, l2, rate, _MISS / clock, _VECTOR, {})
+    for name, target, units, clock, hbm, l2, rate in (
+        ("MI250X die", "gfx90a", 110, 1.7e9, 1.6e12, 8 << 20, 4096),
+        ("MI300X", "gfx942", 304, 2.1e9, 5.3e12, 4 << 20, 16384),
+        ("MI325X", "gfx942", 304, 2.1e9, 6.0e12, 4 << 20, 16384),
+        ("MI355X", "gfx950", 256, 2.4e9, 8.0e12, 4 << 20, 16384),
+    )
+)
+"""The first product of a target is its reference product. `l2_bytes` is one XCD's: what a workgroup's neighbours
+share."""

@@ -1,0 +1,151 @@
+"""Values that are cheaper to compute again than to keep: their readers get a fresh copy of the instruction.
+
+In: a `Program` before allocation, its liveness. Out: candidates, and a rewrite for chosen ones: the instruction that
+made the value goes, and stands again before every reader (neighbouring readers share one).
+
+A value can be made again where it is written once, by one vector instruction of full rate that touches nothing but its
+operands, and where each of those operands is written once and is live anyway: no other range grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.codegen.amdgcn import isa
+from wavedsl.codegen.amdgcn.liveness import Liveness
+from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.rows import Rows
+from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
+
+_NEAR = 8
+"""Instructions for which a value that was made again is kept for the next reader."""
+_FULL_RATE = 4
+"""Clocks of a vector instruction that is cheap enough."""
+
+
+@dataclass
+class Candidate:
+    """A tuple that can be made again: by what, and what that costs (instructions, ten times as dear per loop level)."""
+
+    reg: Reg
+    maker: Inst
+    cost: int
+
+
+def candidates(program: Program, live: Liveness) -> list[Candidate]:
+    """What can be made again, in order of ids."""
+    writers: dict[int, int] = {}
+    makers: dict[int, tuple[Inst, int]] = {}
+    readers: dict[int, list[tuple[int, int]]] = {}
+    for ref in program.inputs:
+        writers[ref.reg.id] = writers.get(ref.reg.id, 0) + 1
+    for b, block in enumerate(program.blocks):
+        point = 2 * live.starts[b]
+        for inst in block.insts:
+            for ref in inst.defs:
+                writers[ref.reg.id] = writers.get(ref.reg.id, 0) + 1
+                makers[ref.reg.id] = (inst, block.depth)
+            for ref in inst.uses:
+                readers.setdefault(ref.reg.id, []).append((point, block.depth))
+            point += 2
+    out = []
+    for reg in program.regs:
+        if reg.cls != "v" or reg.fixed or reg.origin is not None or writers.get(reg.id) != 1 or reg.id not in readers:
+            continue
+        maker, depth = makers[reg.id]
+        if not _cheap(maker, reg) or any(r.reg.id < 0 or writers.get(r.reg.id) != 1 for r in maker.uses):
+            continue
+        pieces = [p for r in maker.uses for p in live.pieces(r)]
+        if all(live.live[p] >> at & 1 for p in pieces for at, _ in readers[reg.id]):
+            cost = sum(10**d for _, d in readers[reg.id]) - 10**depth
+            out.append(Candidate(reg, maker, cost))
+    return out
+
+
+def _cheap(maker: Inst, reg: Reg) -> bool:
+    if maker.added or len(maker.defs) != 1 or not maker.defs[0].whole or maker.defs[0].reg is not reg:
+        return False
+    if maker.row == COPY:
+        return maker.ops[1].__class__ is not Ref
+    row = maker.row
+    return (
+        row.__class__ is not str
+        and row.unit is isa.Unit.VALU
+        and row.issue <= _FULL_RATE
+        and row.mem is None
+        and not row.implicit_reads
+        and not row.implicit_writes
+        and "readlane" not in row.hazard
+        and row.encoding not in ("DPP", "SDWA")
+        and all(r.reg is not reg for r in maker.uses)
+    )
+
+
+def independent(chosen: Iterable[Candidate]) -> list[Candidate]:
+    """Those of the chosen that neither read another one nor are read by one that makes another, first come first."""
+    out: list[Candidate] = []
+    taken: set[int] = set()
+    needed: set[int] = set()
+    for c in chosen:
+        sources = {r.reg.id for r in c.maker.uses}
+        if not sources & taken and c.reg.id not in needed:
+            out.append(c)
+            taken.add(c.reg.id)
+            needed |= sources
+    return out
+
+
+def make_again(program: Program, rows: Rows, chosen: Iterable[Candidate]) -> None:
+    """Rewrite the program: the chosen values are made anew before their readers."""
+    makers = {c.reg.id: c.maker for c in chosen}
+    for block in program.blocks:
+        out: list[Inst] = []
+        recent: dict[int, tuple[Reg, int]] = {}
+        for inst in block.insts:
+            if inst.row not in (KEPT, GONE) and any(r.reg.id in makers for r in inst.defs):
+                out.append(_gone(inst))
+                continue
+            wanted = {} if inst.row in (KEPT, GONE) else {r.reg.id: r.reg for r in inst.uses if r.reg.id in makers}
+            fresh: dict[int, Reg] = {}
+            for key, reg in wanted.items():
+                known = recent.get(key)
+                if known is None or len(out) - known[1] > _NEAR:
+                    made = temporary(program, reg, 0, reg.n)
+                    made.align = reg.align
+                    out.append(_again(rows, makers[key], made))
+                    recent[key] = (made, len(out))
+                fresh[key] = recent[key][0]
+            if fresh:
+                _use(inst, fresh)
+            out.append(inst)
+        block.insts = out
+
+
+def _use(inst: Inst, fresh: dict[int, Reg]) -> None:
+    def moved(operand: Any) -> Any:
+        if operand.__class__ is Ref and operand.reg.id in fresh:
+            return Ref(fresh[operand.reg.id], operand.start, operand.n)
+        if operand.__class__ is isa.Src and operand.value.__class__ is Ref:
+            return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
+        return operand
+
+    substitute(inst, moved)
+
+
+def _gone(maker: Inst) -> Inst:
+    return Inst(GONE, maker.ops, {"row": maker.row, "mods": maker.mods}, maker.loc)
+
+
+def _again(rows: Rows, maker: Inst, made: Reg) -> Inst:
+    """The maker's instruction, into another register."""
+    dst = Ref(made, 0, made.n)
+    if maker.row == COPY:
+        inst = copy(dst, maker.ops[1], maker.loc)
+    else:
+        ops = tuple([dst if o is maker.defs[0] or (o.__class__ is Ref and o.same(maker.defs[0])) else o
+                     for o in maker.ops])  # fmt: skip
+        inst = rows.make(maker.row, ops, maker.mods, maker.loc)
+    inst.added = "again"
+    return inst

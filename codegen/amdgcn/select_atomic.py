@@ -1,0 +1,72 @@
+"""Lowering of atomics on global memory, and of votes.
+
+An atomic is a buffer instruction that returns its result in the data register. Lanes that are masked off are switched
+off by EXEC: a buffer drops an atomic past its end too, but what such a lane gets back is nowhere promised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.isa_memory import RETURN_SUFFIX
+from wavedsl.codegen.amdgcn.machine import Operand
+from wavedsl.codegen.amdgcn.select import Selector, lower
+from wavedsl.codegen.amdgcn.select_memory import _access, _address, _guarded, close_region, open_region
+from wavedsl.ir.kernel_ir import Op
+
+
+@lower("atomic.global")
+def atomic_global(s: Selector, op: Op) -> None:
+    how, kind = op.attrs["how"], op.results[0].type.kind
+    stem = roles.ATOMICS.get((how, "i" + kind[1:] if kind[0] == "b" and how[:3] != "pk_" else kind))
+    if stem is None or not s.rows.has(stem):
+        raise s.unsupported(op, f"there is no atomic {how} of {kind}", "a loop around cas does it")
+    values = op.args[5:]
+    if how == "cas":
+        values = (values[1], values[0])  # the new value lies before the expected one
+    returns = bool(s.uses.get(op.results[0].id))
+    data = s.new("v", sum(v.type.words for v in values))
+    at = 0
+    for v in values:
+        for word in s.words(v):
+            s.copy(data.part(at), word)
+            at += 1
+    srd = _guarded(s, op.args[0], op.args[4])
+    mask = s.mask(op.args[3])
+    width = op.results[0].type.words
+    s.bind(op, data if data.n == width else data.part(0, width))
+    if srd is None or mask is False:
+        return
+    place = _plain_address(s, op)
+    if mask is not True:
+        open_region(s, mask)
+    row = s.rows.named(stem + RETURN_SUFFIX if returns else stem)
+    mods: dict[str, Any] = {roles.returning(s.chip): True} if returns else {}
+    _access(s, row, data, place, srd, **mods)
+    if mask is not True:
+        close_region(s, mask)
+
+
+def _plain_address(s: Selector, op: Op) -> tuple[Operand, Operand, int]:
+    """(vector offset, scalar offset, immediate), the mask left out. Vector registers are made before EXEC changes."""
+    found = _address(s, op, op.attrs["bytes"], masked=False)
+    assert found is not None
+    voff, soff, imm = found
+    if not (voff.__class__ is int and voff == 0):
+        voff = s.to_vector(voff)
+    return voff, soff, imm
+
+
+@lower("any_lane")
+def any_lane(s: Selector, op: Op) -> None:
+    """A lane mask that is not empty, as a mask of all lanes or none."""
+    held = s.mask(op.args[0])
+    if held.__class__ is bool:
+        s.bind(op, held)
+        return
+    s.emit(s.rows.s_cmp_lg_u64, held, 0)
+    out = s.mask_reg()
+    s.emit(s.rows.s_cselect_b64, out, -1, 0)
+    s.bind(op, out)
+

@@ -1,0 +1,220 @@
+"""Lowering of atomics: one instruction where the chip has it, else a loop around compare-and-swap.
+
+What is narrower than a word is changed inside the word that holds it. f16 and bf16 sums go two at a time where a lane
+holds neighbours, else with -0 as the neighbour's addend, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.access import total
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.exchange import SCRATCH
+from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
+from wavedsl.ir.layout import Layout, number_of
+from wavedsl.ir.loops import Context
+from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
+from wavedsl.ir.lower_reduce import shuffled_index
+from wavedsl.ir.lower_values import emitter, one_writer, operand
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ATOMIC_VALUES
+
+_MANY = (1 << 31) - 1
+"""Trips of a loop that ends when every lane has had its turn."""
+
+
+@emitter(*ATOMIC_VALUES)
+def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    """The value of memory before, per element; 0 where nothing was accessed."""
+    b = low.b
+    values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
+    access = MappedAccess(low, n, layout, context, store=True)
+    used = bool(low.users().get(n.id))
+    wave_guard = one_writer(low, layout, tuple(layout.dims), n)
+    group_guard = one_workgroup(low, layout.dims)
+    if group_guard is not None and used:
+        raise CompileError(
+            f"the result of {n.op} is used, but only one of several workgroups carries it out",
+            n.loc,
+            "give the value the dimension that workgroups are spread over, or make that an index dimension (tile 1)",
+        )
+    guards = [g for g in (wave_guard, group_guard) if g is not None]
+    guard = b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
+    dtype = values[0].dtype
+    old: list[Any] = [None] * layout.elements_per_lane
+    width, groups = mapped_groups(low, n, layout, True)
+    pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
+    for group in groups:
+        parts = [group[i : i + 2] for i in range(0, len(group), 2)] if pairs else [(e,) for e in group]
+        for part in parts:
+            voff, mask = access.operands(part[0])
+            mask = mask if guard is None else b.pand(mask, guard)
+            if pairs:
+                found = _pair(low, access.buffer, voff, mask, dtype, [values[0].element(b, e) for e in part])
+            else:
+                found = (_one(low, n, access, voff, mask, dtype, [v.element(b, part[0]) for v in values]),)
+            for e, x in zip(part, found):
+                old[e] = b.select(mask, x, b.zero(x.type)) if used else x
+    replicas = sum(1 << number_of(x) for x in layout.replica_bits("l"))
+    if used and replicas:
+        first = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas)
+        old = [shuffled_index(low, x, first) for x in old]
+    if used and wave_guard is not None:
+        old = _from_writer(low, layout, old, wave_guard)
+    return from_elements(b, layout, n.dtype, old)
+
+
+def one_workgroup(low: Lowering, dims: Sequence[str]) -> Value | None:
+    """Only the first workgroup along a tiled dimension that the value does not have. (Index dimensions: every one.)"""
+    b = low.b
+    guard: Value | None = None
+    for d, plan in low.plans.items():
+        if plan.role == "workgroup" and plan.trips != 1 and d not in dims:
+            base = low.base[d]
+            first = b.cmp("eq", b.i32(base) if isinstance(base, int) else base, 0)
+            guard = first if guard is None else b.pand(guard, first)
+    return guard
+
+
+def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Value) -> list[Value]:
+    """What the wave that carried an atomic out got, in every wave that shares it, through shared memory."""
+    b, lanes = low.b, low.target.wave_size
+    writer: Any = b.wave()
+    for d in low.partition.dims:
+        if low.plans[str(d)].waves > 1 and str(d) not in layout.dims:
+            writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
+    size = sum(v.type.words for v in values) * lanes * 4
+    start = 0
+    places = []
+    for v in values:
+        step = v.type.words * 4
+        places.append(total(b, [low.reduced_at, b.mul(writer, size), start, b.mul(b.lane(), step)]))
+        start += lanes * step
+    b.barrier()  # readers of what was there before are done
+    for v, at in zip(values, places):
+        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=SCRATCH)
+    b.barrier()
+    return [
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=SCRATCH), v.type) for v, at in zip(values, places)
+    ]
+
+
+def _pair(
+    low: Lowering, buffer: Value, voff: Value, mask: Value, dtype: DType, numbers: list[Value]
+) -> tuple[Value, ...]:
+    """Two neighbours that fill a word."""
+    b = low.b
+    word = _add_word(low, buffer, voff, mask, dtype, b.pack(numbers, dtype))
+    return tuple(b.unpack(word, dtype, i) for i in (0, 1))
+
+
+def _add_word(low: Lowering, buffer: Value, voff: Value, mask: Value, dtype: DType, addends: Value) -> Value:
+    b = low.b
+    how = f"pk_add_{dtype.name}"
+    if (how, "b32") in low.target.atomics:
+        return b.atomic_global(buffer, voff, how, addends, mask=mask)
+
+    def sums(word: Value) -> Value:
+        both = [b.fadd(b.unpack(b.bitcast(word, B32), dtype, i), b.unpack(addends, dtype, i)) for i in (0, 1)]
+        return b.bitcast(b.pack(both, dtype), I32)
+
+    return b.bitcast(until_swapped(b, buffer, voff, mask, I32, sums), B32)
+
+
+def _one(
+    low: Lowering, n: Node, access: MappedAccess, voff: Value, mask: Value, dtype: DType, values: list[Value]
+) -> Value:
+    b, buffer = low.b, access.buffer
+    if dtype.bits < 32:
+        return _narrow(low, n, access, voff, mask, dtype, values)
+    kind = scalar_type(dtype)
+    bits = I64 if dtype.bits == 64 else I32
+    if n.op in ("atomic_xchg", "atomic_cas"):
+        words = [b.bitcast(v, bits) for v in values]
+        return b.bitcast(b.atomic_global(buffer, voff, n.op[7:], *words, mask=mask), kind)
+    how = _how(n.op, dtype)
+    if (how, kind.kind) in low.target.atomics:
+        return b.atomic_global(buffer, voff, how, values[0], mask=mask)
+    join = _joins(b, n.op, dtype)
+
+    def changed(word: Value) -> Value:
+        return b.bitcast(join(b.bitcast(word, kind), values[0]), bits)
+
+    return b.bitcast(until_swapped(b, buffer, voff, mask, bits, changed), kind)
+
+
+def _how(op: str, dtype: DType) -> str:
+    name = op.removeprefix("atomic_")
+    if dtype.is_float:
+        return "f" + name
+    return name if name == "add" else name + ("_u" if dtype.kind == "uint" else "_s")
+
+
+def _joins(b: Builder, op: str, dtype: DType) -> Callable[[Value, Value], Value]:
+    how = _how(op, dtype)
+    return getattr(b, how)  # type: ignore[no-any-return]
+
+
+def _narrow(
+    low: Lowering, n: Node, access: MappedAccess, voff: Value, mask: Value, dtype: DType, values: list[Value]
+) -> Value:
+    """An element of 8 or 16 bits, inside the word that holds it."""
+    b, info = low.b, access.info
+    span = info.span()
+    if info.align % 4 or span is None or span % 4:
+        what = "of a size that is known at run time only" if span is None else f"of {span} bytes"
+        raise CompileError(
+            f"{n.op} on {info.name}, an array of {dtype} {what}: whole words are changed",
+            n.loc,
+            "pass an array that fills a multiple of 4 bytes and starts at one, or use a dtype of 32 bits",
+        )
+    per = per_register(dtype)
+    place = b.shl(b.and_(voff, 3), 3)
+    word = b.and_(voff, -4)
+    field = (1 << dtype.bits) - 1
+
+    def packed(x: Value) -> Value:
+        return b.bitcast(b.pack([x] + [b.zero(x.type)] * (per - 1), dtype), I32)
+
+    def number(bits: Value) -> Value:
+        return b.unpack(b.bitcast(b.and_(b.lshr(bits, place), field), B32), dtype, 0)
+
+    if n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and (f"pk_add_{dtype.name}", "b32") in low.target.atomics:
+        other = b.select(b.cmp("eq", place, 0), b.i32(-0x80000000), b.i32(0x8000))  # -0 in the other half
+        addends = b.bitcast(b.or_(b.shl(packed(values[0]), place), other), B32)
+        return number(b.bitcast(_add_word(low, access.buffer, word, mask, dtype, addends), I32))
+    hole = b.not_(b.shl(b.i32(field), place))
+
+    def changed(bits: Value) -> Value:
+        if n.op == "atomic_cas":
+            swapped = b.or_(b.and_(bits, hole), b.shl(b.and_(packed(values[1]), field), place))
+            return b.select(b.cmp("eq", number(bits), values[0]), swapped, bits)
+        new = packed(values[0] if n.op == "atomic_xchg" else _joins(b, n.op, dtype)(number(bits), values[0]))
+        return b.or_(b.and_(bits, hole), b.shl(b.and_(new, field), place))
+
+    return number(until_swapped(b, access.buffer, word, mask, I32, changed))
+
+
+def until_swapped(
+    b: Builder, buffer: Value, voff: Value, mask: Value, kind: Type, changed: Callable[[Value], Value]
+) -> Value:
+    """Replace a word by `changed` of it, indivisibly; gives what it replaced. Lanes try until each has had its turn."""
+    zero = b.const(0, kind)
+    start = b.atomic_global(buffer, voff, "cas", zero, zero, mask=mask)  # a look that no other access races with
+    inits, uniform = [b.true, mask, start], [True, False, False]
+    with b.for_(0, _MANY, 1, inits, label="swap", again=True, uniform=uniform, min_trips=1) as loop:
+        _, pending, old = loop.carried
+        found = b.atomic_global(buffer, voff, "cas", old, changed(old), mask=pending)
+        failed = b.pand(pending, b.cmp("ne", found, old))
+        loop.yield_(b.any_lane(failed), failed, b.select(failed, found, old))
+    return loop.results[2]
+
+
+__all__ = ["emit_atomic", "one_workgroup", "until_swapped"]

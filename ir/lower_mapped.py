@@ -1,0 +1,216 @@
+"""Accesses through an `IndexMapping`: gathers, scatters and atomics.
+
+In: a node with a mapping, the layout of its value, the fragments of its indices. Out: per group of elements the offset
+into the array and whether the access happens. The coordinate along each dimension of the array is an expression over
+the value's own indices, or a traced integer; one that may lie outside of the array is compared with its extent.
+
+A group is as many elements as one access takes: neighbours along the array's contiguous dimension, where that is
+indexed by a dimension of the value itself and nothing else changes along it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+from typing import Any
+
+from wavedsl.ir.access import element_groups, gather_words, sub_word, total, vector_elements, whole_buffer
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.fragment import Fragment, per_register
+from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.graph import Node
+from wavedsl.ir.infer import project_to
+from wavedsl.ir.kernel_ir import I32, I64, Value
+from wavedsl.ir.layout import Layout, number_of
+from wavedsl.ir.loops import Context
+from wavedsl.ir.lower_index import IndexLowering
+from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
+from wavedsl.ir.lowering import Lowering
+
+LIMIT = 1 << 32
+"""Bytes of an array that a mapped access can reach: its offset has 32 bits."""
+
+
+def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
+    """The node's mapping; an atomic without one goes to its own coordinates."""
+    found: ResolvedMapping | None = n.attrs.get("mapping")
+    if found is not None:
+        return found
+    dims = low.graph.argument(n.attrs["memory"]).dims
+    return ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
+
+
+def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, list[tuple[int, ...]]]:
+    """(elements per access, the elements of each access)."""
+    width, bits = _vector(low, n, layout, store)
+    return width, element_groups(layout, bits)
+
+
+def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, tuple[int, ...]]:
+    mapping = mapping_of(low, n)
+    info = low.arrays[n.attrs["memory"]]
+    c = info.contiguous()
+    if c is None or isinstance(mapping.coords[c], int):
+        return 1, ()
+    along = mapping.coords[c]
+    name = str(along)
+    if not along.is_Symbol or name not in layout.dims:
+        return 1, ()
+    for i, coord in enumerate(mapping.coords):
+        if i == c:
+            continue
+        dims = n.inputs[coord].dims if isinstance(coord, int) else coord.free_symbols
+        if any(str(d) == name for d in dims):
+            return 1, ()
+    seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
+    width, bits = vector_elements(seen, layout, low.plans, store)
+    if str(info.dims[c]) != name:
+        # The array may end where the value's dimension does not.
+        most = gcd(width, info.extent_multiple(c))
+        most &= -most
+        width, bits = most, bits[: most.bit_length() - 1]
+    return width, bits
+
+
+class MappedAccess:
+    """One array seen through a mapping: offsets and masks of the elements of `layout`."""
+
+    def __init__(self, low: Lowering, n: Node, layout: Layout, context: Context, *, store: bool):
+        b = self.b = low.b
+        self.low, self.layout = low, layout
+        self.info, extents, strides = low.array(n.attrs["memory"])
+        _check_size(self.info, n)
+        self.mapping = mapping_of(low, n)
+        self.extents, self.strides = extents, strides
+        self.buffer = whole_buffer(b, self.info, extents, strides)
+        self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
+        self.base = low.base_at(context.iteration)
+        self.columns: dict[int, tuple[Fragment, list[int]]] = {}
+        for c in self.mapping.coords:
+            if isinstance(c, int):
+                index = operand(low, n, c, context)
+                self.columns[c] = index, aligned_elements(low, n.inputs[c], index, layout)
+        self.inputs = n.inputs
+        self.inside = [
+            inside_masks(low, layout, d, context)
+            for d in layout.dims
+            if low.plans[d].ragged or dict(layout.extents)[d] > low.plans[d].wave
+        ]
+        self.first = b.true
+        if store:
+            mask = sum(1 << number_of(x) for x in layout.replica_bits("l"))
+            self.first = b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
+        self.symbols = _symbols(low)
+        self.known: dict[Any, Value] = {}
+
+    def coordinate(self, i: int, element: int) -> tuple[Value, Value]:
+        """(the coordinate along dimension i of the array as an i32, whether it lies inside the array)."""
+        b, c, extent = self.b, self.mapping.coords[i], self.extents[i]
+        if isinstance(c, int):
+            fragment, column = self.columns[c]
+            where = fragment.element(b, column[element])
+            limit = b.const(extent, where.type) if isinstance(extent, int) else extent
+            if where.type is I64 and limit.type is not I64:
+                limit = b.zext(limit)
+            inside = b.cmp("ult", where, limit)
+            return (b.trunc(where) if where.type is I64 else where), inside
+        where = self.expression(c, element)
+        if c == self.info.dims[i]:
+            return where, b.true  # its own dimension: what sticks out is masked with the value's
+        return where, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
+
+    def expression(self, expr: Any, element: int) -> Value:
+        values: dict[str, Any] = {}
+        for s in sorted(expr.free_symbols, key=str):
+            name = str(s)
+            if name in self.own:
+                values[name] = self.own[name][element]
+            elif name in self.base:
+                values[name] = self.base[name]
+            else:
+                values[name] = self.symbols[name]
+        key = (expr, tuple(v if isinstance(v, int) else v.id for v in values.values()))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = IndexLowering(self.b, values)(expr)
+        return found
+
+    def operands(self, element: int) -> tuple[Value, Value]:
+        """(byte offset from the array's first element, whether the element is accessed)."""
+        b = self.b
+        mask, terms = self.first, []
+        for masks in self.inside:
+            mask = b.pand(mask, masks[element])
+        for i, stride in enumerate(self.strides):
+            where, inside = self.coordinate(i, element)
+            mask = b.pand(mask, inside)
+            terms.append(b.mul(where, stride))
+        offset = total(b, terms)
+        return (b.i32(offset) if isinstance(offset, int) else offset), mask
+
+
+def _symbols(low: Lowering) -> Mapping[str, Any]:
+    """Numbers of symbols that are no dimension of the value: extents, and what `subs` binds."""
+    found: dict[str, Any] = {str(k): v for k, v in low.graph.subs.items() if isinstance(v, int)}
+    for d in low.partition.dims:
+        found.setdefault(str(d), _Late(low, str(d)))
+    return _Resolved(found)
+
+
+class _Late:
+    def __init__(self, low: Lowering, dim: str):
+        self.low, self.dim = low, dim
+
+
+class _Resolved(dict[str, Any]):
+    """Extents are asked for when they are needed: a run-time one is a parameter to load."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        return found.low.extent(found.dim) if isinstance(found, _Late) else found
+
+
+def _check_size(info: ArrayInfo, n: Node) -> None:
+    span = info.span()
+    if span is not None and span > LIMIT:
+        raise CompileError(
+            f"{n.op} through an IndexMapping from {info.name}, which spans {span} bytes",
+            n.loc,
+            f"at most {LIMIT} bytes can be reached: pass a part of the array",
+        )
+    if info.dtype.bits < 8:
+        raise CompileError(f"{n.op} of {info.dtype} through an IndexMapping", n.loc, "use a dtype of whole bytes")
+
+
+def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> None:
+    """A scatter: every element to its own place, vectors where neighbours stay neighbours."""
+    b = low.b
+    width, groups = mapped_groups(low, n, value.layout, True)
+    access = MappedAccess(low, n, value.layout, context, store=True)
+    guard = one_writer(low, value.layout, tuple(value.layout.dims), n)
+    words = value.words(b)
+    per = per_register(value.dtype)
+    size = width * access.info.elsize
+    for group in groups:
+        voff, mask = access.operands(group[0])
+        high = False
+        if size >= 4:
+            data = [words[e // per] for e in group[::per]]
+            if any(group[i] % per != i % per for i in range(len(group))):
+                data = gather_words(b, value, group)
+            packed = b.vec(*data) if len(data) > 1 else data[0]
+        else:
+            packed, high = sub_word(b, value, group)
+        if guard is not None:
+            mask = b.pand(mask, guard)
+        b.store_global(access.buffer, voff, packed, bytes=size, mask=mask, high=high, split=False, bounded=True)
+
+
+def index_demand(layout: Layout, index: Node) -> Layout:
+    """The layout that an index must have beside a value of `layout`."""
+    return project_to(layout, map(str, index.dims))
+
+
+__all__ = ["MappedAccess", "index_demand", "mapped_groups", "mapping_of", "store_mapped"]

@@ -1,0 +1,379 @@
+"""Reductions along a dimension: elements of the lane first, then lanes by butterflies, then waves by shared memory.
+
+What is reduced is a cell: a tuple of kernel IR values. A sum's cell is a number, an argmax's is an ordering key and an
+index. A `Reduction` says how an element becomes a cell, how two are joined and what the last one means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.ir.access import total
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.exchange import SCRATCH, convert, high_lanes
+from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.infer import same_layout
+from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
+from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.loops import Context
+from wavedsl.ir.lower_ops import lower_elementwise
+from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+
+Cell = tuple[Value, ...]
+
+MOST_INDEX = (1 << 31) - 1
+"""The index that stands for no element at all."""
+
+
+@dataclass
+class Reduction:
+    """`load` gives the cell of an element, `neutral` what stands for one beyond an end (None: `load` sees to it)."""
+
+    load: Callable[[Fragment, int], Cell]
+    join: Callable[[Cell, Cell], Cell]
+    finish: Callable[[Cell], Value]
+    neutral: Cell | None
+
+
+@emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
+def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    """One value per remaining coordinate. Every lane, and every wave along the dimension, gets the result."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    within_workgroup(low, n, d)
+    value = operand(low, n, 0, context)
+    how = _reduction(low, n, value.layout, context)
+    inside: list[Value] | None = None
+    if plan.ragged or dict(value.layout.extents)[d] > plan.wave:
+        inside = inside_masks(low, value.layout, d, context)
+
+    names = [x for x in value.layout.dims if x != d]
+    axes = [value.layout.dims.index(x) for x in names]
+    parts: dict[tuple[int, ...], Cell] = {}
+    others: dict[tuple[int, ...], Cell] = {}
+    # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
+    two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
+    for i, offsets in enumerate(value.layout.element_offsets()):
+        at = tuple(offsets[a] for a in axes)
+        cell = how.load(value, i)
+        if inside is not None and how.neutral is not None:
+            cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
+        chain = others if two and i % 2 and at in parts else parts
+        chain[at] = how.join(chain[at], cell) if at in chain else cell
+    for at, cell in others.items():
+        parts[at] = how.join(parts[at], cell)
+    reduced = value.layout.project(d)
+    bits = lane_bits(value.layout, d)
+    far = high_lanes(bits, low.target.wave_size)
+    cells = []
+    for offsets in reduced.element_offsets():
+        cell = parts[tuple(offsets[reduced.dims.index(x)] for x in names)]
+        for bit in bits:
+            if bit not in far:
+                cell = how.join(cell, tuple(shuffled(low, v, 1 << bit) for v in cell))
+        cells.append(cell)
+    if far:
+        cells = across_warps(low, far, cells, how.join)
+    if plan.waves > 1:
+        cells = across_waves(low, d, cells, how.join)
+    found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
+    return found if same_layout(reduced, layout) else convert(low, found, layout)
+
+
+def within_workgroup(low: Lowering, n: Node, d: str) -> None:
+    """Raise CompileError for an operation along a dimension that several workgroups share."""
+    plan = low.plans[d]
+    if plan.role == "workgroup" and plan.trips != 1:
+        raise CompileError(
+            f"{n.op} along {d}, which is spread over workgroups", n.loc, f"do not tile {d} over workgroups"
+        )
+
+
+def lane_bits(layout: Layout, d: str) -> list[int]:
+    """The lane bits that move along `d`."""
+    inner = layout.inner
+    return [number_of(x) for x, c in zip(inner.ins, inner.coordinate_columns(d)) if kind_of(x) == "l" and c]
+
+
+def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Reduction:
+    b, dtype = low.b, n.inputs[0].dtype
+    if n.op in ("argmax", "argmin"):
+        return _arg_extreme(low, n, layout, context)
+    if n.op in ("any", "all"):
+        one = 1 if n.op == "all" else 0
+        return Reduction(
+            lambda v, i: (b.select(v.element(b, i), b.const(1, I32), b.const(0, I32)),),
+            lambda x, y: (b.and_(x[0], y[0]) if one else b.or_(x[0], y[0]),),
+            lambda c: b.cmp("ne", c[0], 0),
+            (b.const(one, I32),),
+        )
+    if n.op == "reduce":
+        kind = scalar_type(dtype)
+        flag = kind is PRED
+        return Reduction(
+            lambda v, i: (as_word(b, v.element(b, i)),),
+            lambda x, y: (as_word(b, combined(b, n.attrs["body"], *(from_word(b, c[0], flag) for c in (x, y)))),),
+            lambda c: from_word(b, c[0], flag),
+            (as_word(b, constant(b, n.attrs["identity"], dtype)),),
+        )
+    neutral = constant(b, extreme(n.op, dtype), dtype)
+    return Reduction(
+        lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
+    )
+
+
+def _joined(b: Builder, op: str, dtype: DType, x: Value, y: Value) -> Value:
+    if op == "sum":
+        return b.fadd(x, y) if dtype.is_float else b.add(x, y)
+    if dtype.is_float:
+        return b.fmax(x, y) if op == "max" else b.fmin(x, y)
+    sign = "_u" if dtype.kind == "uint" else "_s"
+    return getattr(b, op + sign)(x, y)
+
+
+def constant(b: Builder, number: Any, dtype: DType) -> Value:
+    """A number of a dtype as a kernel IR constant."""
+    kind = scalar_type(dtype)
+    if kind is PRED:
+        return b.true if number else b.false
+    return b.const(float(number) if kind.is_float else int(number), kind)
+
+
+def extreme(op: str, dtype: DType) -> Any:
+    """The identity of a reduction."""
+    if op == "sum":
+        return 0
+    if dtype.is_float:
+        return -math.inf if op == "max" else math.inf
+    if dtype.kind == "uint":
+        return 0 if op == "max" else (1 << dtype.bits) - 1
+    top = (1 << (dtype.bits - 1)) - 1
+    return -top - 1 if op == "max" else top
+
+
+# ---- argmax, argmin
+
+
+def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Reduction:
+    """The larger key, of equal ones the smaller index. Short keys and indices share one word, and a maximum joins."""
+    b, d, dtype = low.b, str(n.attrs["dim"]), n.inputs[0].dtype
+    plan = low.plans[d]
+    places = index_elements(low, layout, d, context)
+    inside = None
+    if plan.ragged or dict(layout.extents)[d] > plan.wave:
+        inside = inside_masks(low, layout, d, context)
+
+    def key(v: Fragment, i: int) -> Value:
+        found = element_key(b, v, i, LOWEST)
+        if n.op == "argmin":
+            # Backwards; what is lowest stays lowest.
+            other = b.not_(found)
+            if not dtype.is_float:
+                return other
+            lowest = b.const(lowest_key(dtype), found.type)
+            return b.select(b.cmp("eq", found, lowest), lowest, other)
+        return found
+
+    if short_keys(dtype, plan.extent):
+
+        def packed(v: Fragment, i: int) -> Cell:
+            word = b.or_(b.shl(key(v, i), 16), b.sub(0xFFFF, places[i]))
+            return (word if inside is None else b.select(inside[i], word, b.const(-(1 << 31), I32)),)
+
+        empty = b.const(-(1 << 31), I32)
+        return Reduction(
+            packed,
+            lambda x, y: (b.max_s(x[0], y[0]),),
+            lambda c: b.select(b.cmp("eq", c[0], empty), b.const(-1, I32), b.sub(0xFFFF, b.and_(c[0], 0xFFFF))),
+            None,
+        )
+
+    def load(v: Fragment, i: int) -> Cell:
+        cell = key(v, i), places[i]
+        if inside is None:
+            return cell
+        none = b.const(lowest_key(dtype), key_type(dtype)), b.const(MOST_INDEX, I32)
+        return tuple(b.select(inside[i], x, other) for x, other in zip(cell, none))
+
+    def join(x: Cell, y: Cell) -> Cell:
+        better = b.por(
+            b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1]))
+        )
+        return b.select(better, y[0], x[0]), b.select(better, y[1], x[1])
+
+    def finish(c: Cell) -> Value:
+        return b.select(b.cmp("eq", c[1], MOST_INDEX), b.const(-1, I32), c[1]) if inside is not None else c[1]
+
+    return Reduction(load, join, finish, None)
+
+
+def short_keys(dtype: DType, extent: int | None) -> bool:
+    """Whether a key and an index fit one word, with the index 0xFFFF left to mean no element."""
+    return dtype.bits <= 16 and extent is not None and extent < 0xFFFF
+
+
+# ---- functions of the user
+
+
+def combined(b: Builder, body: Region, x: Value, y: Value) -> Value:
+    """The user's combining function on two elements; what is narrower than f32 is rounded after every operation."""
+    known: dict[int, Value] = {body.carries[0].id: x, body.carries[1].id: y}
+    for node in body.nodes:
+        if node.op == "constant":
+            known[node.id] = constant(b, node.attrs["value"], node.dtype)
+            continue
+        arguments = [known[i.id] for i in node.inputs]
+        if node.op == "bitcast":
+            known[node.id] = _bitcast(b, arguments[0], node.inputs[0].dtype, node.dtype)
+        else:
+            known[node.id] = settled(b, lower_elementwise(b, node, arguments), node.dtype)
+    return known[body.yields[0].id]
+
+
+def settled(b: Builder, x: Value, dtype: DType) -> Value:
+    """A number as it comes back from a register of its dtype."""
+    if per_register(dtype) == 1:
+        return x
+    zero = b.zero(x.type)
+    return b.unpack(b.pack([x] + [zero] * (per_register(dtype) - 1), dtype), dtype, 0)
+
+
+def _bitcast(b: Builder, x: Value, source: DType, to: DType) -> Value:
+    if per_register(source) == 1:
+        return b.bitcast(x, scalar_type(to))
+    zero = b.zero(x.type)
+    return b.unpack(b.pack([x] + [zero] * (per_register(source) - 1), source), to, 0)
+
+
+def as_word(b: Builder, x: Value) -> Value:
+    """A predicate as 0 or 1, so that it can be moved between lanes; anything else as it is."""
+    return b.select(x, b.const(1, I32), b.const(0, I32)) if x.type is PRED else x
+
+
+def from_word(b: Builder, x: Value, flag: bool) -> Value:
+    return b.cmp("ne", x, 0) if flag else x
+
+
+# ---- between lanes and waves
+
+
+def shuffled(low: Lowering, v: Value, mask: int) -> Value:
+    """The value of lane ^ mask, of any width."""
+    b = low.b
+    within_warp(low, high_lanes([mask.bit_length() - 1], low.target.wave_size))
+    if v.type.words == 1:
+        return b.shuffle_xor(v, mask)
+    pair = b.bitcast(v, vector(2))
+    return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
+
+
+def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
+    """The value of a lane, of any width."""
+    b = low.b
+    within_warp(low, high_lanes(range(low.target.wave_size.bit_length() - 1), low.target.wave_size))
+    if v.type.words == 1:
+        return b.shuffle_index(v, lane)
+    pair = b.bitcast(v, vector(2))
+    return b.bitcast(b.vec(*(b.shuffle_index(b.slice(pair, i), lane) for i in range(2))), v.type)
+
+
+def within_warp(low: Lowering, far: Sequence[int]) -> None:
+    """Raise ConstraintError where lanes of several warps would have to be shuffled: the kernel is cut for warps then."""
+    if far:
+        raise ConstraintError("no shuffle reaches the lanes of another warp of the warpgroup", low.graph.loc)
+
+
+def across_warps(
+    low: Lowering, bits: Sequence[int], cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]
+) -> list[Cell]:
+    """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
+    b, lanes = low.b, low.target.wave_size
+    flat = [v for cell in cells for v in cell]
+    starts, size = [], 0
+    for v in flat:
+        starts.append(size)
+        size += lanes * v.type.words * 4
+
+    def place(v: Value, start: int, lane: Value) -> Any:
+        return total(b, [low.reduced_at, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
+
+    b.barrier()  # readers of what was there before are done
+    for v, start in zip(flat, starts):
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=SCRATCH)
+    b.barrier()
+    first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
+    out = []
+    at = iter(zip(flat, starts))
+    for cell in cells:
+        mine = [next(at) for _ in cell]
+        joined: Cell | None = None
+        for k in range(1 << len(bits)):
+            lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
+            other = tuple(
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+                for v, s in mine
+            )
+            joined = other if joined is None else join(joined, other)
+        assert joined is not None
+        out.append(joined)
+    return out
+
+
+def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]) -> list[Cell]:
+    """Join what the waves along `dim` hold, each lane with the same lane of the others, in order of the waves."""
+    found = gathered_from_waves(low, dim, cells)
+    out = []
+    for per_wave in found:
+        joined = per_wave[0]
+        for cell in per_wave[1:]:
+            joined = join(joined, cell)
+        out.append(joined)
+    return out
+
+
+def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Per cell, what the same lane of every wave along `dim` holds, in order of the waves, through shared memory."""
+    b, count = low.b, low.plans[dim].waves
+    key = next(x for x in low.partition.dims if str(x) == dim)
+    divisor, _ = low.partition.wave_radix(key)
+    lanes = low.target.wave_size
+    flat = [v for cell in cells for v in cell]
+    starts, size = [], 0
+    for v in flat:
+        starts.append(size)
+        size += lanes * v.type.words * 4
+    first = b.sub(b.wave(), b.mul(low.wave_digit[dim], divisor))
+
+    def place(v: Value, start: int, wave: Value) -> Any:
+        return total(b, [low.reduced_at, b.mul(b.lane(), v.type.words * 4), b.mul(wave, size), start])
+
+    b.barrier()  # readers of what was there before are done
+    for v, start in zip(flat, starts):
+        b.store_shared(place(v, start, b.wave()), b.bitcast(v, vector(v.type.words)), buffer=SCRATCH)
+    b.barrier()
+    out = []
+    at = iter(zip(flat, starts))
+    for cell in cells:
+        mine = [next(at) for _ in cell]
+        per_wave = []
+        for w in range(count):
+            wave = b.add(first, w * divisor)
+            per_wave.append(
+                tuple(
+                    b.bitcast(b.load_shared(place(v, s, wave), bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+                    for v, s in mine
+                )
+            )
+        out.append(per_wave)
+    return out
+
+
+__all__ = ["Reduction", "across_waves", "combined", "emit_reduction"]

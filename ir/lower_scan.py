@@ -1,0 +1,166 @@
+"""Running reductions along a dimension: `cumsum` and `scan`.
+
+The coordinate's bits are taken from the lowest up. Below bit k every block of 2^k neighbours has been scanned, and its
+total is known. A register bit puts two blocks of one lane together; a lane bit exchanges totals with the partner lane,
+whose total comes first where this lane has the bit set. What has come from other lanes waits beside a block and is
+joined to its elements once, at the end. Register digits follow one after the other, then waves, through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.exchange import convert
+from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.infer import same_layout
+from wavedsl.ir.kernel_ir import PRED, Value
+from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.loops import Context
+from wavedsl.ir.lower_reduce import (
+    as_word,
+    combined,
+    constant,
+    from_word,
+    gathered_from_waves,
+    shuffled,
+    within_workgroup,
+)
+from wavedsl.ir.lower_values import emitter, inside_masks, operand
+from wavedsl.ir.lowering import Lowering
+
+Join = Callable[[Value, Value], Value]
+
+
+@dataclass
+class _Block:
+    """Neighbours along the dimension. `parts`: elements scanned among themselves, and what comes before all of them."""
+
+    parts: list[tuple[list[tuple[int, Value]], Value | None]]
+    total: Value
+
+
+@emitter("cumsum", "scan")
+def emit_scan(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    b, d = low.b, str(n.attrs["dim"])
+    within_workgroup(low, n, d)
+    value = operand(low, n, 0, context)
+    own = value.layout
+    join, identity, load, finish = _meaning(low, n)
+    plan = low.plans[d]
+    inside = inside_masks(low, own, d, context) if dict(own.extents)[d] > plan.wave and plan.waves > 1 else None
+    axis = own.dims.index(d)
+    rows: dict[tuple[int, ...], dict[int, tuple[int, Value]]] = {}
+    for i, offsets in enumerate(own.element_offsets()):
+        x = load(value, i)
+        if inside is not None:
+            x = b.select(inside[i], x, identity)
+        rest = tuple(o for a, o in enumerate(offsets) if a != axis)
+        rows.setdefault(rest, {})[offsets[axis]] = (i, x)
+    results: dict[int, Value] = {}
+    bits = _bits(own, d, n)
+    lines = [_scan_line(low, row, bits, join, identity) for row in rows.values()]
+    before: list[Value | None] = [None] * len(lines)
+    if plan.waves > 1:
+        before = _across_waves(low, d, [line.total for line in lines], join, identity)
+    for line, first in zip(lines, before):
+        for elements, ahead in line.parts:
+            ahead = first if ahead is None else ahead if first is None else join(first, ahead)
+            for i, x in elements:
+                results[i] = finish(x if ahead is None else join(ahead, x))
+    found = from_elements(b, own, n.dtype, [results[i] for i in range(own.elements_per_lane)])
+    return found if same_layout(own, layout) else convert(low, found, layout)
+
+
+def _meaning(low: Lowering, n: Node) -> tuple[Join, Value, Callable[[Fragment, int], Value], Callable[[Value], Value]]:
+    """(join, identity, element of a fragment → cell, cell → element)."""
+    b, dtype = low.b, n.dtype
+    if n.op == "cumsum":
+        join: Any = b.fadd if dtype.is_float else b.add
+        return join, constant(b, 0, dtype), lambda v, i: v.element(b, i), lambda x: x
+    flag = scalar_type(dtype) is PRED
+    body = n.attrs["body"]
+
+    def both(x: Value, y: Value) -> Value:
+        return as_word(b, combined(b, body, from_word(b, x, flag), from_word(b, y, flag)))
+
+    identity = as_word(b, constant(b, n.attrs["identity"], dtype))
+    return both, identity, lambda v, i: as_word(b, v.element(b, i)), lambda x: from_word(b, x, flag)
+
+
+def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
+    """What drives each bit of the coordinate inside the box, from the lowest: (`l` or a register kind, its number)."""
+    drivers: dict[int, tuple[str, int]] = {}
+    for x, column in zip(layout.inner.ins, layout.inner.coordinate_columns(d)):
+        if not column:
+            continue
+        if column & (column - 1) or column in drivers:
+            raise CompileError(f"{n.op} along {d} in a layout that mixes its bits", n.loc)
+        drivers[column] = kind_of(x), number_of(x)
+    return [drivers[1 << k] for k in range(layout.inner.width(d))]
+
+
+def _scan_line(
+    low: Lowering, row: dict[int, tuple[int, Value]], bits: list[tuple[str, int]], join: Join, identity: Value
+) -> _Block:
+    """One line of elements along the dimension, by offset."""
+    b = low.b
+    run = next((k for k, (kind, _) in enumerate(bits) if kind == "l"), len(bits))
+    blocks: dict[int, _Block] = {}
+    for offset in sorted(row):
+        i, x = row[offset]
+        head = offset >> run << run
+        block = blocks.get(head)
+        if block is None:
+            blocks[head] = _Block([([(i, x)], None)], x)
+        else:
+            block.total = join(block.total, x)
+            block.parts[0][0].append((i, block.total))
+    for k, (kind, number) in list(enumerate(bits))[run:]:
+        if kind == "l":
+            mine = b.cmp("ne", b.and_(b.lane(), 1 << number), 0)
+            for block in blocks.values():
+                other = shuffled(low, block.total, 1 << number)
+                block.total = join(b.select(mine, other, block.total), b.select(mine, block.total, other))
+                block.parts = [
+                    (elements, b.select(mine, other, identity) if ahead is None
+                     else b.select(mine, join(other, ahead), ahead))
+                    for elements, ahead in block.parts
+                ]  # fmt: skip
+            continue
+        for offset in [o for o in sorted(blocks) if not o >> k & 1]:
+            blocks[offset] = _follow(blocks[offset], blocks.pop(offset | 1 << k), join)
+    line: _Block | None = None
+    for offset in sorted(blocks):
+        line = blocks[offset] if line is None else _follow(line, blocks[offset], join)
+    assert line is not None
+    return line
+
+
+def _follow(first: _Block, second: _Block, join: Join) -> _Block:
+    """Two blocks of one lane, one after the other."""
+    moved = [
+        (elements, first.total if ahead is None else join(first.total, ahead)) for elements, ahead in second.parts
+    ]
+    return _Block(first.parts + moved, join(first.total, second.total))
+
+
+def _across_waves(low: Lowering, d: str, totals: list[Value], join: Join, identity: Value) -> list[Value | None]:
+    """Per line, the sum of what earlier waves hold; the identity in the first."""
+    b = low.b
+    digit = low.wave_digit[d]
+    out: list[Value | None] = []
+    for per_wave in gathered_from_waves(low, d, [(t,) for t in totals]):
+        before = identity
+        running: Value | None = None
+        for w, (total,) in enumerate(per_wave[:-1]):
+            running = total if running is None else join(running, total)
+            before = b.select(b.cmp("eq", digit, w + 1), running, before)
+        out.append(before)
+    return out
+
+
+__all__ = ["emit_scan"]

@@ -1,0 +1,75 @@
+"""What the roofline must know of a product: rates, bandwidths, cache sizes. Back ends list theirs (`products.py`).
+
+A `Target` says what text a chip runs; a `Product` says how fast one chip that runs it is. Every number carries its
+source where the back end declares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wavedsl.ir.target import Target
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product. Rates are per clock of the compute unit (CU or SM), bandwidths in bytes per second."""
+
+    name: str
+    target: str
+    """The target whose text it runs."""
+    units: int
+    """CUs or SMs that are enabled."""
+    clock: float
+    """Hz: the peak engine clock that the data sheet's rates are for."""
+    hbm: float
+    """Bytes per second between the chip and its memory."""
+    l2_bytes: int
+    """Size of the last cache that all workgroups on one die share."""
+    l2_rate: int | None
+    """Bytes per clock that the whole L2 delivers; None where nothing is published."""
+    latency: float
+    """Seconds from a load that misses every cache to its data, without contention."""
+    vector: Mapping[str, int]
+    """FLOP per clock of one unit's vector pipes, by dtype; a dtype that is not listed computes as f32."""
+    matrix: Mapping[str, int]
+    """FLOP per clock of one unit's matrix pipes, by input dtype; empty: what the target's matrix rows say."""
+
+    def matrix_rates(self, target: Target) -> dict[str, float]:
+        """FLOP per clock of one unit by input dtype of its fastest matrix instruction."""
+        if self.matrix:
+            return {name: float(rate) for name, rate in self.matrix.items()}
+        rates: dict[str, float] = {}
+        for atom in target.mma_atoms:
+            rate = 2.0 * atom.m * atom.n * atom.k * atom.blocks / atom.cycles * target.simds
+            rates[atom.a_dtype.name] = max(rates.get(atom.a_dtype.name, 0.0), rate)
+        return rates
+
+    def has_matrix(self, dtype: str, target: Target) -> bool:
+        """Whether a matrix instruction takes inputs of this dtype."""
+        return dtype in self.matrix_rates(target)
+
+    def peak(self, dtype: str, unit: str, target: Target) -> float:
+        """FLOP per second of all units. `unit` is `matrix` or `vector`; KeyError for a matrix rate there is not."""
+        rate = (
+            self.matrix_rates(target)[dtype] if unit == "matrix" else float(self.vector.get(dtype, self.vector["f32"]))
+        )
+        return rate * self.units * self.clock
+
+    def unit_port(self, target: Target, kind: str) -> float:
+        """Bytes per clock of one unit's port, from the cost of the widest access: `load.global` or `load.shared`."""
+        return target.wave_size * 16 / target.cost(kind, 16).cycles
+
+    def l2_bandwidth(self, target: Target) -> float:
+        """Bytes per second from L2: its own rate where published, never more than the units' ports take."""
+        ports = self.units * self.unit_port(target, "load.global")
+        return self.clock * (ports if self.l2_rate is None else min(ports, self.l2_rate))
+
+    def shared_bandwidth(self, target: Target) -> float:
+        """Bytes per second of all units' shared memory without bank conflicts."""
+        return self.clock * self.units * self.unit_port(target, "load.shared")
+
+    def balance(self, dtype: str, unit: str, target: Target) -> float:
+        """FLOP per byte of HBM at which a kernel stops being bound by memory."""
+        return self.peak(dtype, unit, target) / self.hbm

@@ -1,0 +1,67 @@
+"""Loop tiles that the compiler makes finer than the user's, because a pipeline of two fits only then.
+
+In: a graph, its partition, the kernel that was lowered from them. Out: the partition with which to lower again, or
+None where the first one stays.
+
+A tile of K that fills shared memory leaves one slot: copies and products then take turns, with two barriers between.
+Half the tile in two slots takes the same memory, and one tile is copied while the other is multiplied. A loop that does
+nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
+else per trip keeps the user's tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.infer import Inference
+from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import Partition
+
+LEAST_ROW = 64
+"""Bytes of a row of a finer tile: what four lanes of 16 bytes read."""
+
+
+def finer(graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices) -> Partition | None:
+    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
+    if choices.stages is not None:
+        return None
+    single = {note.dim for note in kernel.notes["lowering"].loops if note.slots == 1 and (note.trips or 0) > 1}
+    changed: dict[Any, Any] = {}
+    for n in graph.all_nodes():
+        if n.op != "iterate":
+            continue
+        region: Region = n.attrs["body"]
+        plan = partition.dims[region.dim]
+        if str(region.dim) not in single or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
+            continue
+        sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
+        if min(sizes, default=0) * plan.tile // 2 < LEAST_ROW:
+            continue
+        changed[region.dim] = replace(plan, tile=plan.tile // 2, wave=plan.wave // 2, parts=2 * plan.parts)
+    if not changed:
+        return None
+    return replace(partition, dims={d: changed.get(d, p) for d, p in partition.dims.items()})
+
+
+def _only_products(region: Region, inference: Inference) -> bool:
+    """Whether every carried value grows by a product along the loop's dimension, of values read in the loop."""
+    for carry, last in zip(region.carries, region.yields):
+        if last.op != "mma" or last.inputs[2] is not carry or inference.mmas[last.id].k != str(region.dim):
+            return False
+        if not all(_fresh(x, region) for x in last.inputs[:2]):
+            return False
+    others = {"read", "mma", "constant"}
+    return bool(region.carries) and all(
+        n.op in others or (ROWS[n.op].index_rule == "same" and not ROWS[n.op].effect) for n in region.nodes
+    )
+
+
+def _fresh(n: Node, region: Region) -> bool:
+    """Whether a value is read in every trip, through elementwise steps or directly, along the loop's dimension."""
+    if n.op == "read":
+        return n in region.nodes and region.dim in n.dims
+    return bool(n.inputs) and ROWS[n.op].index_rule == "same" and all(_fresh(x, region) for x in n.inputs)

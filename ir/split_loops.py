@@ -1,0 +1,210 @@
+"""Loops in which masks hold for every lane on most trips become two or three: with masks, without, with.
+
+In: a kernel whose loops compare per-lane indices (`index(M) >= index(N)`, a ragged last tile). Out: a new kernel where
+such a loop is cut where its comparisons begin and cease to hold for every lane; between the cuts they are true, and
+selects and conjunctions fold away. The loops carry on from one another, so a software pipeline runs through all of
+them. INVARIANT: ops with effects run in the same order; all waves of a workgroup cut at the same trip.
+
+A comparison is of use when its two sides differ by k · i + u + l, i the induction variable, u equal for the workgroup
+and l of a known range over its lanes: then it holds for all of them from some trip on, or up to one, which scalar
+arithmetic finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
+from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
+from wavedsl.ir.linear import Linear, difference
+from wavedsl.ir.target import Target
+from wavedsl.ir.unroll import static_trips
+
+SHARE = 12
+"""A loop is cut where at least one in this many of its arithmetic operations goes away between the cuts."""
+
+_LIMIT = 1 << 31
+
+
+@dataclass
+class Edge:
+    """A comparison that holds for every lane while k · i + terms + constant >= 0."""
+
+    op: Op
+    k: int
+    uniform: dict[Value, int]
+    constant: int
+
+
+def split_loops(kernel: Kernel, target: Target | None = None) -> Kernel:
+    """Cut every loop where that pays. A kernel without such loops comes back as it is."""
+    varies = per_wave(kernel)
+    chosen = {op: edges for op in kernel.body.walk() if op.name == "for" and (edges := worthwhile(op, varies))}
+    if not chosen:
+        return kernel
+    fresh = fresh_kernel(kernel)
+    b = Builder(fresh, target)
+    env: dict[Value, Value] = {}
+
+    def hook(op: Op) -> bool:
+        if op in chosen:
+            _cut(b, op, chosen[op], env, hook)
+            return True
+        return False
+
+    copy_region(b, kernel.body, env, hook)
+    fresh = b.finish()
+    remove_dead_code(fresh)
+    return fresh
+
+
+def per_wave(kernel: Kernel) -> set[Value]:
+    """Values that may differ between the waves of a workgroup."""
+    varies: set[Value] = set()
+
+    def visit(region: Region) -> None:
+        for op in region.ops:
+            if op.name in ("wave", "tid") or not op.row.pure or any(a in varies for a in op.args):
+                varies.update(op.results)
+            for body in op.regions:
+                varies.update(body.args[1:])  # carried: not followed
+                if any(a in varies for a in op.args[:3]):
+                    varies.update(body.args)
+                visit(body)
+
+    if kernel.waves > 1:
+        visit(kernel.body)
+    return varies
+
+
+def worthwhile(loop: Op, varies: set[Value]) -> list[Edge]:
+    """The comparisons to cut a loop by: none where too little arithmetic depends on them."""
+    step = loop.args[2].const
+    trips = static_trips(loop)
+    if step != 1 or (trips is not None and trips < 3):
+        return []
+    body = loop.regions[0]
+    inside = {r for op in body.walk() for r in op.results} | set(body.args)
+    edges = [e for op in body.ops if (e := edge_of(op, body, inside, varies)) is not None]
+    if not edges:
+        return []
+    gone: set[Value] = {e.op.results[0] for e in edges}
+    saved, total = len(edges), 0
+    for op in body.ops:
+        if not op.results or op.results[0].uniform or not op.row.pure or op.name in ("mma", "vec", "slice", "bitcast"):
+            continue
+        total += 1
+        if op.name in ("select", "pand", "por", "pnot") and any(a in gone for a in op.args):
+            saved += 1
+            if op.results[0].type is PRED:
+                gone.add(op.results[0])
+    return edges if saved * SHARE >= total else []
+
+
+def edge_of(op: Op, body: Region, inside: set[Value], varies: set[Value]) -> Edge | None:
+    """A per-lane comparison as a condition on the induction variable; None for any other op."""
+    if op.name != "cmp" or op.results[0].uniform or op.args[0].type is not I32:
+        return None
+    how = op.attrs["how"]
+    a, b = op.args
+    if how[0] == "u" and min(a.lo or 0, b.lo or 0) >= 0:
+        how = "s" + how[1:]
+    if how not in ("slt", "sle", "sgt", "sge"):
+        return None
+    form: Linear = difference(b, a) if how in ("slt", "sle") else difference(a, b)
+    constant = form.constant - (how in ("slt", "sgt"))  # a < b is b - a - 1 >= 0
+    iv = body.args[0]
+    k = 0
+    uniform: dict[Value, int] = {}
+    low = high = 0
+    for v, factor in form.terms.items():
+        if v is iv:
+            k = factor
+            continue
+        if v in inside:
+            return None
+        assert v.lo is not None and v.hi is not None
+        ends = sorted((v.lo * factor, v.hi * factor))
+        if v.uniform and v not in varies:
+            uniform[v] = factor
+            low, high = low + ends[0], high + ends[1]
+        else:
+            constant += ends[0]
+    if not k or not -_LIMIT <= low + constant <= high + constant < _LIMIT:
+        return None
+    return Edge(op, k, uniform, constant)
+
+
+def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hook: Any) -> None:
+    b.set_loc(op.loc)
+    lo, hi = env[op.args[0]], env[op.args[1]]
+    first = [e for e in edges if e.k > 0]
+    last = [e for e in edges if e.k < 0]
+    begin, end = lo, hi
+    for at in _thresholds(b, first, env):
+        begin = b.max_s(begin, at)
+    for at in _thresholds(b, last, env):
+        end = b.min_s(end, at)
+    begin = b.min_s(begin, hi)
+    end = b.max_s(end, begin)
+    carried = [env[a] for a in op.args[3:]]
+    if first:  # where nothing is known: the range in which the others hold may end before this one
+        carried = _part(b, op, lo, begin, carried, set(), env, hook, "masked")
+    carried = _part(b, op, begin, end, carried, {e.op for e in edges}, env, hook, "whole")
+    if last:
+        carried = _part(b, op, end, hi, carried, {e.op for e in first}, env, hook, "masked")
+    for old, new in zip(op.results, carried):
+        env[old] = new
+
+
+def _thresholds(b: Builder, edges: Sequence[Edge], env: dict[Value, Value]) -> list[Value]:
+    """Per edge the trip from which on it holds (k > 0) or up to which it holds, that one left out (k < 0)."""
+    found: dict[Value, None] = {}
+    # Of edges that differ in their constants the smallest decides.
+    least: dict[Any, Edge] = {}
+    for e in edges:
+        key = (e.k, tuple((v.id, f) for v, f in e.uniform.items()))
+        if key not in least or e.constant < least[key].constant:
+            least[key] = e
+    for e in least.values():
+        rest = b.const(e.constant)
+        for v, factor in e.uniform.items():
+            rest = b.add(rest, b.mul(env[v], factor))
+        if e.k > 0:  # k i + rest >= 0 from i = ceil(-rest / k)
+            found[b.sub(0, b.floordiv(rest, e.k))] = None
+        else:  # rest >= -k i up to i = floor(rest / -k)
+            found[b.add(b.floordiv(rest, -e.k), 1)] = None
+    return list(found)
+
+
+def _part(
+    b: Builder, op: Op, lo: Value, hi: Value, carried: list[Value], true: set[Op], env: dict[Value, Value], hook: Any,
+    mark: str,
+) -> list[Value]:  # fmt: skip
+    """The loop from `lo` to `hi` with some comparisons taken for true."""
+    body = op.regions[0]
+    if lo.const is not None and hi.const is not None and lo.const >= hi.const:
+        return carried
+
+    def inner(x: Op) -> bool:
+        if x in true:
+            env[x.results[0]] = b.true
+            return True
+        return bool(hook(x))
+
+    b.set_loc(op.loc)
+    label = op.attrs.get("label", "")
+    uniform = [a.uniform for a in body.args[1:]]
+    loop = b.for_(lo, hi, env[op.args[2]], carried, label=label, uniform=uniform)
+    loop.op.attrs.update({k: v for k, v in op.attrs.items() if k not in ("label", "min_trips", "trips_multiple")})
+    loop.op.attrs["part"] = mark
+    with loop:
+        for old, new in zip(body.args, (loop.iv, *loop.carried)):
+            env[old] = new
+        copy_region(b, body, env, inner)
+        b.set_loc(body.ops[-1].loc)
+        loop.yield_([env[a] for a in body.ops[-1].args])
+    return list(loop.results)

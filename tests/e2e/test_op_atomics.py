@@ -1,0 +1,112 @@
+"""Atomics on every chip: text against evaluator, exactly; whole numbers, so that the order of sums does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+
+import wavedsl as wd
+
+N, B, M = wd.symbols("N B M")
+LINE = [wd.WorkgroupConstraint(N, 128, 0)]
+DTYPES = (wd.f32, wd.u32, wd.f16)
+MORE = (wd.i32, wd.i64, wd.u64, wd.f64, wd.bf16, wd.i8, wd.u16)
+
+
+def whole(shape: Any, dtype: wd.DType, seed: int, low: int = -9) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0 if dtype.kind == "uint" else low, 10, shape).astype(dtype.storage)
+
+
+def scattered(op: Callable[..., Any], dtype: wd.DType) -> Any:
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, dtype], bins: wd.Memory[N, wd.i32], out: wd.Memory[B, dtype]):
+        op(wd.read(x), out, mapping=wd.IndexMapping((N,), {B: wd.read(bins)}))
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [*DTYPES, *(pytest.param(d, marks=pytest.mark.slow) for d in MORE)], ids=str)
+@pytest.mark.parametrize("op", ["atomic_add", "atomic_min", "atomic_max"])
+def test_many_meet_in_few_places(op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Places outside of the array are skipped."""
+    n, b = 300, 8
+    bins = np.random.default_rng(1).integers(-1, b + 1, n).astype(np.int32)
+    few = dtype in (wd.f16, wd.bf16, wd.i8)
+    x = whole(n, dtype, 2) if not few else (np.random.default_rng(2).integers(-1, 2, n)).astype(dtype.storage)
+    arguments = [x, bins, whole(b, dtype, 3)]
+    agree(scattered(getattr(wd, op), dtype), arguments, target, oracle if op == "atomic_max" else None)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.bf16], ids=str)
+def test_rows_into_one_row(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Every workgroup adds its row: neighbours of f16 and bf16 go in pairs."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 256, 1)])
+    def kernel(a: wd.Memory[M, N, dtype], out: wd.Memory[N, dtype]):
+        wd.atomic_add(wd.read(a), out)
+
+    for m, n in ((4, 512), (3, 70), (5, 33)):
+        a = np.random.default_rng(1).integers(-3, 4, (m, n)).astype(dtype.storage)
+        if dtype.bits == 16 and n % 2:
+            with pytest.raises(wd.CompileError, match="whole words"):
+                kernel.compile(a, np.zeros(n, dtype.storage), target=target)
+            continue
+        agree(kernel, [a, whole(n, dtype, 2)], target, oracle if n == 70 else None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.i32, wd.i64, wd.u8], ids=str)
+def test_what_was_there(dtype: wd.DType, target: str) -> None:
+    """Each place is met once, so what comes back is known."""
+    n = 100
+    places = np.random.default_rng(1).permutation(n + 20)[:n].astype(np.int32)
+
+    @wd.wave(LINE)
+    def kernel(
+        x: wd.Memory[N, dtype], at: wd.Memory[N, wd.i32], out: wd.Memory[B, dtype], old: wd.Memory[N, dtype],
+        again: wd.Memory[N, dtype],
+    ):  # fmt: skip
+        mapping = wd.IndexMapping((N,), {B: wd.read(at)})
+        value = wd.read(x)
+        wd.write(wd.atomic_xchg(value, out, mapping=mapping), old)
+        wd.write(wd.atomic_cas(value, value + value, out, mapping=mapping), again)
+
+    agree(kernel, [whole(n, dtype, 2), places, whole(n + 4, dtype, 3), whole(n, dtype, 4), whole(n, dtype, 5)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_once_per_element_whatever_the_grid(target: str) -> None:
+    """Workgroups and waves along N, which the value lacks, do not add again."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 64, 1), wd.WaveConstraint(N, 32)])
+    def kernel(x: wd.Memory[M, wd.i32], y: wd.Memory[M, N, wd.i32], out: wd.Memory[M, wd.i32]):
+        value = wd.read(x)
+        wd.atomic_add(value, out)
+        wd.write(wd.broadcast(value, M, N), y)
+
+    arguments = [whole(20, wd.i32, 1), np.zeros((20, 200), np.int32), whole(20, wd.i32, 2)]
+    agree(kernel, arguments, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("waves", [1, 2])
+def test_a_ticket_per_workgroup(waves: int, target: str) -> None:
+    """One lane asks; every lane of every wave gets the number."""
+    one = wd.sym.ONE
+
+    tiles = [wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 128, 1), wd.WaveConstraint(N, 128 // waves)]
+
+    @wd.wave(tiles, subs={one: 1})
+    def kernel(count: wd.Memory[one, wd.i32], out: wd.Memory[M, N, wd.i32]):
+        ticket = wd.atomic_add(wd.Register[wd.i32](1), count, mapping=wd.IndexMapping((), {one: 0 * one}))
+        wd.write(wd.broadcast(ticket, N), out)
+
+    count, out = np.zeros(1, np.int32), np.zeros((6, 100), np.int32)
+    kernel.compile(count, out, target=target).emulate(count, out)
+    assert count[0] == 6 and sorted(out[:, 0]) == list(range(6)) and (out == out[:, :1]).all()

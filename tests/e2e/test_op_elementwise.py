@@ -1,0 +1,186 @@
+"""Elementwise operations on every chip: text against evaluator, within the bounds of docs/numerics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from wavedsl.ir.numerics import tolerance
+
+import wavedsl as wd
+
+N = wd.sym.N
+LINE = [wd.WorkgroupConstraint(N, 256, 0)]
+
+
+def line(*dtypes: wd.DType) -> list[Any]:
+    return [wd.Memory[N, d] for d in dtypes]
+
+
+def unary(function: Callable[[Any], Any], dtype: wd.DType, out: wd.DType | None = None) -> Any:
+    source, result = line(dtype, out or dtype)
+
+    @wd.wave(LINE)
+    def kernel(a: source, b: result):
+        wd.write(function(wd.read(a)), b)
+
+    return kernel
+
+
+def binary(function: Callable[[Any, Any], Any], dtype: wd.DType) -> Any:
+    (source,) = line(dtype)
+
+    @wd.wave(LINE)
+    def kernel(a: source, b: source, c: source):
+        wd.write(function(wd.read(a), wd.read(b)), c)
+
+    return kernel
+
+
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3.9, 4.0, 4.1, 0.9999, 1.0001, 1e-8, 1e-20], np.float32
+)
+RANGES: dict[str, tuple[float, float]] = {
+    "erf": (-5, 5), "sin": (-50, 50), "cos": (-50, 50), "tanh": (-10, 10), "sigmoid": (-30, 30), "exp": (-60, 60),
+    "exp2": (-100, 100), "log": (1e-6, 1e6), "log2": (1e-6, 1e6), "rsqrt": (1e-6, 1e6), "reciprocal": (0.01, 1e5),
+    "sqrt": (0, 1e6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", RANGES)
+def test_functions_stay_within_their_bounds(op: str, target: str, oracle: Callable[[str], str]) -> None:
+    low, high = RANGES[op]
+    x = np.random.default_rng(1).uniform(low, high, 500).astype(np.float32)
+    wide = np.zeros_like(x, np.float64)
+    unary(getattr(wd, op), wd.f32).evaluate(x.astype(np.float64), wide, float64=True)
+    argument = {"exp": x * 1.4427, "sigmoid": x * 1.4427}.get(op, 0.0)
+
+    def within(got: np.ndarray, want: np.ndarray) -> None:
+        if np.array_equal(got, want):
+            return
+        error = np.abs(got.astype(np.float64) - wide)
+        allowed = tolerance(op, target, wd.f32, wide, argument)
+        worst = int(np.argmax(error - allowed))
+        assert (error <= allowed).all(), (x[worst], got[worst], wide[worst], error[worst], allowed[worst])
+
+    agree(unary(getattr(wd, op), wd.f32), [x, np.zeros_like(x)], target, oracle if op == "erf" else None, within)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_erf_of_special_numbers_and_of_halves(target: str) -> None:
+    b = np.zeros_like(SPECIAL)
+    unary(wd.erf, wd.f32).compile(SPECIAL, b, target=target).emulate(SPECIAL, b)
+    want = np.zeros_like(SPECIAL)
+    unary(wd.erf, wd.f32).evaluate(SPECIAL, want)
+    np.testing.assert_allclose(b, want, rtol=4e-7, atol=2.0**-149)
+    assert np.array_equal(np.signbit(b[:2]), [False, True])
+    x = np.linspace(-5, 5, 333).astype(np.float16)
+    got, meant = np.zeros_like(x), np.zeros_like(x)
+    unary(wd.erf, wd.f16).compile(x, got, target=target).emulate(x, got)
+    unary(wd.erf, wd.f16).evaluate(x, meant)
+    assert np.abs(got.view(np.int16).astype(int) - meant.view(np.int16)).max() <= 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["sin", "cos"])
+def test_angles_of_many_turns(op: str, target: str) -> None:
+    x = np.random.default_rng(2).uniform(-1e4, 1e4, 400).astype(np.float32)
+    got = np.zeros_like(x)
+    unary(getattr(wd, op), wd.f32).compile(x, got, target=target).emulate(x, got)
+    assert np.abs(got - getattr(np, op)(x.astype(np.float64))).max() <= 2.0**-19
+
+
+INTEGERS = (wd.i8, wd.u8, wd.i16, wd.u16, wd.i32, wd.u32, wd.i64, wd.u64)
+QUICK = [d if d in (wd.u8, wd.i16, wd.u32, wd.i64) else pytest.param(d, marks=pytest.mark.slow) for d in INTEGERS]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", QUICK, ids=str)
+def test_bits_and_shifts(dtype: wd.DType, target: str) -> None:
+    rng = np.random.default_rng(3)
+    info = np.iinfo(dtype.numpy)
+    a, b = (rng.integers(info.min, info.max, 300, dtype.numpy, endpoint=True) for _ in range(2))
+    counts = rng.integers(0, dtype.bits, 300).astype(dtype.numpy)
+    c = np.zeros_like(a)
+    agree(binary(lambda x, y: (x & y) ^ ~(x | y), dtype), [a, b, c], target)
+    agree(binary(lambda x, y: (x << y) ^ (x >> y), dtype), [a, counts, c], target)
+
+
+FLOATS = (wd.f16, wd.bf16, wd.f8e4m3, wd.f8e5m2, wd.f8e4m3fnuz, wd.f8e5m2fnuz)
+
+
+def to_round(dtype: wd.DType) -> np.ndarray:
+    """f32 numbers of every size that the type has, around its numbers, and past its largest."""
+    rng = np.random.default_rng(4)
+    x = np.exp2(rng.uniform(-30, 20, 600)) * rng.choice([-1.0, 1.0], 600)
+    largest = float(ml_dtypes.finfo(dtype.numpy).max)
+    edges = [0.0, -0.0, largest, largest * 1.01, -largest * 1.5, 1e30, np.nan]
+    whole = np.arange(-40, 40) / 8
+    with np.errstate(over="ignore"):
+        return np.concatenate([x, edges, whole]).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_roundings(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    if dtype.name not in wd.compiler.get_target(target).dtypes:
+        pytest.skip(f"{target} has no {dtype}")
+    x = to_round(dtype)
+    b = np.zeros(x.shape, dtype.storage)
+    agree(unary(lambda v: wd.cast(v, dtype), wd.f32, dtype), [x, b], target)
+    agree(unary(lambda v: wd.cast(v, dtype, rounding="toward_zero"), wd.f32, dtype), [x, b], target)
+    noise = np.random.default_rng(5).integers(0, 1 << 32, x.size, np.uint32)
+    source, bits, result = line(wd.f32, wd.u32, dtype)
+
+    @wd.wave(LINE)
+    def kernel(a: source, r: bits, b: result):
+        wd.write(wd.cast(wd.read(a), dtype, rounding="stochastic", bits=wd.read(r)), b)
+
+    agree(kernel, [x, noise, b], target, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_stochastic_rounding_has_the_right_mean(target: str) -> None:
+    x = np.full(4096, 1.0 + 3 / 1024, np.float32)  # 3/8 of the way from 1 to the next bf16
+    noise = np.arange(4096, dtype=np.uint32) * np.uint32(16)
+    b = np.zeros(x.shape, ml_dtypes.bfloat16)
+    source, bits, result = line(wd.f32, wd.u32, wd.bf16)
+
+    @wd.wave(LINE)
+    def kernel(a: source, r: bits, b: result):
+        wd.write(wd.cast(wd.read(a), wd.bf16, rounding="stochastic", bits=wd.read(r)), b)
+
+    kernel.compile(x, noise, b, target=target).emulate(x, noise, b)
+    assert abs(b.astype(np.float64).mean() - x[0]) < 2.0**-16
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_f64_rounds_once_to_narrow_types(target: str) -> None:
+    """1 + 2^-11 + 2^-40 lies above the middle of two f16 numbers; f32 would round it to the middle, then down."""
+    x = np.array([1 + 2.0**-11 + 2.0**-40, -(1 + 2.0**-11 + 2.0**-40), 1 + 2.0**-11, 1e300, np.nan, 2.0**-30])
+    for dtype in (wd.f16, wd.bf16):
+        agree(unary(lambda v: wd.cast(v, dtype), wd.f64, dtype), [x, np.zeros(x.shape, dtype.storage)], target)
+    truncated = unary(lambda v: wd.cast(v, wd.f32, rounding="toward_zero"), wd.f64, wd.f32)
+    agree(truncated, [x, np.zeros(6, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_casts_to_integers_saturate(target: str) -> None:
+    x = np.array([0.9, -0.9, 127.5, 128.5, -129, 1e30, -1e30, np.nan, np.inf, -np.inf, 300.0, 70000.0], np.float32)
+    for dtype in INTEGERS:
+        agree(unary(lambda v: wd.cast(v, dtype), wd.f32, dtype), [x, np.zeros(x.shape, dtype.storage)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pow(target: str) -> None:
+    x = np.random.default_rng(6).uniform(0.01, 30, 300).astype(np.float32)
+    y = np.random.default_rng(7).uniform(-5, 5, 300).astype(np.float32)
+    got = np.zeros_like(x)
+    binary(wd.pow, wd.f32).compile(x, y, got, target=target).emulate(x, y, got)
+    exact = np.power(x.astype(np.float64), y)
+    assert (np.abs(got - exact) <= tolerance("pow", target, wd.f32, exact, y * np.log2(x))).all()

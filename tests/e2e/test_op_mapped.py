@@ -1,0 +1,150 @@
+"""Gathers and scatters through an IndexMapping on every chip: text against evaluator, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+from agree import TARGETS, agree
+
+import wavedsl as wd
+
+T, D, V, M, N, K, S = wd.symbols("T D V M N K S")
+ROWS = [wd.WorkgroupConstraint(T, 16, 0), wd.WorkgroupConstraint(D, 64, 1)]
+
+
+def whole(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-100, 100, shape).astype(dtype.storage)
+
+
+def embedding(dtype: wd.DType, index: wd.DType = wd.i32) -> Any:
+    @wd.wave(ROWS)
+    def kernel(table: wd.Memory[V, D, dtype], ids: wd.Memory[T, index], out: wd.Memory[T, D, dtype]):
+        where = wd.read(ids)
+        wd.write(wd.read(table, mapping=wd.IndexMapping((T, D), {V: where})), out)
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f16, wd.f32, wd.i8, wd.f64], ids=str)
+def test_rows_by_index(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Indices outside of the table give zeros."""
+    for t, d, v in ((32, 128, 50), (17, 50, 7), (5, 3, 100)):
+        ids = np.random.default_rng(1).integers(-2, v + 2, t).astype(np.int32)
+        arguments = [whole((v, d), dtype), ids, whole((t, d), dtype, 2)]
+        compiled = agree(embedding(dtype), arguments, target, oracle if t == 17 else None)
+        if (t, dtype) == (32, wd.f16):
+            assert "dwordx2" in compiled.asm or "ld.global.v" in compiled.asm, "rows are read by vectors"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("index", [wd.i64, wd.u8, wd.i16, wd.u32], ids=str)
+def test_indices_of_any_width(index: wd.DType, target: str) -> None:
+    ids = np.random.default_rng(1).integers(0, 9, 20).astype(index.numpy)
+    if index is wd.i64:
+        ids[3] = (1 << 32) + 1
+    agree(embedding(wd.f32, index), [whole((9, 30), wd.f32), ids, whole((20, 30), wd.f32, 2)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_run_time_sizes(target: str) -> None:
+    kernel = embedding(wd.f32)
+    compiled = kernel.compile(target=target, dynamic=(T, D, V))
+    for t, d, v in ((32, 128, 50), (7, 33, 3)):
+        table, ids = whole((v, d), wd.f32), np.random.default_rng(1).integers(-1, v + 1, t).astype(np.int32)
+        out, want = whole((t, d), wd.f32, 2), whole((t, d), wd.f32, 2)
+        compiled.emulate(table, ids, out)
+        kernel.evaluate(table, ids, want)
+        assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_scatter_of_rows(target: str, oracle: Callable[[str], str]) -> None:
+    """Each row to its own place; places outside are skipped."""
+
+    @wd.wave(ROWS)
+    def kernel(x: wd.Memory[T, D, wd.f16], ids: wd.Memory[T, wd.i32], out: wd.Memory[V, D, wd.f16]):
+        wd.write(wd.read(x), out, mapping=wd.IndexMapping((T, D), {V: wd.read(ids)}))
+
+    for t, d, v in ((32, 128, 50), (17, 50, 30), (5, 3, 4)):
+        ids = np.random.default_rng(1).permutation(t + v)[:t].astype(np.int32) - t // 2
+        agree(kernel, [whole((t, d), wd.f16), ids, whole((v, d), wd.f16, 2)], target, oracle if t == 17 else None)
+
+
+SHIFTS: dict[str, tuple[Any, Any]] = {
+    "transposed": ((N, M), {M: N, N: M}),
+    "shifted": ((M, N), {M: M + 1, N: N - 2}),
+    "reversed": ((M, N), {N: 20 - N}),
+    "every-second": ((M, N), {N: 2 * N}),
+    "blocks": ((M, N), {M: sympy.floor(M / 4), N: sympy.Mod(N, 8)}),
+    "diagonal": ((M, N), {M: sympy.Min(M, N)}),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", SHIFTS)
+@pytest.mark.parametrize("dtype", [wd.f16, wd.i32], ids=str)
+def test_views(name: str, dtype: wd.DType, target: str) -> None:
+    dims, indices = SHIFTS[name]
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.read(a, mapping=wd.IndexMapping(dims, indices)), b)
+
+    for shape in ((32, 32), (21, 21), (17, 40)):
+        agree(kernel, [whole(shape, dtype), whole(shape, dtype, 2)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pages_of_keys_in_a_loop(target: str) -> None:
+    """The rows of a sum lie in pages that a table lists: one page per trip."""
+    B, P, R = wd.symbols("B P R")
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(B, 1, 0), wd.WorkgroupConstraint(D, 64, 1), wd.TilingConstraint(N, 16)], subs={R: 16}
+    )
+    def kernel(
+        pool: wd.Memory[P, R, D, wd.f32], table: wd.Memory[B, S, wd.i32], out: wd.Memory[B, D, wd.f32],
+        x: wd.Memory[B, N, wd.f32],
+    ):  # fmt: skip
+        zero = wd.Register[D, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[zero])
+        def loop(acc):
+            page = wd.read(table, mapping=wd.IndexMapping((N,), {S: sympy.floor(N / 16)}))
+            rows = wd.read(pool, mapping=wd.IndexMapping((N, D), {P: page, R: sympy.Mod(N, 16)}))
+            return acc + wd.sum(rows * wd.read(x), dim=N)
+
+        wd.write(loop, out)
+
+    pool = whole((12, 16, 70), wd.f32)
+    table = np.random.default_rng(3).permutation(12)[:8].reshape(2, 4).astype(np.int32)
+    agree(kernel, [pool, table, np.zeros((2, 70), np.float32), whole((2, 50), wd.f32, 5)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gathered_rows_of_a_product(target: str) -> None:
+    """c[t] = a[ids[t]] bᵀ: a grouped product's left operand."""
+
+    @wd.wave([wd.WorkgroupConstraint(T, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 16)])
+    def kernel(
+        a: wd.Memory[M, K, wd.f16], ids: wd.Memory[T, wd.i32], b: wd.Memory[N, K, wd.f16], c: wd.Memory[T, N, wd.f32]
+    ):
+        rows = wd.read(ids)
+
+        @wd.iterate(K, init_args=[wd.Register[T, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a, mapping=wd.IndexMapping((T, K), {M: rows})), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    def few(shape: tuple[int, ...], seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float16)
+
+    for t, m, n, k in ((64, 40, 64, 64), (33, 10, 20, 37)):
+        ids = np.random.default_rng(1).integers(0, m, t).astype(np.int32)
+        agree(kernel, [few((m, k), 1), ids, few((n, k), 2), np.zeros((t, n), np.float32)], target)

@@ -1,0 +1,134 @@
+"""Reductions along any dimension, across lanes and waves, on every chip: text against evaluator, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from products import BM, BN, WM, WN, M, N
+
+import wavedsl as wd
+
+MORE = [pytest.param(d, marks=pytest.mark.slow) for d in (wd.bf16, wd.i32, wd.u8, wd.f64)]
+SHAPES = [
+    ((16, 64), (16, 64, 16, 64)),
+    ((17, 50), (8, 50, 8, 50)),
+    ((9, 100), (8, 128, 4, 32)),
+    ((33, 7), (64, 8, 16, 8)),
+]
+"""(M, N), then tiles of workgroup and wave: whole, ragged, waves along N, waves along M."""
+
+
+def row_kernel(op: Callable[[Any], Any], dtype: wd.DType, out: wd.DType) -> Any:
+    """b[m] = op over n of a[m, n]."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(M, WM),
+         wd.WaveConstraint(N, WN)]
+    )  # fmt: skip
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, out]):
+        x = wd.read(a)
+        wd.write(op(x), b)
+
+    return kernel
+
+
+def column_kernel(op: Callable[[Any], Any], dtype: wd.DType, out: wd.DType) -> Any:
+    """b[n] = op over m of a[m, n], all of M in one tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 32, 0)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[N, out]):
+        wd.write(op(wd.read(a)), b)
+
+    return kernel
+
+
+def numbers(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    """Few different numbers, so that equal ones meet; floats with NaN, infinities and both zeros among them."""
+    rng = np.random.default_rng(seed)
+    if dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        return rng.choice(np.array([info.min, info.max, 0, 1, 5, info.max - 1], dtype.numpy), shape)
+    found = rng.integers(-3, 4, shape).astype(np.float64)
+    found.ravel()[:: 11] = rng.choice([np.nan, np.inf, -np.inf, -0.0], found.ravel()[:: 11].shape)
+    found[0] = np.nan
+    return found.astype(dtype.storage)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.u64, *MORE], ids=str)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_index_of_the_extreme(op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    for shape, tile in SHAPES:
+        kernel = row_kernel(lambda x: getattr(wd, op)(x, dim=N), dtype, wd.i32)
+        arguments = [numbers(shape, dtype), np.zeros(shape[:1], np.int32)]
+        agree(kernel, arguments, target, oracle if shape == (9, 100) else None, subs=dict(zip((BM, BN, WM, WN), tile)))
+    column = column_kernel(lambda x: getattr(wd, op)(x, dim=M), dtype, wd.i32)
+    agree(column, [numbers((13, 40), dtype), np.zeros(40, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["any", "all"])
+def test_truth(op: str, target: str) -> None:
+    for shape, tile in SHAPES:
+        kernel = row_kernel(lambda x: wd.cast(getattr(wd, op)(x > 2, dim=N), wd.i32), wd.i32, wd.i32)
+        a = np.full(shape, 3 if op == "all" else 1, np.int32)
+        a[3, 2] = a[5, shape[1] - 1] = 2 if op == "all" else 3
+        agree(kernel, [a, np.zeros(shape[0], np.int32)], target, subs=dict(zip((BM, BN, WM, WN), tile)))
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], Any, wd.DType]] = {
+    "product": (lambda x, y: x * y, 1.0, wd.f32),
+    "largest-magnitude": (lambda x, y: wd.where(abs(x) > abs(y), x, wd.where(abs(x) == abs(y), wd.maximum(x, y), y)),
+                          0.0, wd.f16),
+    "xor": (lambda x, y: x ^ y, 0, wd.u32),
+    "and": (lambda x, y: x & y, -1, wd.i16),
+    "sum-of-bytes": (lambda x, y: x + y, 0, wd.u8),
+    "or-64": (lambda x, y: x | y, 0, wd.i64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_the_user(name: str, target: str) -> None:
+    function, identity, dtype = FUNCTIONS[name]
+    for shape, tile in SHAPES:
+        kernel = row_kernel(lambda x: wd.reduce(x, function, identity, dim=N), dtype, dtype)
+        rng = np.random.default_rng(2)
+        if dtype.is_int:
+            info = np.iinfo(dtype.numpy)
+            a = rng.integers(info.min, info.max, shape, dtype.numpy)
+        else:
+            a = rng.choice([-1.0, 2.0, 1.0, 0.5], shape).astype(dtype.storage)
+        agree(kernel, [a, np.zeros(shape[0], a.dtype)], target, subs=dict(zip((BM, BN, WM, WN), tile)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_index_of_the_extreme_in_a_loop(target: str) -> None:
+    """The best of each tile, kept over the trips: the index counts over the whole array."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 32)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, wd.i32]):
+        best, where = wd.Register[M, wd.f32](-np.inf), wd.Register[M, wd.i32](-1)
+
+        @wd.iterate(N, init_args=[best, where])
+        def loop(best, where):
+            x = wd.read(a)
+            top, at = wd.max(x, dim=N), wd.argmax(x, dim=N)
+            return wd.maximum(best, top), wd.where(top > best, at, where)
+
+        wd.write(loop[1], b)
+
+    a = np.random.default_rng(3).standard_normal((20, 100)).astype(np.float32)
+    agree(kernel, [a, np.zeros(20, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_to_choose_from(target: str) -> None:
+    kernel = column_kernel(lambda x: wd.argmax(x, dim=M), wd.f32, wd.i32)
+    agree(kernel, [np.zeros((0, 5), np.float32), np.zeros(5, np.int32)], target)
+    total = column_kernel(lambda x: wd.sum(x, dim=M), wd.f32, wd.f32)
+    agree(total, [np.zeros((0, 5), np.float32), np.ones(5, np.float32)], target)

@@ -1,0 +1,91 @@
+"""Running sums and running reductions on every chip, along lanes, registers and waves: text against evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from products import BM, BN, WM, WN, M, N
+
+import wavedsl as wd
+
+SHAPES = [
+    ((16, 64), (16, 64, 16, 64)),
+    ((17, 50), (8, 50, 8, 50)),
+    ((9, 100), (8, 128, 4, 32)),
+    ((33, 7), (64, 8, 16, 8)),
+    ((5, 300), (2, 384, 2, 96)),
+]
+
+
+def tiled(function: Callable[[Any], Any], dtype: wd.DType) -> Any:
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(M, WM),
+         wd.WaveConstraint(N, WN)]
+    )  # fmt: skip
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(function(wd.read(a)), b)
+
+    return kernel
+
+
+def whole(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    low = 0 if dtype.kind == "uint" else -5
+    return np.random.default_rng(seed).integers(low, 6, shape).astype(dtype.storage)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.i64, wd.u8], ids=str)
+def test_running_sums(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    for shape, tile in SHAPES:
+        arguments = [whole(shape, dtype), np.zeros(shape, dtype.storage)]
+        checked = oracle if shape == (9, 100) else None
+        kernel = tiled(lambda x: wd.cumsum(x, dim=N), dtype)
+        agree(kernel, arguments, target, checked, subs=dict(zip((BM, BN, WM, WN), tile)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_down_the_columns(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(N, 32, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.cumsum(wd.read(a), dim=M), b)
+
+    for shape in ((40, 64), (7, 33), (130, 5)):
+        agree(kernel, [whole(shape, wd.f32), np.zeros(shape, np.float32)], target)
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], Any, wd.DType]] = {
+    "maximum": (lambda x, y: wd.maximum(x, y), float("-inf"), wd.f32),
+    "last-that-is-not-zero": (lambda x, y: wd.where(y == 0, x, y), 0, wd.i32),
+    "xor": (lambda x, y: x ^ y, 0, wd.u16),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_the_user(name: str, target: str) -> None:
+    """Associative, and one of them not commutative."""
+    function, identity, dtype = FUNCTIONS[name]
+    for shape, tile in SHAPES:
+        a = np.where(np.random.default_rng(1).random(shape) < 0.6, 0, whole(shape, dtype)).astype(dtype.storage)
+        kernel = tiled(lambda x: wd.scan(x, function, identity, dim=N), dtype)
+        agree(kernel, [a, np.zeros_like(a)], target, subs=dict(zip((BM, BN, WM, WN), tile)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_long_row_in_a_loop(target: str) -> None:
+    """Tiles of a row one after the other, each with the sum of those before it."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 64)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(before):
+            x = wd.read(a)
+            wd.write(wd.cumsum(x, dim=N) + before, b)
+            return before + wd.sum(x, dim=N)
+
+    for shape in ((20, 200), (16, 128)):
+        agree(kernel, [whole(shape, wd.f32), np.zeros(shape, np.float32)], target)

@@ -1,0 +1,116 @@
+"""Sorting, top-k and reshape on every chip: text against evaluator, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from products import BM, BN, M, N
+
+import wavedsl as wd
+
+TOP, P, Q, R = wd.symbols("TOP P Q R")
+SHAPES = [((16, 64), (16, 64)), ((17, 50), (8, 50)), ((33, 7), (64, 8))]
+DTYPES = [wd.f32, wd.f16, wd.u32, *(pytest.param(d, marks=pytest.mark.slow) for d in (wd.bf16, wd.i8, wd.f64, wd.u16))]
+
+
+def numbers(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    """Many equal ones; floats with NaN, infinities and both zeros among them."""
+    rng = np.random.default_rng(seed)
+    if dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        return rng.choice(np.array([info.min, info.max, 0, 1, 5, 7, info.max - 1], dtype.numpy), shape)
+    found = rng.integers(-9, 10, shape).astype(np.float64)
+    found.ravel()[::11] = rng.choice([np.nan, np.inf, -np.inf, -0.0], found.ravel()[::11].shape)
+    return found.astype(dtype.storage)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorted_rows(descending: bool, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.sort(wd.read(a), dim=N, descending=descending), b)
+
+    for shape, tile in SHAPES:
+        arguments = [numbers(shape, dtype), np.zeros(shape, dtype.storage)]
+        agree(kernel, arguments, target, oracle if shape == (17, 50) else None, subs=dict(zip((BM, BN), tile)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sorted_columns(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(N, 32, 0)])
+    def kernel(a: wd.Memory[M, N, wd.i32], b: wd.Memory[M, N, wd.i32]):
+        wd.write(wd.sort(wd.read(a), dim=M), b)
+
+    for shape in ((32, 64), (13, 40)):
+        agree(kernel, [numbers(shape, wd.i32), np.zeros(shape, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_largest_and_where_they_were(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """The earlier of equals first; where there are too few, the lowest number and -1."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
+    def kernel(a: wd.Memory[M, N, dtype], values: wd.Memory[M, TOP, dtype], places: wd.Memory[M, TOP, wd.i32]):
+        best, where = wd.topk(wd.read(a), TOP, dim=N)
+        wd.write(best, values)
+        wd.write(where, places)
+
+    for shape, tile in SHAPES:
+        for k in (4,) if shape != (33, 7) else (1, 9):
+            out = np.zeros((shape[0], k), dtype.storage), np.zeros((shape[0], k), np.int32)
+            subs = dict(zip((BM, BN), tile))
+            checked = oracle if (shape[1], k) == (50, 4) else None
+            agree(kernel, [numbers(shape, dtype), *out], target, checked, subs=subs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_long_rows(target: str) -> None:
+    """More elements than lanes: the network goes through registers too."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32], c: wd.Memory[M, TOP, wd.i32]):
+        x = wd.read(a)
+        wd.write(wd.sort(x, dim=N), b)
+        wd.write(wd.topk(x, TOP, dim=N)[1], c)
+
+    agree(kernel, [numbers((5, 300), wd.f32), np.zeros((5, 300), np.float32), np.zeros((5, 7), np.int32)], target)
+
+
+SPLITS = [((8, 64), (4, 16)), ((9, 60), (5, 12)), ((16, 48), (3, 16)), ((3, 128), (128, 1))]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.i8], ids=str)
+def test_heads_split_and_joined(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """[M, N] to [M, P, Q], something along Q, and back."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype], c: wd.Memory[M, P, Q, dtype]):
+        heads = wd.reshape(wd.read(a), M, P, Q)
+        wd.write(heads, c)
+        wd.write(wd.reshape(heads - wd.max(heads, dim=Q), M, N), b)
+
+    for shape, (p, q) in SPLITS:
+        a = np.random.default_rng(1).integers(-9, 10, shape).astype(dtype.storage)
+        arguments = [a, np.zeros_like(a), np.zeros((shape[0], p, q), a.dtype)]
+        agree(kernel, arguments, target, oracle if p == 5 else None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_dimensions_to_two_others(target: str) -> None:
+    S, U = wd.symbols("S U")
+
+    @wd.wave([wd.WorkgroupConstraint(R, 1, 0)])
+    def kernel(a: wd.Memory[R, P, Q, wd.f32], b: wd.Memory[R, S, U, wd.f32]):
+        wd.write(wd.reshape(wd.permute(wd.read(a), Q, P), S, U), b)
+
+    for (p, q), (s, u) in (((8, 16), (4, 32)), ((6, 10), (15, 4)), ((1, 64), (64, 1))):
+        a = np.random.default_rng(1).standard_normal((2, p, q)).astype(np.float32)
+        agree(kernel, [a, np.zeros((2, s, u), np.float32)], target)

@@ -1,0 +1,64 @@
+"""Every small example gets the right answer on every target, at sizes that divide nothing and with each option."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+CASES: dict[str, tuple[str, ...]] = {
+    "vector_add": ("--n 1000 --dtype f16", "--n 5000 --dtype i32"),
+    "transpose": ("--m 100 --n 70", "--m 17 --n 130 --dtype i8"),
+    "softmax": ("--m 9 --n 333", "--m 8 --n 64 --dtype bf16"),
+    "norms": ("--m 20 --n 130", "--kind rms --m 33 --n 64"),
+    "swiglu": ("--m 70 --n 40 --k 65", "--m 64 --n 64 --k 64 --dtype bf16"),
+    "batched_gemm": ("--batch 2 --m 65 --n 40 --k 33", "--dtype bf16"),
+    "convolution": ("--height 5 --width 7 --channels 12 --filters 20", "--size 1 --channels 32"),
+    "grouped_gemm": ("--tokens 70 --experts 4 --n 40 --k 37", "--tokens 5 --experts 1"),
+    "quantised_gemm": ("--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16"),
+    "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513"),
+    "rope": ("--tokens 33 --heads 3 --d 20", "--tokens 16 --d 128 --dtype bf16"),
+    "histogram": ("--n 700 --bins 30", "--n 300 --bins 1"),
+    "scan": ("--m 5 --n 700", "--m 4 --n 256"),
+    "stencil": ("--m 37 --n 70", "--m 1 --n 5"),
+}
+"""Example → command lines; the first is part of the default run on two chips, all of them run on every chip."""
+
+
+def load(name: str) -> Any:
+    """An example as a module, its folder last on the path: it has a copy.py, and so has the standard library."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_listed() -> None:
+    others = {"common", "copy", "gemm", "attention"}
+    assert {p.stem for p in EXAMPLES.glob("*.py")} - others == set(CASES)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("name", CASES)
+def test_right(name: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(name).main([*CASES[name][0].split(), "--target", target]) == 0
+    said = capsys.readouterr().out
+    assert "no findings" in said and "of what is allowed" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_right_with_every_option(name: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("", *CASES[name]):
+        assert load(name).main([*line.split(), "--target", target]) == 0, line
+    assert "WRONG" not in capsys.readouterr().out

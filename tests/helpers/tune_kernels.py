@@ -1,0 +1,87 @@
+"""Kernels with open tiles for tuning tests: worker processes import them from here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import wavedsl as wd
+
+M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
+
+
+@wd.wave(
+    [
+        wd.WorkgroupConstraint(M, BM, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.TilingConstraint(K, BK),
+        wd.WaveConstraint(M, BM / 2),
+        wd.WaveConstraint(N, BN / 2),
+    ]
+)
+def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(loop, c)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
+def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    wd.write(wd.read(a) * 2.0, b)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
+def by_tile(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    """What it computes depends on its tile, as no right kernel's result does."""
+    wd.write(wd.read(a) + BM, b)
+
+
+def plus_sixteen(a, b):
+    """The reference that only BM = 16 satisfies."""
+    b[...] = a + 16
+
+
+def chosen(task, name: str) -> int:
+    """A candidate's value."""
+    return dict(task.candidate.subs)[name]
+
+
+def compile_or_misbehave(task):
+    """BM = 8 kills its process, BM = 16 hangs, BM = 32 raises; others seem to compile."""
+    bm = chosen(task, "BM")
+    if bm == 8:
+        os._exit(7)
+    if bm == 16:
+        time.sleep(60)
+    if bm == 32:
+        raise MemoryError("as the test wants it")
+    return instant(task)
+
+
+def slow_compile(task):
+    """A compile that takes half a second more."""
+    from wavedsl.tuning.work import compile_candidate
+
+    time.sleep(0.5)
+    return compile_candidate(task)
+
+
+def forbidden(task):
+    raise AssertionError(f"{task.candidate.key} was to come from the results file")
+
+
+def instant(task):
+    """Compiled at once; smaller BM is predicted and measured faster."""
+    return {"status": "ok", "predicted": chosen(task, "BM") * 1e-6}
+
+
+def right(task):
+    return {"status": "ok"}
+
+
+def measured(task):
+    return {"status": "ok", "seconds": chosen(task, "BM") * 2e-6}

@@ -1,0 +1,272 @@
+"""The roofline record: counts by hand against counts from graph and kernel IR, published peaks, the bound that
+follows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wavedsl.ir.graph import ValueType
+from wavedsl.ir.ops import ROWS
+
+import wavedsl as wd
+from wavedsl import cli
+from wavedsl.analysis import analyze_gemm, product_named
+from wavedsl.analysis.flops import FLOPS, PER_INPUT, PRODUCTS
+from wavedsl.analysis.plot import plot_roofline
+from wavedsl.analysis.roofline import products
+from wavedsl.compiler import get_target
+
+M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={BM: 16, BN: 64})
+def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    wd.write(wd.read(a) * 2.0, b)
+
+
+@wd.wave(
+    [
+        wd.WorkgroupConstraint(M, BM, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.TilingConstraint(K, BK),
+        wd.WaveConstraint(M, BM / 2),
+        wd.WaveConstraint(N, BN / 2),
+    ],
+    subs={BM: 64, BN: 64, BK: 32},
+)
+def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(loop, c)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(N, BN)], subs={BM: 16, BN: 64})
+def row_sum(a: wd.Memory[M, N, wd.f32], s: wd.Memory[M, wd.f32]):
+    total = wd.Register[M, wd.f32](0.0)
+
+    @wd.iterate(N, init_args=[total])
+    def loop(total):
+        return total + wd.sum(wd.read(a), dim=N)
+
+    wd.write(loop, s)
+
+
+PUBLISHED = [
+    # Dense peaks of the data sheets, in TFLOP/s.
+    ("MI250X die", "f16", "matrix", 191.5), ("MI250X die", "f64", "matrix", 47.9),
+    ("MI250X die", "f64", "vector", 23.9),
+    ("MI300X", "bf16", "matrix", 1307.4), ("MI300X", "f8e4m3fnuz", "matrix", 2614.9),
+    ("MI300X", "f64", "matrix", 163.4),
+    ("MI300X", "f32", "vector", 163.4), ("MI300X", "f64", "vector", 81.7), ("MI300X", "tf32", "matrix", 653.7),
+    ("MI355X", "f16", "matrix", 2517.0), ("MI355X", "f8e4m3", "matrix", 5033.0), ("MI355X", "f64", "vector", 78.6),
+    ("A100", "f16", "matrix", 312.0), ("A100", "tf32", "matrix", 156.0), ("A100", "f64", "matrix", 19.5),
+    ("A100", "f32", "vector", 19.5), ("A100", "f64", "vector", 9.7),
+    ("H100 SXM", "bf16", "matrix", 989.5), ("H100 SXM", "f8e4m3", "matrix", 1979.0), ("H200", "f16", "matrix", 989.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype", "unit", "tflops"), PUBLISHED)
+def test_peaks_are_the_data_sheets(name, dtype, unit, tflops):
+    product = product_named(name)
+    assert product.peak(dtype, unit, get_target(product.target)) / 1e12 == pytest.approx(tflops, rel=0.01)
+
+
+def test_hopper_s_balance_points():
+    """295 FLOP per byte on H100 and 206 on H200 (the reference sheet's figures)."""
+    assert analyze_gemm(64, 64, 64, "bf16", product="H100 SXM").balance_point == pytest.approx(295, abs=1)
+    assert analyze_gemm(64, 64, 64, "bf16", product="H200").balance_point == pytest.approx(206, abs=1)
+
+
+def test_every_target_has_a_reference_product_and_every_bandwidth_is_positive():
+    for target in TARGETS:
+        assert product_named(None, target).target == target
+    for product in products():
+        chip = get_target(product.target)
+        assert 0 < product.hbm < product.l2_bandwidth(chip) <= product.clock * product.units * 64
+        assert product.shared_bandwidth(chip) >= product.l2_bandwidth(chip)
+
+
+def test_every_operation_is_counted_or_free():
+    """A new row of the language must say whether it is arithmetic."""
+    free = {"bitand", "bitor", "bitxor", "invert", "shl", "shr", "lt", "le", "gt", "ge", "eq", "ne", "where", "index"}
+    free |= {"cast", "bitcast", "read", "write", "fill", "constant", "scalar", "size", "iterate", "carry", "result"}
+    free |= {"any", "all", "sort", "topk", "broadcast", "permute", "reshape", "random"}
+    free |= {"device_print", "device_assert"}
+    named = set(FLOPS) | PER_INPUT | PRODUCTS
+    assert named <= set(ROWS)
+    rest = {name for name in set(ROWS) - named - free if not name.startswith("atomic_")}
+    compute = {name for name in rest if ROWS[name].compute is not None}
+    assert compute == set(), f"say in FLOPS what {compute} count"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_elementwise_counts_are_exact(target):
+    r = wd.analyze(double, target=target, subs={M: 256, N: 512})
+    assert (r.flops, r.bytes) == (256 * 512, 2 * 4 * 256 * 512)
+    assert (r.traffic.hbm, r.traffic.l2, r.traffic.shared) == (r.bytes, r.bytes, 0)
+    assert r.is_memory_bound and r.recommended_strategy == "stream" and r.unit == "vector"
+    assert r.kernel_tiles.vector_width == 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gemm_counts_are_exact(target):
+    m, n, k = 256, 128, 96
+    r = wd.analyze(gemm, target=target, subs={M: m, N: n, K: k})
+    assert r.flops == r.flops_executed == 2 * m * n * k
+    assert r.bytes == 2 * (m * k + n * k) + 4 * m * n
+    # Every workgroup reads its 64 rows of A and 64 of B once; guarded copies past the end move nothing.
+    assert r.traffic.l2 == (m // 64) * (n // 64) * 2 * 64 * k * 2 + 4 * m * n
+    # Into shared memory once; out of it by the two waves that share each row. The pipeline runs ahead of 3 trips by 2.
+    staged = (m // 64) * (n // 64) * 2 * 64 * k * 2
+    assert staged + 2 * staged <= r.traffic.shared <= (staged + 2 * staged) * 5 // 3
+    assert r.kernel_tiles.tile_m == r.kernel_tiles.tile_n == 64 and r.kernel_tiles.tile_k == 32
+    assert (r.kernel_tiles.waves_m, r.kernel_tiles.waves_n, r.kernel_tiles.vector_width) == (2, 2, 8)
+    assert r.bound in r.seconds_by and r.seconds == max(r.seconds_by.values()) > 0
+
+
+def test_a_warpgroup_kernel_counts_bulk_copies_and_operands_in_shared_memory():
+    """One thread requests the boxes, the matrix unit reads them from shared memory; the accumulators stay in
+    registers."""
+
+    @wd.wave(
+        [
+            wd.HardwareConstraint(threads_per_wave=128),
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, 64),
+        ],
+        subs={BM: 128, BN: 128, BK: 64},
+    )
+    def hopper(
+        a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    m, n, k = 1024, 512, 2048
+    r = wd.analyze(hopper, target="sm_90a", subs={M: m, N: n, K: k})
+    staged = (m // 128) * (n // 128) * 2 * 128 * k * 2
+    assert r.bytes == 2 * (m * k + n * k) + 4 * m * n
+    assert r.traffic.l2 == staged + 4 * m * n
+    # In once; out: 64 rows of A and all of B for each of the two computing warpgroups.
+    assert r.traffic.shared == staged + staged // 2 + staged
+    assert r.kernel_tiles.waves_m == 2
+    # 64 x 128 x 16 takes 64 clocks of the SM.
+    groups = (m // 128) * (n // 128)
+    assert r.utilisation["mfma"] * r.clocks == pytest.approx(2 * (k // 16) * 64 * -(-groups // 132))
+
+
+def test_ragged_sizes_execute_whole_tiles():
+    r = wd.analyze(gemm, target="gfx942", subs={M: 65, N: 64, K: 33})
+    assert r.flops == 2 * 65 * 64 * 33
+    assert r.flops_executed == 2 * 128 * 64 * 64
+
+
+def test_run_time_extents_need_a_value():
+    subs = {M: 256, N: 256}
+    compiled = gemm.compile(target="gfx942", subs=subs, dynamic=[K])
+    from wavedsl.analysis.roofline import analyze_compiled
+
+    with pytest.raises(wd.ConstraintError, match="K has no value"):
+        analyze_compiled(compiled, subs)
+    dynamic = analyze_compiled(compiled, {**subs, K: 4096})
+    static = wd.analyze(gemm, target="gfx942", subs={**subs, K: 4096})
+    assert dynamic.flops == static.flops
+    assert dynamic.traffic.l2 == pytest.approx(static.traffic.l2, rel=0.05)
+
+
+def test_a_reduction_counts_its_inputs():
+    r = wd.analyze(row_sum, target="sm_80", subs={M: 64, N: 1024})
+    assert r.flops == 64 * 1024 + 64 * (1024 // 64)
+    assert r.bytes == 4 * (64 * 1024 + 64)
+
+
+def test_arrays_bind_the_sizes():
+    a = np.zeros((64, 64), np.float32)
+    assert wd.analyze(double, a, a.copy(), target="gfx942").flops == 64 * 64
+
+
+def test_predictions_follow_the_shape():
+    """Large products are bound by the matrix pipes, thin ones by memory, and the time grows with the work."""
+    large = wd.analyze(gemm, target="sm_80", subs={M: 2048, N: 2048, K: 4096})
+    thin = wd.analyze(gemm, target="sm_80", subs={M: 2048, N: 2048, K: 32})
+    assert not large.is_memory_bound and large.bound in ("issue", "compute", "shared")
+    assert large.utilisation["mfma"] > 0.5
+    assert thin.is_memory_bound and thin.recommended_strategy == "cache_persistent"
+    assert large.seconds > 4 * thin.seconds
+
+
+def test_the_strategy_knows_thin_sides_and_idle_units():
+    assert analyze_gemm(1, 8192, 8192, "bf16", product="H200").recommended_strategy == "gemv"
+    assert analyze_gemm(32, 8192, 8192, "bf16", product="H200").recommended_strategy == "skinny"
+    assert analyze_gemm(256, 256, 65536, "bf16", product="H200").recommended_strategy == "split_k"
+    split = analyze_gemm(256, 256, 65536, "bf16", product="H200").tiles.split
+    assert split > 1
+    stream_k = analyze_gemm(1280, 1024, 8192, "bf16", product="H200")
+    assert stream_k.recommended_strategy in ("wave_parallel", "stream_k", "split_k")
+
+
+def test_the_record_prints_and_is_json():
+    r = wd.analyze(gemm, target="gfx950", subs={M: 256, N: 128, K: 96})
+    text = str(r)
+    assert "balance at" in text and "predicted" in text and "strategy" in text
+    back = json.loads(json.dumps(r.to_json()))
+    assert back["flops"] == r.flops and back["tiles"]["tile_m"] == r.tiles.tile_m
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(wd.ConstraintError, match="no product 'A1000'"):
+        product_named("A1000")
+    with pytest.raises(wd.ConstraintError, match="runs sm_80 text"):
+        product_named("A100", "sm_90a")
+    with pytest.raises(wd.ConstraintError, match="unknown strategy"):
+        analyze_gemm(64, 64, 64, "f16", strategy="magic")
+
+
+def test_values_without_a_type_are_not_counted():
+    assert not any(isinstance(n.type, tuple) and n.op in FLOPS for n in gemm.trace({M: 64, N: 64, K: 64}).all_nodes())
+    assert isinstance(next(n for n in double.trace({M: 64, N: 64}).all_nodes() if n.op == "mul").type, ValueType)
+
+
+def test_inspect_prints_the_roofline_and_draws_it(capsys, tmp_path: Path):
+    source = Path(__file__).parents[2] / "helpers" / "cold_gemm.py"
+    picture = tmp_path / "roofline.png"
+    pytest.importorskip("matplotlib")
+    status = cli.main(
+        [
+            "inspect",
+            f"{source}:gemm",
+            "--subs",
+            "M=256,N=256,K=256",
+            "--product",
+            "H200",
+            "--roofline",
+            "--plot",
+            str(picture),
+        ]
+    )
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    assert "on H200 (sm_90a)" in said.out and picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_measured_points_are_drawn(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    r = wd.analyze(double, target="sm_80", subs={M: 256, N: 512})
+    hollow = plot_roofline(r, tmp_path / "a.svg").read_text()
+    filled = plot_roofline([r], tmp_path / "b.svg", {"double": 1e-5}).read_text()
+    assert hollow.count("<use") < filled.count("<use")

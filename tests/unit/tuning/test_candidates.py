@@ -1,0 +1,105 @@
+"""The search space: derived values, refused ones, and what is dropped before anything is compiled."""
+
+from __future__ import annotations
+
+import pytest
+from tune_kernels import BK, BM, BN, K, M, N, double, gemm
+
+import wavedsl as wd
+from wavedsl.analysis import product_named
+from wavedsl.compiler import get_target
+from wavedsl.tuning.candidates import (
+    Candidate,
+    check_space,
+    derive_space,
+    enumerate_space,
+    estimate,
+    tile_symbols,
+)
+
+SIZES = {M: 1024, N: 1024, K: 1024}
+
+
+def judge(kernel, target, sizes=SIZES, **choice):
+    stages = choice.pop("stages", None)
+    candidate = Candidate(tuple(sorted(choice.items())), (("stages", stages),) if stages else ())
+    return estimate(kernel, candidate, sizes, get_target(target), product_named(None, target))
+
+
+def test_the_derived_space_covers_tiles_and_stages():
+    space = derive_space(gemm, SIZES, get_target("gfx942"))
+    assert tile_symbols(gemm) == [BM, BN, BK]
+    assert space == {
+        BM: (16, 32, 64, 128, 256),
+        BN: (16, 32, 64, 128, 256),
+        BK: (16, 32, 64, 128),
+        "stages": (1, 2, 3, 4),
+    }
+    assert len(enumerate_space(space)) == 5 * 5 * 4 * 4
+
+
+def test_tiles_stop_at_the_extent():
+    space = derive_space(gemm, {M: 40, N: 1024, K: 17}, get_target("gfx942"))
+    assert space[BM] == (16, 32, 64) and space[BK] == (16, 32)
+
+
+def test_a_kernel_without_a_loop_has_no_stages():
+    assert "stages" not in derive_space(double, {M: 64, N: 64}, get_target("sm_80"))
+
+
+def test_candidates_have_keys_and_json():
+    c = Candidate((("BK", 32), ("BM", 64)), (("stages", 2),))
+    assert c.key == "BK=32 BM=64 stages=2"
+    assert Candidate.from_json(c.to_json()) == c
+    for bad in ({}, {"subs": {"BM": "64"}, "schedule": {}}, {"subs": {"BM": 64.5}, "schedule": {}}):
+        with pytest.raises((KeyError, ValueError, TypeError)):
+            Candidate.from_json(bad)
+
+
+@pytest.mark.parametrize(
+    ("target", "choice", "why"),
+    [
+        ("gfx942", {"BM": 256, "BN": 256, "BK": 128, "stages": 2}, "bytes of shared tiles"),
+        ("sm_80", {"BM": 256, "BN": 256, "BK": 128, "stages": 2}, "bytes of shared tiles"),
+        ("sm_80", {"BM": 256, "BN": 512, "BK": 16, "stages": 1}, "accumulators of"),
+        ("gfx942", {"BM": 25, "BN": 64, "BK": 16, "stages": 1}, "not a whole number"),
+    ],
+)
+def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why):
+    assert why in judge(gemm, target, **choice).reason
+
+
+def test_elementwise_limits():
+    assert "leave lanes" in judge(double, "gfx942", BM=2, BN=16).reason
+    assert "more than 64 per lane" in judge(double, "gfx942", BM=256, BN=2048).reason
+    assert judge(double, "gfx942", BM=16, BN=64).reason == ""
+
+
+def test_the_quick_estimate_prefers_filled_chips_and_reuse():
+    def seconds(**choice):
+        found = judge(gemm, "gfx942", **choice)
+        assert found.reason == ""
+        return found.seconds
+
+    assert seconds(BM=64, BN=64, BK=32, stages=2) < seconds(BM=16, BN=16, BK=32, stages=2)
+    assert seconds(BM=64, BN=64, BK=32, stages=2) < seconds(BM=256, BN=128, BK=32, stages=2)
+    assert seconds(BM=64, BN=64, BK=32, stages=2) < seconds(BM=64, BN=64, BK=32, stages=1)
+
+
+@pytest.mark.parametrize(
+    ("space", "why"),
+    [
+        ({BM: []}, "search space is empty"),
+        ({wd.sym.XX: [1]}, "sizes no tile of gemm"),
+        ({BM: [0]}, "whole numbers from 1 on"),
+        ({BM: ["16"]}, "whole numbers from 1 on"),
+        ([16], "a dict from symbols"),
+    ],
+)
+def test_spaces_that_cannot_be(space, why):
+    with pytest.raises(wd.ConstraintError, match=why):
+        check_space(gemm, space)
+
+
+def test_spaces_are_normalised():
+    assert check_space(gemm, {"BM": [16, 16, 32], "stages": 2 and [2]}) == {BM: (16, 32), "stages": (2,)}

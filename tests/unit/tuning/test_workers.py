@@ -1,0 +1,85 @@
+"""The worker pool: results, exceptions, and workers that are lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import CancelledError, wait
+
+import pytest
+
+from wavedsl.tuning.workers import WorkerCrash, WorkerPool
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def leave(status: int) -> None:
+    os._exit(status)
+
+
+def sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return "awake"
+
+
+def unpicklable() -> object:
+    return lambda: 0
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def test_results_and_exceptions_come_back():
+    with WorkerPool(2) as pool:
+        assert list(pool.map(square, range(20))) == [x * x for x in range(20)]
+        with pytest.raises(ZeroDivisionError):
+            pool.submit(divmod, 1, 0).result()
+        assert pool.submit(pid).result() != os.getpid()
+
+
+def test_a_crash_costs_one_task_and_no_other():
+    with WorkerPool(2) as pool:
+        lost = pool.submit(leave, 9)
+        rest = [pool.submit(square, x) for x in range(10)]
+        with pytest.raises(WorkerCrash, match="status 9"):
+            lost.result(10)
+        assert [f.result(10) for f in rest] == [x * x for x in range(10)]
+
+
+def test_a_hanging_task_is_stopped():
+    with WorkerPool(1, timeout=0.3) as pool:
+        start = time.monotonic()
+        stuck, after = pool.submit(sleep, 60), pool.submit(square, 3)
+        with pytest.raises(TimeoutError, match=r"0\.3 s"):
+            stuck.result(10)
+        assert after.result(10) == 9
+        assert time.monotonic() - start < 10
+
+
+def test_what_cannot_travel_is_an_exception_of_its_task():
+    with WorkerPool(1) as pool:
+        with pytest.raises(Exception, match="pickle"):
+            pool.submit(unpicklable).result(10)
+        with pytest.raises(Exception, match=r"pickle|local object"):
+            pool.submit(square, lambda: 0).result(10)
+        assert pool.submit(square, 4).result(10) == 16
+
+
+def test_shutdown_cancels_what_has_not_started_and_leaves_no_process():
+    pool = WorkerPool(1)
+    process = pool.submit(pid).result(10)
+    running, waiting = pool.submit(sleep, 0.2), pool.submit(sleep, 60)
+    while not running.running():
+        time.sleep(0.01)
+    pool.shutdown(wait=True, cancel_futures=True)
+    assert running.result() == "awake"
+    with pytest.raises(CancelledError):
+        waiting.result(1)
+    with pytest.raises(RuntimeError, match="shut down"):
+        pool.submit(square, 1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert wait([waiting]).done

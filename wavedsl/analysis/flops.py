@@ -1,0 +1,115 @@
+"""Floating-point work of a traced kernel, counted from its graph.
+
+In: the graph, a number for every dimension, the loops around each node. Out: `Work`: FLOP by pipe and dtype, once as
+the algorithm needs it (`minimal`: every element once) and once as the partition makes it (`actual`: padded tiles, and
+again in every workgroup and trip that repeats it).
+
+A multiply-add counts 2, every other arithmetic operation on floats 1, whatever it costs; moves, comparisons,
+conversions and integer arithmetic count 0. A reduction counts 1 per element that it takes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.symbols import evaluate
+
+FLOPS = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "minimum", "maximum"), 1),
+    **dict.fromkeys(("floor", "ceil", "round", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "reciprocal"), 1),
+    **dict.fromkeys(("tanh", "erf", "sigmoid", "sin", "cos"), 1),
+    "fma": 2,
+    "clamp": 2,
+}
+"""FLOP per element of the result, where it is a float."""
+
+PER_INPUT = frozenset({"sum", "max", "min", "cumsum", "reduce", "scan", "argmax", "argmin"})
+"""One FLOP per element of the operand, where it is a float."""
+
+PRODUCTS = frozenset({"mma", "scaled_mma"})
+
+
+@dataclass
+class Work:
+    """FLOP by (pipe, dtype): pipe is `product` for contractions, else `vector`. `products` are the mma nodes."""
+
+    minimal: dict[tuple[str, str], int] = field(default_factory=dict)
+    actual: dict[tuple[str, str], int] = field(default_factory=dict)
+    products: list[Node] = field(default_factory=list)
+
+    @property
+    def flops(self) -> int:
+        """FLOP that the algorithm needs."""
+        return sum(self.minimal.values())
+
+
+def count_flops(graph: Graph, dims: Mapping[Any, Any], partition: Any = None) -> Work:
+    """The work of `graph` with extents `dims`. Without a partition `actual` stays empty."""
+    work = Work()
+    index = set(graph.index_dims)
+    outer = {d for d in dims if d in index}
+
+    def visit(region: Region, loops: tuple[Any, ...]) -> None:
+        for node in region.nodes:
+            body = node.attrs.get("body")
+            if node.op == "iterate" and body is not None:
+                visit(body, (*loops, body.dim))
+                continue
+            over, per, key = _elements(node)
+            if not per:
+                continue
+            if node.op in PRODUCTS:
+                work.products.append(node)
+            repeats = [d for d in loops if d not in over]
+            count = per * prod(_extent(d, dims) for d in over) * prod(_extent(d, dims) for d in outer)
+            trips = prod(_trips(d, dims, partition) for d in repeats)
+            _add(work.minimal, key, count * trips)
+            if partition is not None:
+                _add(work.actual, key, per * _executed(over, repeats, dims, partition))
+
+    visit(graph.region, ())
+    return work
+
+
+def _add(table: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:
+    table[key] = table.get(key, 0) + count
+
+
+def _elements(node: Node) -> tuple[tuple[Any, ...], int, tuple[str, str]]:
+    """Dimensions whose extents multiply to the node's elements, FLOP per element, and where they count."""
+    if node.op in PRODUCTS:
+        a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
+        over = tuple(dict.fromkeys((*a.dims, *b.dims)))
+        return over, 2, ("product", a.dtype.name)
+    if node.op in PER_INPUT and node.inputs[0].dtype.is_float:
+        return node.inputs[0].dims, 1, ("vector", node.inputs[0].dtype.name)
+    if isinstance(node.type, ValueType) and node.type.dtype.is_float and node.op in FLOPS:
+        return node.dims, FLOPS[node.op], ("vector", node.dtype.name)
+    return (), 0, ("", "")
+
+
+def _extent(dim: Any, dims: Mapping[Any, Any]) -> int:
+    return int(evaluate(dim, dims))
+
+
+def _trips(dim: Any, dims: Mapping[Any, Any], partition: Any) -> int:
+    """Trips of the loop over `dim`; one where nothing says how it is cut."""
+    plan = partition.dims.get(dim) if partition is not None else None
+    return 1 if plan is None else -(-_extent(dim, dims) // max(1, plan.tile))
+
+
+def _executed(over: tuple[Any, ...], repeats: list[Any], dims: Mapping[Any, Any], partition: Any) -> int:
+    """Elements that are computed: whole tiles, once per workgroup and trip."""
+    total = 1
+    for dim, plan in partition.dims.items():
+        extent = _extent(dim, dims)
+        tiles = -(-extent // max(1, plan.tile))
+        if dim in over:
+            total *= tiles * plan.tile
+        elif plan.role in ("workgroup", "index") or dim in repeats:
+            total *= tiles
+    return total * prod(_extent(d, dims) for d in over if d not in partition.dims)

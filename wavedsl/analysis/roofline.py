@@ -1,0 +1,409 @@
+"""The roofline of a kernel: work, traffic per level, what bounds it, how long that takes, and how to cut it better.
+
+In: a kernel, its shapes, a chip. Out: a `Roofline` record. `flops` and `bytes` are what the algorithm needs (each
+byte of an argument moved once); `traffic` is what the compiled kernel moves per level. The predicted time is that of
+the slowest of: the arithmetic pipes at peak, HBM, L2, shared memory, and the clocks that the kernel's own
+instructions keep its units busy. It is a model, never a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import ceil, prod
+from typing import Any
+
+from wavedsl.analysis.flops import Work, count_flops
+from wavedsl.analysis.issued import Issued, count_issued, machine_of, residency, unit_clocks
+from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
+from wavedsl.ir.dtypes import ALL, DType
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.product import Product
+from wavedsl.ir.symbols import DYNAMIC, evaluate
+from wavedsl.ir.target import Target
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes per level: `hbm` and `l2` between the chip's memory, its L2 and its units, `shared` within the units."""
+
+    hbm: int
+    l2: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What `analyze` found. FLOP, bytes, FLOP per byte, FLOP per second, bytes per second, seconds."""
+
+    kernel: str
+    target: str
+    product: str
+    dtype: str
+    unit: str
+    """`matrix` or `vector`: the pipes whose peak counts."""
+    flops: int
+    """What the algorithm needs."""
+    bytes: int
+    """The least that must cross HBM: every argument's bytes once per direction."""
+    intensity: float
+    is_memory_bound: bool
+    recommended_strategy: str
+    why: str
+    peak_compute: float
+    peak_bandwidth: float
+    balance_point: float
+    tiles: TileChoice
+    """What the recommended strategy would choose."""
+    kernel_tiles: TileChoice | None = None
+    """What the kernel has; None where there is no kernel."""
+    flops_executed: int = 0
+    """With padding and what workgroups repeat."""
+    flops_by: Mapping[str, int] = field(default_factory=dict)
+    """FLOP the algorithm needs by pipe and dtype, such as `product f16`."""
+    balance_points: Mapping[str, float] = field(default_factory=dict)
+    """The chip's balance by dtype and pipe, such as `f16 matrix`."""
+    minimal: Traffic | None = None
+    traffic: Traffic | None = None
+    """What the compiled kernel moves."""
+    bytes_in_flight: float = 0.0
+    """Bytes that must be in flight for the peak bandwidth: bandwidth times latency."""
+    seconds_by: Mapping[str, float] = field(default_factory=dict)
+    bound: str = ""
+    """The largest of `seconds_by`."""
+    seconds: float = 0.0
+    """Predicted time of one launch."""
+    clocks: int = 0
+    """Predicted clocks of the fullest unit, HBM and L2 left aside."""
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    """Busy share of those clocks by pipe of a unit."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        out: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            out[f.name] = vars(value) if isinstance(value, (TileChoice, Traffic)) else value
+            if isinstance(value, Mapping):
+                out[f.name] = dict(value)
+        return out
+
+    def __str__(self) -> str:
+        from wavedsl.analysis.text import roofline_text
+
+        return roofline_text(self)
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+
+
+def products() -> tuple[Product, ...]:
+    """Every product that is described."""
+    from wavedsl.codegen.amdgcn.products import PRODUCTS as AMD
+    from wavedsl.codegen.ptx.products import PRODUCTS as NVIDIA
+
+    return (*AMD, *NVIDIA)
+
+
+def product_named(name: str | Product | None, target: str | None = None) -> Product:
+    """The product of this name, or the reference product of `target`. ConstraintError lists what there is.
+
+    A `Product` of the caller's own comes back as it is.
+    """
+    if isinstance(name, Product):
+        return name
+    for product in products():
+        if (name is None and product.target == target) or (name is not None and product.name.lower() == name.lower()):
+            if target is not None and product.target != target:
+                raise ConstraintError(f"{product.name} runs {product.target} text, not {target}")
+            return product
+    raise ConstraintError(
+        f"no product {name!r} is described" if name is not None else f"no product of {target} is described",
+        hint=f"one of {', '.join(p.name for p in products())}",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- analyze
+
+
+def analyze_gemm(
+    m: int,
+    n: int,
+    k: int,
+    dtype: DType | str,
+    *,
+    product: str | Product | None = "A100",
+    unit: str | None = None,
+    strategy: str = "auto",
+    out: DType | None = None,
+    beta: bool = False,
+) -> Roofline:
+    """The roofline of C = A B by its shape alone. `unit`: `matrix` or `vector` (default: matrix where the chip can).
+
+    Raises ConstraintError for an empty extent, an unknown product or strategy.
+    """
+    from wavedsl.compiler import get_target
+
+    element = ALL[dtype] if isinstance(dtype, str) else dtype
+    shape = GemmShape(m, n, k, element, out, beta)
+    chip = product_named(product)
+    target = get_target(chip.target)
+    return _record("gemm", chip, target, shape.flops, shape.bytes, element, unit, shape, strategy)
+
+
+def _record(
+    name: str,
+    product: Product,
+    target: Target,
+    flops: int,
+    moved: int,
+    dtype: DType,
+    unit: str | None,
+    shape: GemmShape | None,
+    strategy: str,
+    **more: Any,
+) -> Roofline:
+    """The fields that a shape alone decides; `more` overrides or adds."""
+    if unit is None:
+        unit = "matrix" if shape is not None and product.has_matrix(dtype.name, target) else "vector"
+    if unit not in ("matrix", "vector") or (unit == "matrix" and not product.has_matrix(dtype.name, target)):
+        raise ConstraintError(f"{product.name} has no {unit} pipe for {dtype}", hint="unit is 'matrix' or 'vector'")
+    peak = product.peak(dtype.name, unit, target)
+    balance = peak / product.hbm
+    intensity = flops / moved if moved else 0.0
+    bound = intensity < balance
+    if shape is not None:
+        chosen, why = choose_strategy(shape, bound, product)
+    else:
+        chosen = "stream"
+        why = f"{intensity:.3g} FLOP per byte without a contraction: move every byte once, 16 at a time per lane"
+    tiles = (
+        choose_tiles(chosen if strategy == "auto" else strategy, shape, product)
+        if shape is not None
+        else TileChoice(1, 64 * vector_width(dtype), 1, 1, 1, 1, vector_width(dtype), 0)
+    )
+    seconds = {"compute": flops / peak, "hbm": moved / product.hbm}
+    bound_by = max(seconds, key=lambda part: seconds[part])
+    values: dict[str, Any] = {
+        "kernel": name,
+        "target": target.name,
+        "product": product.name,
+        "dtype": dtype.name,
+        "unit": unit,
+        "flops": flops,
+        "bytes": moved,
+        "intensity": intensity,
+        "is_memory_bound": bound,
+        "recommended_strategy": chosen,
+        "why": why,
+        "peak_compute": peak,
+        "peak_bandwidth": product.hbm,
+        "balance_point": balance,
+        "tiles": tiles,
+        "flops_executed": flops,
+        "balance_points": balance_points(product, target),
+        "bytes_in_flight": product.hbm * product.latency,
+        "seconds_by": seconds,
+        "bound": bound_by,
+        "seconds": seconds[bound_by],
+    }
+    return Roofline(**{**values, **more})
+
+
+def balance_points(product: Product, target: Target) -> dict[str, float]:
+    """FLOP per byte of HBM at which each pipe becomes the limit, by `dtype pipe`."""
+    found = {f"{d} matrix": product.balance(d, "matrix", target) for d in sorted(product.matrix_rates(target))}
+    return found | {f"{d} vector": product.balance(d, "vector", target) for d in sorted(product.vector)}
+
+
+def analyze(
+    kernel: Any,
+    *args: Any,
+    target: str | None = None,
+    product: str | Product | None = None,
+    subs: Mapping[Any, Any] | None = None,
+    strategy: str = "auto",
+    **kwargs: Any,
+) -> Roofline:
+    """The roofline of a kernel on these arguments, or on the sizes that `subs` binds. Compiles; runs nothing.
+
+    `product` is a chip by name (`H200`, `MI300X`) or a `Product`; default: the reference product of `target`.
+    """
+    from wavedsl.compiler import CompiledKernel
+
+    if isinstance(kernel, CompiledKernel):
+        return analyze_compiled(kernel, dict(subs or {}), product=product, strategy=strategy)
+    if target is None and product is not None:
+        target = product_named(product).target
+    arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
+    binding = kernel.binding(arguments, subs)
+    compiled = kernel.compile(*args, target=target, subs=subs, **kwargs)
+    return analyze_compiled(compiled, {**binding.dims, **binding.extents}, product=product, strategy=strategy)
+
+
+def analyze_compiled(
+    compiled: Any, dims: Mapping[Any, Any], *, product: str | Product | None = None, strategy: str = "auto"
+) -> Roofline:
+    """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol."""
+    from wavedsl.compiler import get_target
+    from wavedsl.ir.constraints import resolve_constraints
+    from wavedsl.ir.partition import cut
+    from wavedsl.ir.symbols import normalise
+
+    if compiled.graph is None or compiled.kernel_ir is None:
+        raise ConstraintError(
+            f"{compiled.name} was loaded as text, without its graph", hint="compile the kernel again: kernel.compile(…)"
+        )
+    target = get_target(compiled.target)
+    chip = product_named(product, compiled.target)
+    graph = compiled.graph
+    sizes = {normalise(k) if not isinstance(k, str) else k: v for k, v in {**graph.subs, **dims}.items()}
+    missing = [str(d) for a in graph.arguments for d in a.dims if not isinstance(evaluate(d, sizes), int)]
+    if missing:
+        raise ConstraintError(
+            f"{compiled.name}: {', '.join(dict.fromkeys(missing))} has no value to analyse", compiled.location,
+            hint="bind run-time dimensions for the analysis: subs={…}, or pass arrays",
+        )  # fmt: skip
+    machine = machine_of(compiled.kernel_ir, target)
+    partition = cut(graph, resolve_constraints(graph, sizes, max_waves=machine.max_waves), machine)
+    work = count_flops(graph, sizes, partition)
+    issued = count_issued(compiled, target, sizes)
+    arrays = _arrays(compiled, sizes)
+    least = sum(size * times for _, size, times in arrays)
+    shape = _gemm_shape(work, sizes, compiled)
+    dtype = shape.dtype if shape is not None else _main_dtype(work, compiled)
+    hbm = _hbm_traffic(compiled, partition, issued, arrays, chip)
+    moved = issued.global_read + issued.global_written
+    shared = issued.shared_read + issued.shared_written
+    base = _record(compiled.name, chip, target, work.flops, least, dtype, None, shape, strategy)
+    executed = sum(work.actual.values())
+    resident = residency(
+        compiled.resources.occupancy if target.vendor == "amd" else _warps(compiled, target), issued.waves, target
+    )
+    clocks, busy = unit_clocks(issued, target, chip.units, resident)
+    seconds = {
+        "compute": executed / base.peak_compute,
+        "hbm": hbm / chip.hbm,
+        "l2": moved / chip.l2_bandwidth(target),
+        "shared": shared / chip.shared_bandwidth(target),
+        "issue": clocks / chip.clock,
+    }
+    bound = max(seconds, key=lambda part: seconds[part])
+    return _record(
+        compiled.name, chip, target, work.flops, least, dtype, base.unit, shape, strategy,
+        kernel_tiles=_kernel_tiles(compiled, partition, work, issued, dtype),
+        flops_executed=executed,
+        flops_by={f"{pipe} {name}": count for (pipe, name), count in sorted(work.minimal.items())},
+        minimal=Traffic(least, least, 0), traffic=Traffic(hbm, moved, shared),
+        seconds_by=seconds, bound=bound, seconds=seconds[bound], clocks=clocks, utilisation=busy,
+    )  # fmt: skip
+
+
+def _warps(compiled: Any, target: Target) -> int:
+    """Warps per SM by shared memory and threads alone: registers need an assembler, which an analysis does not run."""
+    return target.occupancy(1, compiled.shared_bytes, prod(compiled.block))
+
+
+def _arrays(compiled: Any, sizes: Mapping[Any, Any]) -> list[tuple[str, int, int]]:
+    """(name, bytes, directions) of each array argument that the kernel touches."""
+    found = []
+    for p in compiled.params:
+        if p.source or p.kind == "scalar":
+            continue
+        count = prod(int(evaluate(d, sizes)) for d in compiled.graph.argument(p.name).dims)
+        found.append((p.name, ceil(count * p.dtype.bits / 8), 2 if p.access == "readwrite" else 1))
+    return found
+
+
+def _gemm_shape(work: Work, sizes: Mapping[Any, Any], compiled: Any) -> GemmShape | None:
+    """The shape of the one contraction; None where there is none or several."""
+    if len(work.products) != 1:
+        return None
+    node = work.products[0]
+    a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
+    shared = [d for d in a.dims if d in b.dims and d not in node.dims]
+    batch = prod(int(evaluate(d, sizes)) for d in compiled.graph.index_dims)
+
+    def extent(dims: Sequence[Any]) -> int:
+        return prod(int(evaluate(d, sizes)) for d in dims)
+
+    m, n, k = (
+        extent([d for d in a.dims if d in node.dims]),
+        extent([d for d in b.dims if d in node.dims]),
+        extent(shared),
+    )
+    if min(m, n, k) < 1:
+        return None
+    out = next((p.dtype for p in compiled.params if p.access in ("write", "readwrite")), node.dtype)
+    beta = any(p.access == "readwrite" for p in compiled.params)
+    return GemmShape(m * batch, n, k, a.dtype, out, beta)
+
+
+def _main_dtype(work: Work, compiled: Any) -> DType:
+    """The dtype with most work, else that of the first array."""
+    if work.minimal:
+        return ALL[max(work.minimal, key=lambda key: work.minimal[key])[1]]
+    return next(p.dtype for p in compiled.params if p.kind != "scalar")
+
+
+def _hbm_traffic(
+    compiled: Any, partition: Any, issued: Issued, arrays: Sequence[tuple[str, int, int]], chip: Product
+) -> int:
+    """Bytes that miss L2: every array once if what is read fits L2, else once per round of resident workgroups.
+
+    In a round, consecutive workgroups run together and share the tiles of an array that only some grid axes select.
+    """
+    least = sum(size * times for _, size, times in arrays)
+    read = sum(size for name, size, _ in arrays if "read" in _access(compiled, name))
+    if read <= chip.l2_bytes:
+        return least
+    axes = partition.grid_axes()
+    counts = [prod(partition.dims[d].trips or 1 for d in axis) for axis in axes]
+    together = chip.units
+    rounds = ceil(issued.groups / together)
+    distinct = []
+    left = together
+    for count in counts:
+        distinct.append(min(count, max(1, left)))
+        left = ceil(left / max(1, count))
+    total = 0
+    for name, size, times in arrays:
+        own = compiled.graph.argument(name).dims
+        if "read" not in _access(compiled, name):
+            total += size
+            continue
+        mine = [i for i, axis in enumerate(axes) if any(d in own for d in axis)]
+        share = prod(distinct[i] for i in mine) / prod(max(1, counts[i]) for i in mine)
+        total += max(size, min(ceil(size * share * rounds), issued.global_read)) + (size if times == 2 else 0)
+    return min(total, max(least, issued.global_read + issued.global_written))
+
+
+def _access(compiled: Any, name: str) -> str:
+    return next(p.access for p in compiled.params if p.name == name)
+
+
+def _kernel_tiles(compiled: Any, partition: Any, work: Work, issued: Issued, dtype: DType) -> TileChoice:
+    """How the kernel is cut. Without one contraction, M and N are the outer and the innermost workgroup dimensions."""
+    dims = [p for p in partition.dims.values() if p.role == "workgroup"]
+    rows, columns, deep = dims[:-1], dims[-1:], [p for p in partition.dims.values() if p.role in ("loop", "whole")]
+    if len(work.products) == 1:
+        node = work.products[0]
+        a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
+        every = partition.dims
+        rows = [every[d] for d in a.dims if d in node.dims and d in every]
+        columns = [every[d] for d in b.dims if d in node.dims and d in every]
+        deep = [every[d] for d in a.dims if d in b.dims and d not in node.dims and d in every]
+    notes = compiled.kernel_ir.notes.get("lowering")
+    loops = notes.loops if notes is not None else []
+    stages = max([1, *(x.slots for x in loops)])
+    ahead = max([0, *(x.body.count - 1 for x in loops)])
+    ring = getattr(notes, "strategy", None)
+    if ring is not None and ring.bulk:
+        stages, ahead = ring.stages, ring.stages - 1
+    return TileChoice(
+        prod(p.tile for p in rows), prod(p.tile for p in columns), prod(p.tile for p in deep), stages,
+        prod(p.waves for p in rows), prod(p.waves for p in columns), max(1, issued.vector * 8 // dtype.bits), ahead,
+    )  # fmt: skip
+
+
+__all__ = ["DYNAMIC", "Roofline", "Traffic", "analyze", "analyze_compiled", "analyze_gemm", "product_named", "products"]

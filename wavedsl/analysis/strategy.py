@@ -1,0 +1,159 @@
+"""Which way to cut a contraction, from its shape and a chip's balance point.
+
+In: M, N, K, the input dtype, whether it is bound by memory, the chip. Out: the name of a strategy, why, and a
+`TileChoice`. The memory-bound choices and their tiles follow the roofline generator that this project grew out of:
+one pass for K below 32, small tiles that stay in L2 for K below 128, tiles spread over many waves above.
+
+    shallow_k         K in one pass, wide tiles, no pipeline
+    cache_persistent  a short K loop over tiles whose operands stay in L2
+    wave_parallel     many waves per output tile, pipelined
+    gemv              one side has at most 4 rows: no matrix instruction, the long side streams once
+    skinny            one side has at most 64 rows: operands swapped so that the long side feeds the matrix rows
+    split_k           too few output tiles for the chip: several workgroups share one along K
+    stream_k          output tiles leave most of the last round of workgroups idle: equal shares of all K steps
+    stream            no contraction: every byte once, 16 bytes per lane
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.product import Product
+
+STRATEGIES = (
+    "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k", "stream",
+)  # fmt: skip
+
+SHALLOW_K = 32
+"""Below it a whole row of K fits one pass."""
+PERSISTENT_K = 128
+"""Below it the K loop is short enough for its operands to stay in L2."""
+GEMV_ROWS = 4
+SKINNY_ROWS = 64
+WAVE_TILE = 32
+"""Rows and columns of the output that one wave takes."""
+VECTOR_BYTES = 16
+"""The widest access of a lane."""
+TAIL = 0.8
+"""Share of busy units over all rounds below which equal shares of K steps beat whole tiles."""
+
+
+@dataclass(frozen=True)
+class GemmShape:
+    """C[M, N] = A[M, K] B[K, N] of one input dtype; `beta`: C is read too. ConstraintError for an empty extent."""
+
+    m: int
+    n: int
+    k: int
+    dtype: DType
+    out: DType | None = None
+    beta: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k"):
+            if getattr(self, name) < 1:
+                raise ConstraintError(
+                    f"a product with {name.upper()} = {getattr(self, name)} has no work to analyse",
+                    hint="M, N and K are whole numbers from 1 on",
+                )
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition per product."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """A and B read once, C written once, and read once with `beta`."""
+        out = (self.out or self.dtype).bits
+        inputs = (self.m * self.k + self.k * self.n) * self.dtype.bits
+        return (inputs + self.m * self.n * out * (2 if self.beta else 1)) // 8
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """How to cut a product. Tiles in elements per workgroup, waves per workgroup, `vector_width` in elements per lane
+    and access, `prefetch_distance` in K steps ahead of the one that is computed, `split` workgroups per output tile."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    pipeline_stages: int
+    waves_m: int
+    waves_n: int
+    vector_width: int
+    prefetch_distance: int
+    split: int = 1
+
+
+def vector_width(dtype: DType) -> int:
+    """Elements of one 16-byte access."""
+    return VECTOR_BYTES * 8 // dtype.bits
+
+
+def choose_strategy(shape: GemmShape, memory_bound: bool, product: Product) -> tuple[str, str]:
+    """The strategy for a shape and the reason in words."""
+    short, long = sorted((shape.m, shape.n))
+    bound = "bound by memory" if memory_bound else "bound by compute"
+    if memory_bound and shape.k < SHALLOW_K:
+        return "shallow_k", f"{bound} and K = {shape.k} < {SHALLOW_K} fits one pass"
+    if memory_bound and short <= GEMV_ROWS and long > SKINNY_ROWS:
+        return "gemv", f"{bound} and {short} row{'s' * (short != 1)} are too few for a matrix instruction"
+    if memory_bound and short <= SKINNY_ROWS < long and shape.k >= PERSISTENT_K:
+        return "skinny", f"{bound} and only {short} rows: the long side of {long} feeds the matrix rows"
+    if memory_bound and shape.k < PERSISTENT_K:
+        return "cache_persistent", f"{bound} and K = {shape.k} < {PERSISTENT_K}: operands stay in L2"
+    tiles = choose_tiles("wave_parallel", shape)
+    count = ceil(shape.m / tiles.tile_m) * ceil(shape.n / tiles.tile_n)
+    if 2 * count <= product.units and shape.k >= 8 * PERSISTENT_K:
+        return "split_k", f"{bound}: {count} output tiles leave most of {product.units} units idle"
+    rounds = ceil(count / product.units)
+    busy = count / (rounds * product.units)
+    if not memory_bound and rounds > 1 and busy < TAIL and rounds <= 4:
+        return (
+            "stream_k",
+            f"{bound}: {count} output tiles keep {product.units} units busy for {busy:.0%} of {rounds} rounds",
+        )
+    return "wave_parallel", f"{bound}: tiles spread over waves keep most bytes in flight"
+
+
+def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None) -> TileChoice:
+    """Tiles for a strategy. Raises ConstraintError for an unknown one."""
+    m, n, k = shape.m, shape.n, shape.k
+    width = vector_width(shape.dtype)
+    if strategy == "shallow_k":
+        side = _square(m, n, (128, 64))
+        return _tiles(side, side, max(k, 1), 1, width, 0)
+    if strategy == "cache_persistent":
+        side = _square(m, n, (64,))
+        return _tiles(side, side, min(2 * width, k), 2, width, 1)
+    if strategy == "gemv":
+        return TileChoice(min(m, 4), min(n, 64), min(k, 64 * width), 1, 1, 1, width, 1)
+    if strategy == "skinny":
+        short = next(size for size in (16, 32, 64) if min(m, n) <= size or size == SKINNY_ROWS)
+        tile_m, tile_n = (short, 128) if m <= n else (128, short)
+        return TileChoice(tile_m, tile_n, min(k, 8 * width), 4, max(1, tile_m // 64), max(1, tile_n // 64), width, 3)
+    if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
+        tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
+        chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)
+        if strategy == "split_k" and product is not None:
+            count = ceil(m / tile_m) * ceil(n / tile_n)
+            split = max(1, min(product.units // count, k // PERSISTENT_K))
+            return TileChoice(**{**vars(chosen), "split": split})
+        return chosen
+    if strategy == "stream":
+        return TileChoice(1, 64 * width, 1, 1, 1, 1, width, 0)
+    raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of auto, {', '.join(STRATEGIES)}")
+
+
+def _square(m: int, n: int, sizes: tuple[int, ...]) -> int:
+    """The largest of `sizes` that both extents fill, else 32."""
+    return next((size for size in sizes if m >= size and n >= size), 32)
+
+
+def _tiles(tile_m: int, tile_n: int, tile_k: int, stages: int, width: int, ahead: int) -> TileChoice:
+    waves_m, waves_n = max(1, tile_m // WAVE_TILE), max(1, tile_n // WAVE_TILE)
+    return TileChoice(tile_m, tile_n, tile_k, stages, waves_m, waves_n, width, ahead)

@@ -1,0 +1,289 @@
+"""Benchmarking: `do_bench` times a function, `perf_report` runs one over sizes and providers and makes tables and
+plots.
+
+    @perf_report(Benchmark(x_names=["n"], x_vals=[1024, 4096], line_arg="provider", line_vals=["wavedsl", "torch"],
+                           line_names=["wavedsl", "torch"], plot_name="copy", ylabel="GB/s"))
+    def bench(n, provider):
+        milliseconds = do_bench(lambda: ...)
+        return 2e-6 * 4 * n / milliseconds
+
+    bench.run(print_data=True, save_path="results")
+
+Names and units follow Triton's `triton.testing`: times are in milliseconds. On a GPU the device's own clock counts,
+with the L2 cache flushed before each call; without one it is the wall clock, which says nothing of a chip.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wavedsl.ir.errors import ConstraintError
+
+RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "max": max,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+}
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of several runs. `clock`: `device` or `wall`."""
+
+    seconds: tuple[float, ...]
+    clock: str
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def count(self) -> int:
+        return len(self.seconds)
+
+    def quantile(self, share: float) -> float:
+        """The time that `share` of the runs do not exceed, interpolated."""
+        ordered = sorted(self.seconds)
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    flush: bool = True,
+) -> Any:
+    """Milliseconds of one call of `fn`, after `warmup` ms of calls, over about `rep` ms of them.
+
+    `return_mode`: min, max, mean, median, or `all` for the list; `quantiles`: a list of quantiles instead. Raises
+    ConstraintError for other modes and for quantiles outside of 0 to 1.
+    """
+    if return_mode != "all" and return_mode not in RETURN_MODES:
+        raise ConstraintError(
+            f"do_bench: return_mode={return_mode!r}", hint=f"one of {', '.join(RETURN_MODES)} and all"
+        )
+    if quantiles is not None and not all(0 <= q <= 1 for q in quantiles):
+        raise ConstraintError(f"do_bench: quantiles={quantiles!r}", hint="shares from 0 to 1, such as [0.5, 0.2, 0.8]")
+    times = bench(fn, warmup / 1e3, rep / 1e3, flush)
+    if quantiles is not None:
+        return [1e3 * times.quantile(q) for q in quantiles]
+    if return_mode == "all":
+        return [1e3 * s for s in times.seconds]
+    return 1e3 * RETURN_MODES[return_mode](times.seconds)
+
+
+def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool = True) -> Times:
+    """As `do_bench`, in seconds, with every time. torch's current stream is timed where torch runs on a GPU, else the
+    default stream of the default device, else the wall clock."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return Times(tuple(_torch_times(torch, fn, warmup, rep, flush)), "device")
+    from wavedsl.runtime import devices
+
+    device = devices.default()
+    if device.kind != "emulator":
+        from wavedsl.runtime.timing import time_events
+
+        driver = devices.open_driver(device.kind, device.index)
+        return Times(tuple(time_events(driver, fn, 0, warmup, rep, flush)), "device")
+    return Times(tuple(_wall_times(fn, warmup, rep)), "wall")
+
+
+def _wall_times(fn: Callable[[], Any], warmup: float, rep: float) -> list[float]:
+    fn()
+    began = time.perf_counter()
+    while time.perf_counter() - began < warmup:
+        fn()
+    times: list[float] = []
+    while not times or sum(times) < rep:
+        start = time.perf_counter()
+        fn()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _torch_times(torch: Any, fn: Callable[[], Any], warmup: float, rep: float, flush: bool) -> list[float]:
+    from wavedsl.runtime.timing import FLUSH_BYTES, LEAST
+
+    cache = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda") if flush else None
+    fn()
+    torch.cuda.synchronize()
+    began, warm = time.perf_counter(), 0
+    while warm == 0 or time.perf_counter() - began < warmup:
+        fn()
+        torch.cuda.synchronize()
+        warm += 1
+    each = (time.perf_counter() - began) / warm
+    marks = []
+    for _ in range(max(LEAST, int(rep / each))):
+        if cache is not None:
+            cache.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        fn()
+        end.record()
+        marks.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in marks]
+
+
+def bench_compiled(compiled: Any, values: Sequence[Any], device: Any, warmup: float = 0.025, rep: float = 0.1) -> Times:
+    """Times of a compiled kernel on a device, its arguments copied there once. On an emulator: wall time of
+    emulation."""
+    if device.kind == "emulator":
+        from wavedsl.runtime.launch import launch
+
+        return Times(tuple(_wall_times(lambda: launch(compiled, values, device, checks=False), warmup, rep)), "wall")
+    from wavedsl.runtime.timing import time_launches
+
+    return Times(tuple(time_launches(compiled, values, device, warmup=warmup, seconds=rep)), "device")
+
+
+# ----------------------------------------------------------------------------------------------------------- reports
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One table and plot. For each of `x_vals` and each of `line_vals` the function is called with them, `line_arg` and
+    `args` by name; it returns a number, a tuple (middle, low, high), or None where a provider cannot do it. An x value
+    stands for all `x_names`, a tuple has one for each."""
+
+    x_names: Sequence[str]
+    x_vals: Sequence[Any]
+    line_arg: str
+    line_vals: Sequence[Any]
+    line_names: Sequence[str]
+    plot_name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    xlabel: str = ""
+    ylabel: str = ""
+    x_log: bool = False
+    y_log: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.line_vals) != len(self.line_names):
+            raise ConstraintError(
+                f"{self.plot_name}: {len(self.line_vals)} line_vals, but {len(self.line_names)} line_names",
+                hint="one name per value",
+            )
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers of one benchmark: `heads` are the x names and the lines' names, a row per x; None where nothing ran."""
+
+    name: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def __str__(self) -> str:
+        from wavedsl.reports import table
+
+        return f"{self.name}:\n{table(self.heads, self.rows)}"
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `NAME.csv`; the path."""
+        path = Path(folder) / f"{self.name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(self.heads)
+            writer.writerows(self.rows)
+        return path
+
+
+class Mark:
+    """What `perf_report` returns: `run` makes the tables."""
+
+    def __init__(self, fn: Callable[..., Any], benchmarks: Sequence[Benchmark]):
+        self.fn = fn
+        self.benchmarks = list(benchmarks)
+
+    def run(
+        self,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str | Path = "",
+        **given: Any,
+    ) -> list[Table]:
+        """Run all benchmarks; one table each. `save_path`: a folder for CSV files, and plots where matplotlib is
+        installed; `show_plots` needs it. `given` goes to the function as it is."""
+        tables = []
+        for b in self.benchmarks:
+            result, ranges = self._run(b, given)
+            tables.append(result)
+            if print_data:
+                print(result)
+            if save_path:
+                result.save(save_path)
+            if show_plots or (save_path and _has_matplotlib()):
+                _plot(b, result, ranges, show_plots, save_path)
+        return tables
+
+    def _run(self, b: Benchmark, given: Mapping[str, Any]) -> tuple[Table, list[list[Any]]]:
+        rows, ranges = [], []
+        for x in b.x_vals:
+            values = tuple(x) if isinstance(x, (list, tuple)) else (x,) * len(b.x_names)
+            if len(values) != len(b.x_names):
+                raise ConstraintError(f"{b.plot_name}: {x!r} for {', '.join(b.x_names)}", hint="one value per name")
+            found = [
+                self.fn(**dict(zip(b.x_names, values)), **{b.line_arg: line}, **b.args, **given) for line in b.line_vals
+            ]
+            ranges.append(found)
+            rows.append((*values, *(f[0] if isinstance(f, tuple) else f for f in found)))
+        return Table(b.plot_name, (*b.x_names, *b.line_names), tuple(rows)), ranges
+
+
+def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
+    """Decorates a function of sizes and a provider; gives a `Mark` whose `run` measures it."""
+    many = [benchmarks] if isinstance(benchmarks, Benchmark) else list(benchmarks)
+    return lambda fn: Mark(fn, many)
+
+
+def _has_matplotlib() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _plot(b: Benchmark, result: Table, ranges: list[list[Any]], show: bool, save_path: str | Path) -> None:
+    from wavedsl.analysis.plot import pyplot
+
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(6.4, 4))
+    xs = [row[0] for row in result.rows]
+    for i, name in enumerate(b.line_names):
+        ys = [row[len(b.x_names) + i] for row in result.rows]
+        axes.plot(xs, [float("nan") if y is None else y for y in ys], marker=".", label=name)
+        spread = [r[i] for r in ranges]
+        if all(isinstance(r, tuple) and len(r) == 3 for r in spread):
+            axes.fill_between(xs, [r[1] for r in spread], [r[2] for r in spread], alpha=0.15)
+    axes.set_xlabel(b.xlabel or b.x_names[0])
+    axes.set_ylabel(b.ylabel)
+    axes.set_xscale("log" if b.x_log else "linear")
+    axes.set_yscale("log" if b.y_log else "linear")
+    axes.legend()
+    figure.tight_layout()
+    if save_path:
+        Path(save_path).mkdir(parents=True, exist_ok=True)
+        figure.savefig(Path(save_path) / f"{b.plot_name}.png")
+    if show:
+        plt.show()
+    plt.close(figure)

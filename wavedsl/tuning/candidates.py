@@ -1,0 +1,243 @@
+"""The search space: what a kernel leaves open, the values that a chip can use, and those that it cannot hold.
+
+In: a kernel, its extents, a target. Out: `Candidate`s in a fixed order, each with the reason why it is not worth a
+compile, or with a quick estimate of its time. Nothing is compiled here: constraints, the partition and the chip's
+limits decide.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+import sympy
+
+from wavedsl.analysis.flops import PRODUCTS, count_flops
+from wavedsl.ir.constraints import (
+    ResolvedConstraints,
+    TilingConstraint,
+    WaveConstraint,
+    WorkgroupConstraint,
+    resolve_constraints,
+)
+from wavedsl.ir.errors import ConstraintError, WaveError
+from wavedsl.ir.partition import Partition, cut
+from wavedsl.ir.product import Product
+from wavedsl.ir.symbols import SHARED, AddressSpace, normalise
+from wavedsl.ir.target import Target
+
+STAGES = "stages"
+"""The name of the schedule's choice in a space and in a candidate's key."""
+
+MATRIX_TILES = (16, 32, 64, 128, 256)
+MATRIX_DEPTHS = (16, 32, 64, 128)
+PLAIN_TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+PLAIN_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)
+RING_DEPTHS = (1, 2, 3, 4)
+MOST_ELEMENTS = 64
+"""Elements per lane that a workgroup of a kernel without a contraction may hold of one array."""
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """One choice: symbols by name with their values, and the fields of `wd.Schedule` that it fixes."""
+
+    subs: tuple[tuple[str, int], ...]
+    schedule: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The candidate as text: `BK=32 BM=64 BN=64 stages=2`. Equal candidates have equal keys."""
+        return " ".join(f"{name}={value}" for name, value in (*self.subs, *self.schedule))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"subs": dict(self.subs), "schedule": dict(self.schedule)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Candidate:
+        """Raises KeyError, TypeError or ValueError for what `to_json` did not write."""
+        parts = []
+        for name in ("subs", "schedule"):
+            pairs = sorted(dict(data[name]).items())
+            if not all(isinstance(k, str) and isinstance(v, int) and not isinstance(v, bool) for k, v in pairs):
+                raise ValueError(f"{name} is {data[name]!r}")
+            parts.append(tuple(pairs))
+        return Candidate(*parts)
+
+
+def tile_symbols(kernel: Any) -> list[Any]:
+    """Symbols that size tiles and no array: what a space may vary, in the order of the constraints."""
+    dims = {s for p in kernel.parameters for d in getattr(p.annotation, "items", ()) for s in d.free_symbols}
+    return [s for s in kernel._tile_symbols() if s not in dims]
+
+
+def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[Any, tuple[int, ...]]:
+    """Values worth trying for each tile symbol, and for `"stages"` where the kernel has a loop.
+
+    `dims` holds the extents: a tile larger than the next power of two of its extent only adds padding.
+    """
+    graph = kernel.trace()
+    contracted = {d for n in graph.all_nodes() if n.op in PRODUCTS for side in n.inputs for d in side.dims}
+    space: dict[Any, tuple[int, ...]] = {}
+    for s in tile_symbols(kernel):
+        for c in kernel.constraints:
+            if getattr(c, "tile", None) != s or s in space:
+                continue
+            matrix = c.dim in contracted
+            values: tuple[int, ...]
+            if isinstance(c, TilingConstraint):
+                values = MATRIX_DEPTHS if matrix else PLAIN_DEPTHS
+            else:
+                values = MATRIX_TILES if matrix else PLAIN_TILES
+            extent = dims.get(c.dim)
+            space[s] = _up_to(values, extent) if isinstance(extent, int) else values
+    if graph.loops():
+        space[STAGES] = RING_DEPTHS
+    return space
+
+
+def _up_to(values: Sequence[int], extent: int) -> tuple[int, ...]:
+    limit = 1 << max(0, extent - 1).bit_length()
+    return tuple(v for v in values if v <= limit) or (values[0],)
+
+
+def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
+    """A user's space with normalised symbols. ConstraintError for what is no symbol or value, or for no values."""
+    if not isinstance(space, Mapping):
+        raise ConstraintError(f"space is {space!r}", hint="a dict from symbols to values: space={BM: [32, 64]}")
+    known = {str(s) for s in tile_symbols(kernel)} | {str(s) for s in kernel.subs}
+    found: dict[Any, tuple[int, ...]] = {}
+    for name, values in space.items():
+        symbol = name if name == STAGES else normalise(sympy.Symbol(name) if isinstance(name, str) else name)
+        if symbol != STAGES and str(symbol) not in known:
+            raise ConstraintError(
+                f"space has {symbol}, which sizes no tile of {kernel.name}",
+                hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and 'stages'",
+            )
+        values = tuple(values) if isinstance(values, Iterable) else (values,)
+        if not values:
+            raise ConstraintError(f"the search space is empty: no values for {symbol}", hint="give at least one value")
+        if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 1 for v in values):
+            raise ConstraintError(f"space has {values!r} for {symbol}", hint="whole numbers from 1 on")
+        found[symbol] = tuple(dict.fromkeys(values))
+    return found
+
+
+def enumerate_space(space: Mapping[Any, Sequence[int]]) -> list[Candidate]:
+    """Every combination, ordered by key."""
+    names = sorted(space, key=str)
+    found = []
+    for values in itertools.product(*(space[n] for n in names)):
+        pairs = [(str(n), v) for n, v in zip(names, values)]
+        found.append(
+            Candidate(
+                tuple(p for p in pairs if p[0] != STAGES), tuple(p for p in pairs if p[0] == STAGES)
+            )
+        )  # fmt: skip
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a candidate before it is compiled: why it is not worth it, or roughly how long it takes."""
+
+    candidate: Candidate
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target: Target, product: Product) -> Estimate:
+    """Judge one candidate by constraints, the chip's limits and the roofline of its tiles."""
+    values = {**dims, **{normalise(sympy.Symbol(n)): v for n, v in candidate.subs}}
+    word = "waves" if target.vendor == "amd" else "warps"
+    try:
+        graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
+        resolved = resolve_constraints(graph, values, max_waves=target.max_waves, wave_word=word)
+        if target.warpgroup is not None and resolved.hardware.threads_per_wave not in (None, target.wave_size):
+            target = target.warpgroup()
+        partition = cut(graph, resolved, target)
+    except WaveError as error:
+        return Estimate(candidate, error.message)
+    stages = dict(candidate.schedule).get(STAGES, 2)
+    reason = _does_not_fit(graph, partition, resolved, target, stages)
+    if reason:
+        return Estimate(candidate, reason)
+    return Estimate(candidate, "", _quick_seconds(graph, values, partition, target, product, stages))
+
+
+def _tile_elements(partition: Partition, dims: Iterable[Any], wave: bool = False) -> int:
+    return prod((partition.dims[d].wave if wave else partition.dims[d].tile) for d in dims if d in partition.dims)
+
+
+def _staged(graph: Any) -> list[Any]:
+    """Arrays whose tiles the user sends through shared memory."""
+    return [a for a in graph.arguments if a.kind == "memory" and a.address_space is SHARED]
+
+
+def _does_not_fit(graph: Any, partition: Partition, resolved: ResolvedConstraints, target: Target, stages: int) -> str:
+    shared = sum(_tile_elements(partition, a.dims) * max(8, a.dtype.bits) // 8 for a in _staged(graph))
+    if shared * stages > target.shared_bytes:
+        return f"{shared * stages} bytes of shared tiles, but {target.name} has {target.shared_bytes}"
+    words = 0
+    for node in graph.all_nodes():
+        if node.op in PRODUCTS:
+            words += _tile_elements(partition, node.dims, wave=True) * max(32, node.dtype.bits) // 32
+    registers = ceil(words / target.wave_size)
+    threads = partition.waves * target.wave_size
+    if registers > target.registers or not target.occupancy(registers + 1, shared * stages, threads):
+        return (
+            f"accumulators of {registers} registers per lane and {shared * stages} shared bytes leave no workgroup room"
+        )
+    if not words:
+        largest = max((_tile_elements(partition, a.dims) for a in graph.arguments if a.dims), default=1)
+        if largest > MOST_ELEMENTS * threads:
+            return f"{largest} elements of one array are more than {MOST_ELEMENTS} per lane"
+        if largest < target.wave_size:
+            return f"{largest} elements of a workgroup leave lanes of a wave idle"
+    return ""
+
+
+def _quick_seconds(
+    graph: Any, values: Mapping[Any, Any], partition: Partition, target: Target, product: Product, stages: int
+) -> float:
+    """The roofline of the tiles alone: padded work, reads per workgroup, shared reads per wave, whole rounds."""
+    groups = prod(p.trips or 1 for p in partition.dims.values() if p.role in ("workgroup", "index"))
+    rounds = ceil(groups / product.units)
+    trips = prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop")
+    work = count_flops(graph, values, partition)
+    clocks = 0.0
+    for (pipe, dtype), flops in work.actual.items():
+        unit = "matrix" if pipe == "product" and product.has_matrix(dtype, target) else "vector"
+        rate = product.peak(dtype, unit, target) / product.units / product.clock
+        clocks += flops / groups * rounds / rate
+    moved = fetched = 0.0
+    for node in graph.all_nodes():
+        if node.op not in ("read", "write"):
+            continue
+        memory = graph.argument(node.attrs["memory"])
+        loops = prod(p.trips or 1 for d, p in partition.dims.items() if p.role == "loop" and d in memory.dims)
+        size = _tile_elements(partition, memory.dims) * loops * memory.dtype.bits / 8
+        moved += size
+        if memory.address_space is SHARED:
+            others = partition.waves // max(
+                1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims)
+            )
+            fetched += size * others
+    port = moved * rounds / product.unit_port(target, "load.global")
+    shared = (fetched + (moved if fetched else 0)) * rounds / product.unit_port(target, "load.shared")
+    waiting = trips * rounds * target.cost("barrier").latency
+    if stages == 1:
+        waiting += trips * rounds * target.cost("load.global", 16).latency
+    least = sum(
+        prod(int(values[d]) if d in values else 1 for d in a.dims) * a.dtype.bits / 8 for a in graph.arguments if a.dims
+    )
+    return max((max(clocks, port, shared) + waiting) / product.clock, least / product.hbm)
+
+
+__all__ = [
+    "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space", "derive_space",
+    "enumerate_space", "estimate", "tile_symbols",
+]  # fmt: skip

@@ -1,0 +1,213 @@
+"""What a worker does with one candidate: compile it, predict it, check it, count its clocks. No state, no GPU.
+
+In: a `Task`. Out: a dict of JSON values with `status`: `ok`, `refused` (a WaveError), or `wrong` (differs from the
+reference, or the emulator found a defect). Everything else that goes wrong is an exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import sympy
+
+from wavedsl.ir.errors import EmulationError, WaveError
+from wavedsl.ir.product import Product
+from wavedsl.ir.symbols import AddressSpace, normalise
+from wavedsl.tuning.candidates import Candidate
+from wavedsl.tuning.kernel_ref import KernelRef
+
+CHECK_LOOPS = 3
+"""Whole trips of a loop that a check runs, besides a ragged last one."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One candidate of one kernel for one chip. `dims`: extents and fixed symbols by name; `spaces` the address spaces
+    among them; `dynamic`: dimensions that stay run-time arguments."""
+
+    ref: KernelRef
+    candidate: Candidate
+    target: str
+    product: Product
+    dims: tuple[tuple[str, int], ...]
+    spaces: tuple[tuple[str, str], ...] = ()
+    dynamic: tuple[str, ...] = ()
+    reference: Callable[..., Any] | None = None
+    seed: int = 0
+
+    def symbols(self) -> dict[Any, Any]:
+        """Extents and the candidate's values by symbol."""
+        values: dict[Any, Any] = {_symbol(n): v for n, v in (*self.dims, *self.candidate.subs)}
+        return values | {_symbol(n): AddressSpace[space] for n, space in self.spaces}
+
+    def kernel(self) -> Any:
+        """The kernel with the candidate's choice."""
+        return self.ref.load().variant(self.candidate)
+
+    def compiled(self, dims: Mapping[Any, Any] | None = None) -> Any:
+        """The candidate compiled for `dims` (default: its own), run-time dimensions left open."""
+        values = self.symbols() if dims is None else dims
+        dynamic = [_symbol(n) for n in self.dynamic]
+        return self.kernel().compile(
+            target=self.target, subs={k: v for k, v in values.items() if k not in dynamic}, dynamic=dynamic
+        )
+
+
+def _symbol(name: str) -> Any:
+    return normalise(sympy.Symbol(name))
+
+
+def compile_candidate(task: Task) -> dict[str, Any]:
+    """Compile and predict: `predicted` seconds by the roofline, `text` the digest of the target text."""
+    from wavedsl.analysis.roofline import analyze_compiled
+
+    started = time.perf_counter()
+    try:
+        compiled = task.compiled()
+        record = analyze_compiled(compiled, task.symbols(), product=task.product)
+    except WaveError as error:
+        return {"status": "refused", "reason": error.message}
+    return {
+        "status": "ok",
+        "predicted": record.seconds,
+        "bound": record.bound,
+        "shared_bytes": compiled.shared_bytes,
+        "occupancy": compiled.resources.occupancy if task.target.startswith("gfx") else None,
+        "text": hashlib.sha256(compiled.asm.encode()).hexdigest()[:16],
+        "compile_seconds": time.perf_counter() - started,
+    }
+
+
+def check_candidate(task: Task) -> dict[str, Any]:
+    """Run the candidate on the emulator with all checks, on a small problem that keeps its ragged edges.
+
+    Arguments are whole numbers, so that sums are exact where the dtypes hold them; the reference is the graph
+    evaluator, or the user's function of the arguments by name, which changes them in place.
+    """
+    from wavedsl.find_kernel import make_arguments
+
+    started = time.perf_counter()
+    kernel = task.kernel()
+    dims = small_problem(kernel, task.symbols())
+    try:
+        compiled = task.compiled(dims)
+        arguments = make_arguments(kernel, dims, task.seed, True)
+        want = {n: v.copy() if hasattr(v, "copy") else v for n, v in arguments.items()}
+        if task.reference is not None:
+            task.reference(**want)
+        else:
+            kernel.evaluate(**want, subs=dims)
+        compiled.emulate(**arguments)
+    except EmulationError as error:
+        return {"status": "wrong", "reason": error.message.splitlines()[0]}
+    except WaveError as error:
+        return {"status": "refused", "reason": error.message}
+    outputs = [p for p in compiled.params if not p.source and p.access in ("write", "readwrite")]
+    for p in outputs:
+        reason = difference(arguments[p.name], want[p.name], p.dtype)
+        if reason:
+            return {"status": "wrong", "reason": f"{p.name}: {reason}"}
+    return {"status": "ok", "check_seconds": time.perf_counter() - started}
+
+
+def difference(got: np.ndarray, want: np.ndarray, dtype: Any) -> str:
+    """Why two arrays differ by more than rounding in `dtype` explains; empty where they do not."""
+    if got.size == 0:
+        return ""
+    left, right = np.asarray(got).astype(np.float64), np.asarray(want).astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.abs(left - right))
+    error = np.where(np.isnan(error), np.inf, error)
+    scale = float(np.max(np.abs(right[np.isfinite(right)]), initial=1.0))
+    allowed = 0.0 if dtype.is_int else 8 * 2.0 ** -(dtype.mantissa + 1) * scale
+    worst = float(error.max())
+    if worst <= allowed:
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
+    return f"differs by {worst:.3g} at {at}, {allowed:.3g} is allowed"
+
+
+def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The same kernel on fewer tiles: one whole tile and the ragged rest of a workgroup dimension, a few trips."""
+    from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
+    from wavedsl.ir.symbols import evaluate
+
+    out = dict(values)
+    for c in kernel.constraints:
+        extent = values.get(getattr(c, "dim", None))
+        if not isinstance(extent, int) or not isinstance(c, (TilingConstraint, WorkgroupConstraint)):
+            continue
+        tile = int(evaluate(c.tile, values))
+        whole = CHECK_LOOPS if isinstance(c, TilingConstraint) else (2 if tile == 1 else 1)
+        out[c.dim] = min(extent, whole * tile + extent % tile)
+    return out
+
+
+def count_clocks(task: Task) -> dict[str, Any]:
+    """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by `grid_seconds`."""
+    from wavedsl.compiler import get_target
+    from wavedsl.runtime.launch import sample
+
+    started = time.perf_counter()
+    compiled = task.compiled()
+    values = task.symbols()
+    arguments = [_zeros(compiled, p, values) for p in compiled.params if not p.source]
+    report = sample(compiled, arguments)
+    groups = prod(int(_extent(g, values)) for g in compiled.grid)
+    target = get_target(task.target)
+    resident = _resident(compiled, target)
+    seconds = grid_seconds(report, groups, resident, task.product)
+    return {
+        "status": "ok",
+        "clocks": report.cycles,
+        "groups": groups,
+        "seconds": seconds,
+        "emulation_seconds": time.perf_counter() - started,
+    }
+
+
+def grid_seconds(report: Any, groups: int, resident: int, product: Product) -> float:
+    """Seconds of a grid from the modelled clocks of one workgroup that has a unit to itself.
+
+    Its busiest pipe serves the workgroups of a unit one after the other; what it waits for beyond that overlaps with
+    the other workgroups that reside there.
+    """
+    rounds = ceil(groups / product.units)
+    busy = report.cycles * max(report.utilisation.values(), default=0.0)
+    waits = report.cycles - busy
+    return max(busy * rounds + waits, report.cycles * ceil(rounds / resident)) / product.clock
+
+
+def _resident(compiled: Any, target: Any) -> int:
+    from wavedsl.analysis.issued import residency
+
+    if target.vendor == "amd":
+        return residency(compiled.resources.occupancy, compiled.block[0] // target.wave_size, target)
+    return residency(
+        target.occupancy(1, compiled.shared_bytes, prod(compiled.block)),
+        prod(compiled.block) // target.wave_size,
+        target,
+    )
+
+
+def _extent(expr: Any, values: Mapping[Any, Any]) -> int:
+    from wavedsl.ir.symbols import evaluate
+
+    return int(evaluate(expr, values))
+
+
+def _zeros(compiled: Any, p: Any, values: Mapping[Any, Any]) -> Any:
+    """An argument of the compiled shape, all zeros: pages that nobody writes take no memory."""
+    if p.kind == "scalar":
+        return 1.0 if p.dtype.is_float else 1
+    shape = [_extent(d, values) for d in compiled.shapes[p.name]]
+    if p.dtype.bits < 8 and p.dtype.kind != "bool" and shape:
+        shape[-1] = -(-shape[-1] * p.dtype.bits // 8)
+    return np.zeros(shape, p.dtype.storage)

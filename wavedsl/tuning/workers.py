@@ -1,0 +1,129 @@
+"""A process pool that survives its tasks: one that crashes or hangs costs its worker, and nobody else notices.
+
+`concurrent.futures.ProcessPoolExecutor` is broken for good by one crash and cannot stop a task. `WorkerPool` is an
+`Executor` too, with a process per worker, a deadline per task, and a new process in the place of a lost one. A task
+that crashed raises `WorkerCrash` from its future, one over its deadline `TimeoutError`.
+
+Workers are forked where the system can, so that they know what this process knows; they must not touch a GPU that this
+process uses.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+
+class WorkerCrash(RuntimeError):
+    """A worker process ended while it worked on a task."""
+
+
+class WorkerPool(Executor):
+    """`workers` processes (default: one per core); `timeout` seconds per task, None for no limit."""
+
+    def __init__(self, workers: int | None = None, timeout: float | None = None):
+        count = workers or os.cpu_count() or 1
+        self.timeout = timeout
+        self._context: Any = multiprocessing.get_context(
+            "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+        )
+        self._tasks: queue.SimpleQueue[tuple[Future, Callable[..., Any], tuple, dict] | None] = queue.SimpleQueue()
+        self._closed = False
+        workers_now = [self._start() for _ in range(count)]  # before there are threads to fork around
+        self._threads = [threading.Thread(target=self._serve, args=w, daemon=True) for w in workers_now]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """A future of `fn(*args, **kwargs)`, which must be picklable, as its result must."""
+        if self._closed:
+            raise RuntimeError("the pool is shut down")
+        future: Future = Future()
+        self._tasks.put((future, fn, args, kwargs))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers after the tasks that were submitted, or with `cancel_futures` after those that run."""
+        self._closed = True
+        if cancel_futures:
+            while True:
+                try:
+                    item = self._tasks.get_nowait()
+                except queue.Empty:
+                    break
+                if item is not None and item[0].cancel():
+                    item[0].set_running_or_notify_cancel()  # so that those who wait for it are told
+        for _ in self._threads:
+            self._tasks.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _start(self) -> tuple[Any, Any]:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_work, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def _serve(self, process: Any, pipe: Any) -> None:
+        while True:
+            item = self._tasks.get()
+            if item is None:
+                break
+            future, fn, args, kwargs = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                pipe.send((fn, args, kwargs))
+                if pipe.poll(self.timeout):
+                    good, value = pipe.recv()
+                    future.set_result(value) if good else future.set_exception(value)
+                    continue
+                future.set_exception(TimeoutError(f"stopped after {self.timeout:g} s"))
+            except (EOFError, OSError):
+                process.join(1)
+                future.set_exception(WorkerCrash(f"the worker ended with status {process.exitcode}"))
+            except Exception as error:  # what could not be pickled: the worker has not seen it
+                future.set_exception(error)
+                continue
+            _end(process, pipe)
+            process, pipe = self._start()
+        try:
+            pipe.send(None)
+            process.join(1)
+        except OSError:
+            pass
+        _end(process, pipe)
+
+
+def _end(process: Any, pipe: Any) -> None:
+    if process.is_alive():
+        process.kill()
+        process.join()
+    pipe.close()
+
+
+def _work(pipe: Any) -> None:
+    """The worker: tasks in, results or exceptions out, until None or the other side is gone."""
+    while True:
+        try:
+            item = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if item is None:
+            os._exit(0)
+        fn, args, kwargs = item
+        try:
+            answer = (True, fn(*args, **kwargs))
+        except BaseException as error:
+            answer = (False, error)
+        try:
+            pipe.send(answer)
+        except Exception as error:
+            pipe.send((False, RuntimeError(f"{type(error).__name__}: {error} (from {answer[1]!r})")))
