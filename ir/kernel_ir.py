@@ -352,6 +352,7 @@ _row("load.shared", "addr:i32", "attr",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
 _row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
 _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
@@ -367,6 +368,10 @@ _row("signal.arrive", "u:addr:i32 mask:p", "none", "Arrive once per lane whose m
 _row("signal.wait", "u:addr:i32 u:parity:i32", "none", "Wait until the phase of this parity has ended.", effects="sync, read shared, write shared")
 _row("signal.arrive.at", "u:addr:i32 cta:i32 mask:p", "none", "Arrive once per lane whose mask is set, at this address of workgroup `cta` of the cluster.", effects="sync")
 _row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 *u:at:i32", "none", "Copy the box of tensor map `map` at coordinates `at` (innermost first) to shared saddr; its bytes complete on the barrier at bar. `cluster`: to the same addresses in every workgroup whose bit is set, 0 for this one only.", effects="read global, write shared", attrs="buffer cluster")
+_row("copy.bulk.store", "u:map:i64 u:saddr:i32 *u:at:i32", "none", "Copy shared saddr to the box of tensor map `map` at coordinates `at` (innermost first).", effects="read shared, write global")
+_row("bulk.commit", "", "none", "Close the group of this thread's copy.bulk.store since the last.", effects="sync")
+_row("bulk.wait", "", "none", "Wait until at most `pending` of this thread's groups run, or (`reading`) still read shared memory.", effects="sync, read shared, write shared", attrs="pending reading")
+_row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Waves have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")
 _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", uniform="always")
 _row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it.", effects="sync, read shared, write shared")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")

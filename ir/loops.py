@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from wavedsl.ir.builder import Builder
@@ -102,6 +102,8 @@ class Step:
     reads: tuple[str, ...] = ()
     """Shared buffers that a matrix instruction of the step reads itself."""
 
+    loop: bool = False
+    """Whether the step is a whole loop."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
 
@@ -417,14 +419,25 @@ def _one_trip(schedule: ModuloSchedule, steps: Sequence[Step]) -> dict[int, int]
     return {i: start + (trip + 1) * ii - 1 for i in loads if schedule.times[i] < start + (trip + 1) * ii}
 
 
-def program_order(steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool) -> BodySchedule:
+def program_order(
+    steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool, around_loops: bool = True
+) -> BodySchedule:
     """The body as written, one stage: for loops that hold loops, and for straight code (`cyclic` False).
 
-    Loads of arrays that are only read here come first, so that all of them are in flight together.
+    Loads of arrays that are only read here come first, so that all of them are in flight together; unless
+    `around_loops`, none comes before a loop that it stands behind, where it would hold registers.
     """
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
-    order = sorted(range(len(steps)), key=lambda i: (2 if steps[i].array in written else rank.get(steps[i].kind, 2), i))
+    behind = list(accumulate((s.loop and not around_loops for s in steps), initial=0))
+    ranks: list[int] = []
+    late: set[Key] = set()  # what is made in the program's order: a load that needs it waits for it
+    for s in steps:
+        mine = 2 if s.array in written or late.intersection(s.uses) else rank.get(s.kind, 2)
+        ranks.append(mine)
+        if mine == 2:
+            late.update(s.defs)
+    order = sorted(range(len(steps)), key=lambda i: (behind[i], ranks[i], i))
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body

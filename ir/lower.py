@@ -51,7 +51,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import plan_outlets, plan_rings
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -101,6 +101,7 @@ def _run(low: Lowering) -> Kernel:
     strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves += strategy.specialize
+        plan_outlets(low)
         plan_rings(low, strategy)
     low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
@@ -135,7 +136,7 @@ def emit_kernel(low: Lowering) -> None:
     """The outermost region, all of it or what one role does of it."""
     region = low.graph.region
     steps = region_steps(low, region)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False)
+    body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
     if low.strategy.bulk:
         emit_once(low, region, body, steps, Env())
     else:
@@ -210,6 +211,8 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
+    if n.op == "fence":  # no access may pass it
+        step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
 
 
@@ -228,6 +231,7 @@ def loop_step(low: Lowering, n: Node) -> Step:
 
     name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
     step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    step.loop = n.op != "when"
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
     )

@@ -48,7 +48,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
     if low.choices.stages:
-        attempts = [(low.choices.stages if loop else 1, budget)]
+        attempts = [(depth, budget)]
     for depth, room in attempts:
         left = room
         plans = []

@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
+from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.graph import Node, Region, region_nodes
-from wavedsl.ir.kernel_ir import Param, Value
+from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.lower_reads import invariant_reads
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
@@ -35,6 +37,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     initialise(low, rings)
     if not strategy.specialize:
         each_tile(low, rings, compute)
+        finish(low)
         return
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
@@ -50,6 +53,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             b.registers(strategy.registers[1], more=True)
         b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
         each_tile(low, rings, compute)
+        finish(low)
         b.role_barrier = {}
         role.yield_()
     if low.kernel.cluster > 1:
@@ -81,8 +85,15 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) ->
 
 
 def ring_buffers(low: Lowering) -> set[str]:
-    """Names of the shared buffers that rings hand over."""
-    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members}
+    """Names of the shared buffers that have synchronisation of their own."""
+    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members} | {BUFFER}
+
+
+def plan_outlets(low: Lowering) -> None:
+    """Choose the writes that leave through shared memory."""
+    found = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
+    reserve_outlets(low, found)
+    low.outlets = {o.node.id: o for o in found}
 
 
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
@@ -112,7 +123,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     reserve(low, rings)
     low.rings = rings
-    add_maps(low, rings)
+    add_maps(low, rings, list(low.outlets.values()))
 
 
 def _share(low: Lowering, ring: Ring, cluster: int) -> None:
@@ -163,29 +174,34 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
             join(n, region)
 
 
-def add_maps(low: Lowering, rings: Sequence[Ring]) -> None:
+def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) -> None:
     """Tensor maps as parameters: in place of an array's pointer where nothing else needs it, else hidden ones."""
     params = low.kernel.params
-    ringed = {n.id for ring in rings for n in ring.members}
+    ringed = {n.id for ring in rings for n in ring.members} | {o.node.id for o in outlets}
     pointed = {n.attrs["memory"] for n in region_nodes(low.graph.region) if "memory" in n.attrs and n.id not in ringed}
-    known: dict[Any, int] = {}
+    known: dict[TensorBoxes, int] = {}
+
+    def take(boxes: TensorBoxes) -> int:
+        """The parameter that holds a map."""
+        at = known.get(boxes)
+        if at is None:
+            own = low.arrays[boxes.array].param
+            if boxes.array not in pointed and params[own].map is None:
+                at = own
+                params[at] = replace(params[own], kind="tensormap", map=boxes)
+            else:
+                at = len(params)
+                old = params[own]
+                name, source = f"_map_{boxes.array}_{at}", f"tensormap {boxes.array}"
+                params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, boxes))
+            known[boxes] = at
+        return at
+
     for ring in rings:
         for n in ring.members:
-            spec = map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1)
-            at = known.get(spec)
-            if at is None:
-                own = low.arrays[spec.array].param
-                if spec.array not in pointed and params[own].map is None:
-                    at = own
-                    params[at] = replace(params[own], kind="tensormap", map=spec)
-                else:
-                    at = len(params)
-                    old = params[own]
-                    name = f"_map_{spec.array}_{at}"
-                    source = f"tensormap {spec.array}"
-                    params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, spec))
-                known[spec] = at
-            ring.maps[n.id] = at
+            ring.maps[n.id] = take(map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1))
+    for outlet in outlets:
+        outlet.param = take(outlet.boxes)
     offset = 0
     for i, p in enumerate(params):
         size = MAP_BYTES if p.map is not None else p.size

@@ -90,6 +90,32 @@ def _copy(s: Selector, op: Op) -> None:
         s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
 
 
+def _store(s: Selector, op: Op) -> None:
+    map_, saddr, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
+    s.emit(words, where, shared_address(s, saddr, 0))
+
+
+def _commit(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "bulk", "commit_group"))
+
+
+def _bulk_wait(s: Selector, op: Op) -> None:
+    read = ("read",) if op.attrs["reading"] else ()
+    s.emit(("cp", "async", "bulk", "wait_group", *read), Imm(op.attrs["pending"]))
+
+
+def _wave_barrier(s: Selector, op: Op) -> None:
+    first, lanes = op.attrs["id"], s.kernel.wave_size
+
+    def number() -> Reg:
+        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(lanes.bit_length() - 1))
+        return s.set("b32", ("add", "s32"), wave, Imm(first))
+
+    s.emit(("bar", "sync"), s.hoisted(("wave barrier", first), 0, number), Imm(lanes))
+
+
 def _elect(s: Selector, op: Op) -> None:
     """One lane of the wave's first warp: every warp elects one."""
     chosen: Reg = s.new("pred")
@@ -116,6 +142,10 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "cluster.rank": _rank,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
+    "copy.bulk.store": _store,
+    "bulk.commit": _commit,
+    "bulk.wait": _bulk_wait,
+    "wave.barrier": _wave_barrier,
     "elect": _elect,
     "registers": _registers,
 }

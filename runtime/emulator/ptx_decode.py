@@ -83,6 +83,8 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
         return ptx_wmma.step_of(m, inst, row, pc)
     if "matrix" in effects:
         return ptx_matrix.mma(m, inst, row, pc) if opcode == "mma" else ptx_memory.matrix_move(m, inst, row, pc)
+    if "bulk" in effects:
+        return engines.bulk.step(inst, row, pc)
     if "atomic" in effects:
         return ptx_memory.atomic(m, inst, row, pc)
     if "address" in effects:
@@ -93,8 +95,6 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
         return ptx_memory.store(m, inst, row, pc)
     if "mbarrier" in effects:
         return engines.barriers.step(inst, row, pc)
-    if "bulk" in effects:
-        return engines.bulk.step(inst, row, pc)
     if "mapa" in effects:
         return ptx_memory.map_address(m, inst, row)
     if "async" in effects:

@@ -132,7 +132,7 @@ def prepare(m: Machine, flow: Flow) -> Program:
             trouble[i] = e
             rows.append(None)
     m.granule = _granule(insts, rows)
-    m.agents = any(r is not None and r.effects & {"bulk", "wgmma"} for r in rows)
+    m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
     multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
@@ -398,6 +398,7 @@ class Runner:
         if self.waiting or self.gathering.holds():
             self._deadlock()
         self.p.engines.barriers.finish()
+        m.farewell()
 
     def _pick(self) -> Group:
         groups = self.runnable

@@ -257,6 +257,7 @@ class Wgmmas:
             keep = scale(rows, groups)
             if m.checks:
                 self._whole(inst, mask, groups)
+                self._agreed(inst, args["scale_d"], groups, keep)
                 self._ready(inst, d, groups, keep, acc, True, shape)
                 if a_regs is not None:
                     self._ready(inst, a_regs, groups, keep, acc, False, shape)
@@ -477,6 +478,18 @@ class Wgmmas:
             i = int(np.argmin(on.reshape(len(groups), -1).all(axis=1)))
             thread = int(self.first_warp[groups[i]]) * 32
             m.report("barrier-divergence", inst, "part of a warpgroup's threads execute a wgmma", thread)
+
+    def _agreed(self, inst: Inst, operand: Any, groups: Array, keep: Array) -> None:
+        """All threads add to D or none."""
+        m = self.m
+        if isinstance(operand, Imm) or m.seen("barrier-divergence", inst):
+            return
+        p = source(m, operand, "pred")
+        values = (p() if callable(p) else p).reshape(m.NW, 32)[self.warps_of[groups]].reshape(len(groups), -1)
+        same = (values == keep[:, None]).all(axis=1)
+        if not same.all():
+            thread = int(self.first_warp[groups[int(np.argmin(same))]]) * 32
+            m.report("barrier-divergence", inst, "scale-d differs between threads of the warpgroup", thread)
 
     def _ready(
         self, inst: Inst, f: Fragment, groups: Array, keep: Array, acc: Accumulator, writes: bool, shape: int

@@ -12,23 +12,46 @@ import importlib.util
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hopper
 import numpy as np
+import products
 import pytest
 from emitted import texts
-from products import AMD, TARGETS
+from products import AMD, TARGETS, K, M, N
 from wavedsl.codegen.amdgcn import isa as amdgcn
 from wavedsl.codegen.ptx import isa as ptx
 from wavedsl.codegen.ptx.mma import MMAS
 from wavedsl.runtime import emulator
+
+import wavedsl as wd
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 
 
 # ----------------------------------------------------------------------------------------------------- what is emitted
+
+
+def warpgroup_texts() -> Iterator[str]:
+    """Texts of warpgroup kernels: types, orders, with and without roles, clusters, edges that bulk copies cannot do."""
+    subs = hopper.tiles(64, 64, 64, 64, 64)
+    whole, odd = {**subs, M: 128, N: 128, K: 256}, {**subs, M: 65, N: 63, K: 37}
+    fp8 = products.Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
+    for kind in (products.F16, products.BF16, products.F16_OUT, products.I8, products.TF32, fp8):
+        yield hopper.gemm(kind).compile(target="sm_90a", subs=whole).asm
+        yield hopper.gemm(kind, b_order="KN").compile(target="sm_90a", subs=odd).asm
+    for schedule in (
+        wd.Schedule(specialize=False),
+        wd.Schedule(cluster=(2, 1, 1)),
+        wd.Schedule(persistent=True, stages=2),
+    ):
+        yield hopper.gemm(products.BF16, schedule=schedule).compile(target="sm_90a", subs=whole).asm
+    large = {**hopper.tiles(128, 256, 64, 64, 256), M: 4096, N: 4096, K: 4096}
+    for epilogue in ("bias relu", "alpha beta"):
+        yield hopper.gemm(products.BF16, epilogue=epilogue).compile(target="sm_90a", subs=large).asm
 
 
 def amdgcn_rows(text: str, target: str) -> set[str]:
@@ -45,7 +68,10 @@ def ptx_rows(text: str, target: str) -> set[str]:
 
 def emitted(target: str) -> set[str]:
     rows = amdgcn_rows if target in AMD else ptx_rows
-    return set().union(*(rows(text, target) for text in texts(target)))
+    found = set().union(*(rows(text, target) for text in texts(target)))
+    if target == "sm_90a":
+        found |= set().union(*(rows(text, target) for text in warpgroup_texts()))
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- witnesses
@@ -64,7 +90,7 @@ def amdgcn_witnesses(target: str) -> set[str]:
     return found | set(calculated[target])
 
 
-def ptx_witnesses() -> set[str]:
+def ptx_witnesses(target: str) -> set[str]:
     from wavedsl.runtime.emulator.ptx import run_ptx
 
     folder = TESTS / "vectors"
@@ -73,7 +99,7 @@ def ptx_witnesses() -> set[str]:
     data = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(data)
     found: set[str] = set()
-    for path in sorted((folder / "ptx").glob("*.sm_80/case.json")):
+    for path in sorted((folder / "ptx").glob(f"*.{target.rstrip('a')}*/case.json")):
         case = json.loads(path.read_text())
         report = run_ptx(
             (path.parent / case["asm"]).read_text(), target=case["arch"], grid=case["grid"], block=case["block"],
@@ -81,7 +107,8 @@ def ptx_witnesses() -> set[str]:
         )  # fmt: skip
         found |= report.coverage
     table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
-    found |= {ptx.lookup(m.mnemonic, "sm_80").row.pattern for m in MMAS if m.witness in table and m.min_sm <= 80}
+    number = ptx.parse_target(target).number
+    found |= {ptx.lookup(m.mnemonic, target).row.pattern for m in MMAS if m.witness in table and m.min_sm <= number}
     found.add(ptx.lookup("cvt.rna.tf32.f32", "sm_80").row.pattern)  # test_ptxas_rounds_to_tf32_as_the_row_does
     found.add(ptx.lookup("prmt.b32", "sm_80").row.pattern)  # test_llvm_permutes_bytes_as_the_row_does
     return found
@@ -94,11 +121,11 @@ def unverified(target: str) -> set[str]:
     return {row.strip("`") for row, targets, *_ in cells if target in targets.split(", ")}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
 def test_emitted_rows_have_a_witness(target: str) -> None:
     rows = emitted(target)
     assert len(rows) > 30
-    witnessed = amdgcn_witnesses(target) if target in AMD else ptx_witnesses()
+    witnessed = amdgcn_witnesses(target) if target in AMD else ptx_witnesses(target)
     without = rows - witnessed
     admitted = unverified(target)
     assert not without - admitted, "emitted, without a witness, and not in docs/unverified.md"
