@@ -8,6 +8,7 @@ instruction is told to drop what its registers hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.errors import CompileError

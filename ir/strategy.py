@@ -14,7 +14,7 @@ from math import prod
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import Node, ValueType, loop_bounds, loop_bounds
+from wavedsl.ir.graph import Node, ValueType, loop_bounds
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.staging import Staged, plan_matrix
 from wavedsl.ir.tile_order import TileOrder, best_group

@@ -19,7 +19,10 @@ _KINDS = {"r": "b32", "rd": "b64", "h": "b16", "p": "pred"}
 _REGISTER = re.compile(r"%(r|rd|h|p)(\d+)$")
 _DECLARATION = re.compile(r"\.reg \.(\w+)\s+%(\w+)<(\d+)>;")
 _SPECIAL = frozenset(
-    {"%laneid", "%warpid", "%cluster_ctarank", *(f"%{s}.{d}" for s in ("tid", "ntid", "ctaid", "nctaid") for d in "xyz")}
+    {
+        *(f"%{s}.{d}" for s in ("tid", "ntid", "ctaid", "nctaid") for d in "xyz"),
+        *("%laneid", "%warpid", "%cluster_ctarank"),
+    }
 )
 _NUMBER = re.compile(r"-?(0x[0-9a-fA-F]+|0f[0-9A-F]{8}|0d[0-9A-F]{16}|\d+)$")
 
