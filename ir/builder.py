@@ -657,6 +657,9 @@ class Builder(Core):
         """All waves arrive: of the workgroup, or of the role that is being written."""
         return self._effect("barrier", (), dict(self.role_barrier))
 
+    def fence(self) -> Op:
+        return self._effect("fence", (), {})
+
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]

@@ -847,6 +847,11 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
 # Messages
 
 
+@_meaning("fence")
+def _fence(run: _Run, node: Node) -> None:
+    return None
+
+
 @_meaning("device_print")
 def _print(run: _Run, node: Node) -> None:
     text = node.attrs["text"]

@@ -352,6 +352,7 @@ _row("load.shared", "addr:i32", "attr",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
 _row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
 _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")

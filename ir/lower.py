@@ -24,7 +24,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
-from wavedsl.ir.fragment import Fragment, chunk_count, standard
+from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
     REGIONS,
     Graph,
@@ -207,9 +207,13 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         emit_node(low, n, context)
 
     resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
-    step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
+    # The last of its elements is ready when all have been issued.
+    latency = valu.latency + clocks - low.issue_clocks()
+    step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
+    if n.op == "fence":  # no access may pass it
+        step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
 
 
@@ -228,7 +232,7 @@ def loop_step(low: Lowering, n: Node) -> Step:
 
     name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
     step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
-    step.loop = True
+    step.loop = n.op != "when"
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
     )
@@ -309,7 +313,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
-                check=verifying(),
+                scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
@@ -439,6 +443,18 @@ def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> Non
         loop.yield_([same_for_all(low, region.yields[-1], env), *results])
     low.loop_dim, low.base = outer_dim, outer_base
     deliver(low, n, region, context, loop.results[1:])
+
+
+def scarce_registers(
+    low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]
+) -> int:
+    """Registers that loads may hold at the occupancy that shared memory allows, two waves per SIMD at most."""
+    target = low.target
+    groups = target.shared_bytes // max(1, low.shared_top)
+    waves = max(1, min(2, groups * low.partition.waves // target.simds))
+    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
+    return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

@@ -29,6 +29,7 @@ from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
+from wavedsl.ir.tile_order import TileOrder, tile_numbers
 from wavedsl.ir.views import fixed_coordinates
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
@@ -365,10 +366,19 @@ class Lowering:
             counts.append(count)
         return counts
 
+    def _numbered(self) -> list[Any]:
+        """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
+        b, counts = self.b, self.tile_counts()[:2]
+        number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        return [*tile_numbers(b, order, number, counts), b.wgid(2)]
+
     def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
         """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
         takes several."""
         b, p = self.b, self.partition
+        if numbers is None and self.choices.swizzle:
+            numbers = self._numbered()
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -395,6 +405,10 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+GROUP = 8
+"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

@@ -174,6 +174,8 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
+    if found.cluster > 1 and low.choices.swizzle and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
     workgroups = low.target.units // found.cluster * found.cluster

@@ -620,8 +620,8 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     """One instruction as the assembler reads it. Modifiers come in the order of the row's `modifiers` column.
 
     Spelled as LLVM's disassembler does: vector instructions that have two encodings name theirs, offsets of scalar
-    loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return) share a mnemonic with
-    another row; the flag that tells them apart is printed from the name.
+    loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return)
+    share a mnemonic with another row; the flag that tells them apart is printed from the name.
     """
     out, _, form = inst.mnemonic.partition(" ")
     modifiers = dict(modifiers or {})

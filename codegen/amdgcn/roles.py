@@ -86,6 +86,15 @@ def returning(chip: str) -> str:
     return "glc" if chip == "gfx90a" else "sc0"
 
 
+FENCES = {
+    "gfx90a": (None, ("buffer_wbinvl1_vol", {})),
+    "gfx942": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+    "gfx950": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+}
+"""Chip → (release, acquire) of a fence among all workgroups, as LLVM has them for the scope `agent`."""
+ALL_ARRIVED = "vmcnt(0)"
+"""Operand of the wait for everything in flight to and from global memory."""
+
 SHARED_LOADS = {
     1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",
 }  # fmt: skip

@@ -114,7 +114,8 @@ def loop(s: Selector, op: Op) -> None:
         s.blocks[before].succs.append(after)
     for v, home in zip(op.results, homes):
         s.values[v.id] = home
-    found = Loop(s.blocks[body].label, body, last, start, int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1)))
+    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
+    found = Loop(s.blocks[body].label, body, last, start, steps)
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)
 

@@ -215,6 +215,13 @@ def _atomic_global(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def _fence(s: Selector, op: Op) -> None:
+    """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after."""
+    s.emit(("fence", "acq_rel", "gpu"))
+    s.emit(("bar", "sync"), Imm(0))
+    s.emit(("fence", "acq_rel", "gpu"))
+
+
 def _any_lane(s: Selector, op: Op) -> None:
     held = s.one(op.args[0])
     if type(held) is Imm:
@@ -291,6 +298,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "store.global": _store_global,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
+    "fence": _fence,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,

@@ -142,11 +142,11 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
             return
         operand = operands[len(args)]
         if arg.kind == "tensor":
-            base = _register(entry, _split(piece[1:-1])[0])
-            if base is None or base.type != "b64":
+            holder = _register(entry, _split(piece[1:-1])[0])
+            if holder is None or holder.type != "b64":
                 wrong(f"operand {piece!r} has no 64-bit register with the map's address")
                 return
-            reads.append(entry.names[base.text])
+            reads.append(entry.names[holder.text])
         if operand.kind == "label":
             target = arg.text
         into = writes if operand.write and arg.kind != "addr" else reads

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -74,13 +75,14 @@ def run_amdgcn(
     kernel: str | None = None,
     shared_bytes: int = 0,
     checks: bool | str = True,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> EmulationReport:
     """Run AMDGCN text. Raises EmulationError for findings when `checks` is True, LaunchError for arguments that do not
     fit.
     """
     program = _parsed(asm, target)
     entry = _entry(program, kernel)
+    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report
@@ -155,6 +157,8 @@ class _Engine:
         self.env.accesses = self.cost.access
         self.blocks: dict[int, Block] = {}
         self.executed: dict[int, int] = {}
+        self.meaningless: set[int] = set()
+        """Lines that end the run as unsupported when they are reached."""
         leaders = set(program.labels.values())
         for i, line in enumerate(program.lines):
             if line.inst is not None and line.inst.special in _CONTROL:
@@ -612,6 +616,8 @@ class _Engine:
                 return self._guarded(decode(self.context, line, index), index)
             except Unsupported as e:
                 message = str(e)
+
+        self.meaningless.add(index)
 
         def unsupported(st: State) -> None:
             self._find("unsupported", index, message or f"{line.mnemonic} has no meaning in the emulator", st, None)

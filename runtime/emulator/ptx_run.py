@@ -132,7 +132,7 @@ def prepare(m: Machine, flow: Flow) -> Program:
             trouble[i] = e
             rows.append(None)
     m.granule = _granule(insts, rows)
-    m.agents = any(r is not None and r.effects & {"bulk", "wgmma"} for r in rows)
+    m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
     multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
@@ -157,6 +157,8 @@ def prepare(m: Machine, flow: Flow) -> Program:
                 decoded[i] = _unsupported(m, insts[i], e)
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
+    if wgmmas is not None and not m.checks:
+        decoded = [s if s is None else wgmmas.delivering(s, effects[i][1]) for i, s in enumerate(decoded)]
     if m.checks:
         if wgmmas is not None:
             for i, step in enumerate(decoded):
@@ -398,6 +400,7 @@ class Runner:
         if self.waiting or self.gathering.holds():
             self._deadlock()
         self.p.engines.barriers.finish()
+        m.farewell()
 
     def _pick(self) -> Group:
         groups = self.runnable

@@ -143,8 +143,8 @@ shared memory. A mutant that reads or writes outside its arrays, uses what nothi
 path, a mask or an address is never proven. `tests/mutation/test_terms.py` holds the names against runs and shows what
 the proof refuses; `pytest -m exhaustive tests/mutation` gives the provers every mutant that a run has found, too.
 
-| example | target | mutants | found | proven redundant | same results | listed | open |
-|---|---|---|---|---|---|---|---|
+| example | target | mutants | found | proven redundant | listed | open |
+|---|---|---|---|---|---|---|
 {chr(10).join(body)}
 
 How mutants were found (`unsupported`: the text or its operands are illegal; `numbers`: wrong results without a finding;

@@ -38,10 +38,13 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     decode, end, start = ptx_run.decode, ptx_run.Runner._end, ptx_machine.Machine.start
 
     def of(machine: Any) -> _Keeper:
-        return keepers.setdefault(id(machine), _Keeper(machine, r))
+        if id(machine) not in keepers:
+            keepers[id(machine)] = _Keeper(machine, r)
+        return keepers[id(machine)]
 
-    def step_of(machine: Any, copies: Any, barriers: Any, inst: Any, row: Any, pc: int) -> Any:
-        return of(machine).step(inst, row, decode(machine, copies, barriers, inst, row, pc))
+    def step_of(machine: Any, *rest: Any) -> Any:
+        inst, row, _ = rest[-3:]
+        return of(machine).step(inst, row, decode(machine, *rest))
 
     def end_of(runner: Any, b: int) -> Any:
         inner = end(runner, b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import names
 import numpy as np
 import order
@@ -83,9 +85,11 @@ def test_the_recorded_run_is_the_real_one(target: str):
     assert trial.equal(case.data[0], trial.execute(case, case.asm, 0, checks=False))
 
 
-def changed(case: trial.Case, old: str, new: str) -> str:
-    assert case.asm.count(old) == 1, case.asm.count(old)
-    return case.asm.replace(old, new)
+def before_first(case: trial.Case, pattern: str, lines: str) -> str:
+    """The text with lines put before the first instruction that a pattern matches; `\\1` … in them are its groups."""
+    found = re.search(rf"^[ \t]*{pattern}", case.asm, re.MULTILINE)
+    assert found is not None
+    return case.asm[: found.start()] + found.expand(lines) + case.asm[found.start() :]
 
 
 def test_a_lost_wait_in_ptx_is_refused():
@@ -117,24 +121,41 @@ def test_a_smaller_buffer_is_another_program():
         terms.outcome(case, across)
 
 
-def test_data_decides_nothing():
+@pytest.mark.parametrize(("lines", "what"), [
+    (r"\tv_mov_b32 v\2, v\1\n", "an address"),
+    (r"\tv_cmp_lt_i32 vcc, v\1, v\2\n\ts_and_saveexec_b64 s[0:1], vcc\n", "EXEC"),
+    (r"\tv_readfirstlane_b32 s0, v\1\n\ts_cmp_lt_i32 s0, 1\n\ts_cbranch_scc1 .Lx\n.Lx:\n", "a branch"),
+])  # fmt: skip
+def test_data_decides_nothing(lines: str, what: str):
     """A text that branches, masks or addresses by what it loads is refused."""
     case = trial.case("mma", "gfx942")
-    good = "v_lshl_add_u32          v0, v1, 6, v0"
-    with pytest.raises(names.Unknown, match="an address depends on data"):
-        terms.outcome(case, changed(case, good, good + "\n\tv_mov_b32 v0, v2"))
-    with pytest.raises(names.Unknown, match="EXEC depends on data"):
-        terms.outcome(
-            case, changed(case, good, "v_cmp_lt_i32 vcc, v2, v0\n\ts_and_saveexec_b64 s[0:1], vcc\n\t" + good)
-        )
-    with pytest.raises(names.Unknown, match="a branch depends on data"):
-        terms.outcome(case, changed(case, good, good + "\n\tv_readfirstlane_b32 s0, v2\n\ts_cmp_lt_i32 s0, 1\n"
-                                                       "\ts_cbranch_scc1 .Lgemm_end2\n.Lgemm_end2:"))  # fmt: skip
+    text = before_first(case, r"buffer_store_dwordx4\s+v\[(\d+):\d+\], v(\d+),", lines)
+    with pytest.raises(names.Unknown, match=f"{what} depends on data"):
+        terms.outcome(case, text)
+
+
+def test_a_write_that_may_happen_or_not():
+    """EXEC made of an address: harmless around a write that nobody reads, refused around one that is read."""
+    case = trial.case("mma", "gfx942")
+    whole = terms.outcome(case, case.asm)
+    write = r"(ds_write_b64)\s+(v\d+), (v\[\d+:\d+\]).*"
+    around = "\ts_mov_b64 s[30:31], exec\n\ts_and_b64 exec, exec, s[4:5]\n\t{}\ts_mov_b64 exec, s[30:31]\n"
+    found = re.search(rf"^\t{write}\n", case.asm, re.MULTILINE)
+    assert found is not None
+    line = found[0].strip() + "\n"
+    text = case.asm.replace(found[0], around.format(line))
+    assert not whole.same(terms.outcome(case, text))
+    end = re.search(r"^\tbuffer_store_dwordx4.*\n", case.asm, re.MULTILINE)
+    assert end is not None
+    text = case.asm[: end.start()] + around.format(line) + case.asm[end.start() :]
+    assert whole.same(terms.outcome(case, text))
+
+
+def test_data_decides_no_guard_of_ptx():
     case = trial.case("mma", "sm_80")
-    good = "st.global.v2.b32           [%rd10], {%r39, %r40};"
-    text = changed(case, good, "setp.lt.s32 %p0, %r39, 3;\n    @%p0 " + good)
+    text = before_first(case, r"st\.global\S*\s+\[(%rd\d+)\], \{(%r\d+)", "    setp.lt.s32 %q, \\2, 3;\n    @%q ")
     with pytest.raises(names.Unknown, match="a guard depends on data"):
-        terms.outcome(case, text.replace(".reg .b32", ".reg .pred %p<1>;\n    .reg .b32", 1))
+        terms.outcome(case, text.replace(".reg .b32", ".reg .pred %q;\n    .reg .b32", 1))
 
 
 # ---- sums

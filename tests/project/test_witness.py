@@ -14,13 +14,13 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import hopper
 import numpy as np
 import products
 import pytest
-from products import AMD, BM, BN, TARGETS, TILE, K, M, N
+from emitted import texts
+from products import AMD, TARGETS, K, M, N
 from wavedsl.codegen.amdgcn import isa as amdgcn
 from wavedsl.codegen.ptx import isa as ptx
 from wavedsl.codegen.ptx.mma import MMAS
@@ -33,32 +33,6 @@ ROOT = TESTS.parent
 
 
 # ----------------------------------------------------------------------------------------------------- what is emitted
-
-
-def copy(dtype: wd.DType, space: Any) -> Any:
-    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)], subs={BM: 32, BN: 32})
-    def copy(a: wd.Memory[M, N, space, dtype], b: wd.Memory[M, N, dtype]):
-        wd.write(wd.read(a), b)
-
-    return copy
-
-
-def texts(target: str) -> Iterator[str]:
-    """Texts of the kernels that the end-to-end tests run: types, sizes, orders, spaces, waves, dynamic extents."""
-    square = dict(zip(TILE, (64, 64, 32, 32, 32)))
-    for kind in products.kinds(target):
-        ragged = {**square, M: 65, N: 63, K: 37}
-        yield products.gemm(kind).compile(target=target, subs={**square, M: 128, N: 128, K: 128}).asm
-        yield products.gemm(kind, b_order="KN").compile(target=target, subs={**square, M: 64, N: 64, K: 64}).asm
-        yield products.gemm(kind, b_order="KN").compile(target=target, subs=ragged).asm
-        yield products.gemm(kind, spaces=(wd.GLOBAL, wd.GLOBAL)).compile(target=target, subs=ragged).asm
-        waves = dict(zip(TILE, (64, 64, 32, 16, 16)))
-        yield products.gemm(kind).compile(target=target, subs={**waves, M: 100, N: 70, K: 96}).asm
-        yield products.gemm(kind).compile(target=target, subs=square, dynamic=(M, N, K)).asm
-    for dtype in (wd.i8, wd.f16, wd.f32, wd.f64):
-        for space in (wd.GLOBAL, wd.SHARED):
-            for m, n in ((64, 64), (33, 50)):
-                yield copy(dtype, space).compile(target=target, subs={M: m, N: n}).asm
 
 
 def warpgroup_texts() -> Iterator[str]:
