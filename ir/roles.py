@@ -38,6 +38,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         each_tile(low, rings, compute)
         finish(low)
         return
+    low.role = "copying warpgroup"
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
@@ -45,6 +46,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             each_tile(low, rings, lambda: produce(low, low.graph.region))
             one.yield_()
         role.yield_()
+    low.role = "computing warpgroups"
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
@@ -74,7 +76,7 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) ->
     step = b.udiv(b.wgcount(0), order.cluster)
     if step.lo == 0:
         step = b.max_s(step, 1)
-    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+    with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
         body()
@@ -264,7 +266,8 @@ def _produce_loop(low: Lowering, body: Region, inner: Sequence[Ring], iteration:
             return
         states = ring_states(inner)
         label = f"copy_{body.dim}"
-        with b.for_(0, trips, 1, states, label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+        least = 1 if isinstance(trips, int) else 0
+        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
             produce(low, body, loop.iv)
             loop.yield_(ring_states(inner))

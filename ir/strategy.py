@@ -51,7 +51,8 @@ class Strategy:
         """One line per choice."""
         out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
-        out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"stages: {self.stages}")
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
         if self.cluster > 1:
@@ -120,7 +121,7 @@ def choose(low: Lowering) -> Strategy:
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.specialize:
         entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(low.partition.waves, low.target.wave_size)
+        registers = budgets(low.partition.waves, low.target.wave_size, entry)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
@@ -168,6 +169,8 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
+    if found.cluster > 1 and low.choices.swizzle and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
     workgroups = low.target.units // found.cluster * found.cluster
@@ -206,10 +209,11 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int) -> tuple[int, int]:
-    """Registers per thread of (the copying warpgroup, each of the computing ones): what is left is divided equally."""
-    rest = (REGISTER_FILE - PRODUCER_REGISTERS * lanes) // (waves * lanes)
-    computing = min(MOST_REGISTERS, rest // REGISTER_STEP * REGISTER_STEP)
+def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
+    the first gives back is divided among the others. A workgroup never gets more than it started with."""
+    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     return PRODUCER_REGISTERS, computing
 
 
