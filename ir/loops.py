@@ -542,20 +542,14 @@ def program_order(
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
     behind = list(accumulate((s.loop and not around_loops for s in steps), initial=0))
-    # A load that waits for a number computed here comes where it is written.
-    made = {k for s in steps if s.kind not in ("gload", "acopy") for k in s.defs}
-    waits = [s.kind in ("gload", "acopy") and any(k in made for k in s.uses) for s in steps]
-    for i, s in enumerate(steps):
-        if waits[i]:
-            made.update(s.defs)
-        elif s.kind in ("gload", "acopy", "swrite"):
-            waits[i] = any(k in made for k in s.uses)
-            if waits[i]:
-                made.update(s.defs)
-    order = sorted(
-        range(len(steps)),
-        key=lambda i: (behind[i], 2 if waits[i] or steps[i].array in written else rank.get(steps[i].kind, 2), i),
-    )
+    ranks: list[int] = []
+    late: set[Key] = set()  # what is made in the program's order: a load that needs it waits for it
+    for s in steps:
+        mine = 2 if s.array in written or late.intersection(s.uses) else rank.get(s.kind, 2)
+        ranks.append(mine)
+        if mine == 2:
+            late.update(s.defs)
+    order = sorted(range(len(steps)), key=lambda i: (behind[i], ranks[i], i))
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body

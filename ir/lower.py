@@ -51,7 +51,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_outlets, plan_rings
+from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -101,7 +101,6 @@ def _run(low: Lowering) -> Kernel:
     strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves += strategy.specialize
-        plan_outlets(low)
         plan_rings(low, strategy)
     low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
@@ -278,7 +277,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry):
+        if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -301,7 +300,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
         body = program_order(steps, slots, cyclic=trips != 1)
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
+        low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)

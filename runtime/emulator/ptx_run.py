@@ -157,6 +157,8 @@ def prepare(m: Machine, flow: Flow) -> Program:
                 decoded[i] = _unsupported(m, insts[i], e)
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
+    if wgmmas is not None and not m.checks:
+        decoded = [s if s is None else wgmmas.delivering(s, effects[i][1]) for i, s in enumerate(decoded)]
     if m.checks:
         if wgmmas is not None:
             for i, step in enumerate(decoded):

@@ -55,7 +55,7 @@ def draw(rng: np.random.Generator) -> Case:
     waves = one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4)))
     loop = one((None, None, None, 16, 32, 24))
     whole = one((True, False)) and waves[1] == 1
-    tile_n = None if whole or loop is not None else waves[1] * -(-n // waves[1])
+    tile_n = None if whole or loop is not None else waves[1] * max(2, -(-n // waves[1]))
     tile = (waves[0] * one((4, 8, 16, 5)), tile_n)
     return Case(
         one((*TARGETS, "sm_90a")), (m, n), tile, waves, loop, (one(DTYPES), one(DTYPES)), int(rng.integers(0, 3)),

@@ -150,7 +150,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("seeds", [(0, 3), pytest.param((1, 2, 4, 5, 6, 7), marks=pytest.mark.slow)], ids=["", "more"])
+@pytest.mark.parametrize("seeds", [(3,), pytest.param((0, 1, 2, 4, 5, 6, 7), marks=pytest.mark.slow)], ids=["", "more"])
 def test_defect(name, seeds):
     """In whatever order things happen."""
     changes, kinds, fragment = CASES[name]
