@@ -268,21 +268,24 @@ def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, facto
     _partials(plan, form, lambda partial, _: _tiled(partial, tiles, chip), arrays, sizes, factors, count, each)
 
 
-def _waves_along_k(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
-    k = sizes[2]
-    tile = 16 if min(sizes[:2]) <= 64 else 32
-    deepest = max(WAVES_DEPTH * 256 // (tile * form.dtype.bits), 1)
-
+def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
+    """Tiles spread over waves where there are enough for the chip; else the waves of a tile share K, and workgroups
+    what of K one cannot hold."""
+    m, n, k = sizes
+    if 2 * ceil(m / plan.tiles.tile_m) * ceil(n / plan.tiles.tile_n) > chip.units:
+        _loop(plan, form, chip, arrays, sizes, factors)
+        return
+    tile = 16 if min(m, n) <= 64 else 32
     quantum = WAVES * max(16, 1024 // form.dtype.bits)  # a multiple of every instruction's K
+    deepest = max(1, WAVES_DEPTH * 256 // (tile * form.dtype.bits) // quantum) * quantum
 
     def kernel(partial: Form, depth: int) -> Any:
         return kernels.waves_along_k(partial, tile, ceil(depth / quantum) * quantum, WAVES)
 
     if k <= deepest:
         plan.launches.append(Launch(kernel(form, k), (*arrays, *factors)))
-        return
-    count, each = slices_of(k, ceil(k / deepest), quantum)
-    _partials(plan, form, kernel, arrays, sizes, factors, count, min(each, deepest))
+    else:
+        _partials(plan, form, kernel, arrays, sizes, factors, k // deepest, deepest)
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -309,6 +312,6 @@ _BUILD = {
     "skinny": _loop,
     "gemv": _gemv,
     "split_k": _split,
-    "wave_parallel": _waves_along_k,
+    "wave_parallel": _wave_parallel,
     "stream_k": _stream,
 }
