@@ -24,7 +24,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
-from wavedsl.ir.fragment import Fragment, chunk_count, standard
+from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
     REGIONS,
     Graph,
@@ -51,7 +51,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_outlets, plan_rings
+from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -101,7 +101,6 @@ def _run(low: Lowering) -> Kernel:
     strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves += strategy.specialize
-        plan_outlets(low)
         plan_rings(low, strategy)
     low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
@@ -197,7 +196,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
     uses = tuple(k for x in n.inputs for k in low.keys(x))
-    kind = "effect" if ROWS[n.op].effect else "compute"
+    kind = "effect" if ROWS[n.op].effect else "scalar" if _single(n) else "compute"
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
         clocks *= max(1, low.layout(n).elements_per_lane)
@@ -208,12 +207,19 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         emit_node(low, n, context)
 
     resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
-    step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
+    # The last of its elements is ready when all have been issued.
+    latency = valu.latency + clocks - low.issue_clocks()
+    step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
+
+
+def _single(n: Node) -> bool:
+    """Whether a node computes a single number from single numbers, such as where a tile lies."""
+    return all(isinstance(x.type, ValueType) and not x.dims for x in (n, *n.inputs)) and "body" not in n.attrs
 
 
 def loop_step(low: Lowering, n: Node) -> Step:
@@ -271,7 +277,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry):
+        if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -294,7 +300,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
         body = program_order(steps, slots, cyclic=trips != 1)
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
+        low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
@@ -311,7 +318,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
-                check=verifying(),
+                scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
@@ -441,6 +448,18 @@ def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> Non
         loop.yield_([same_for_all(low, region.yields[-1], env), *results])
     low.loop_dim, low.base = outer_dim, outer_base
     deliver(low, n, region, context, loop.results[1:])
+
+
+def scarce_registers(
+    low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]
+) -> int:
+    """Registers that loads may hold at the occupancy that shared memory allows, two waves per SIMD at most."""
+    target = low.target
+    groups = target.shared_bytes // max(1, low.shared_top)
+    waves = max(1, min(2, groups * low.partition.waves // target.simds))
+    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
+    return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

@@ -20,8 +20,9 @@ from wavedsl.ir.staging import (
     copy_access,
     plan_matrix,
     plan_staged,
-    store_block,
     store_copied,
+    store_transposed,
+    transposing_clocks,
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
@@ -194,8 +195,23 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
         return access, both(b, context.guard, inside)
 
+    def block_step(first: int) -> Step:
+        """The stores of a block that is transposed in registers."""
+        keys = tuple(("c", n.id, first + r) for r in range(s.deep))
+
+        def put_block(context: Context) -> None:
+            lanes, fixed, _ = copy_parts(first)
+            rows = [context.env[k] for k in keys]
+            store_transposed(b, s, copy_lanes(), lanes, fixed, rows, slot_of(context), buffer)
+
+        stores = s.vector * s.deep // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
+        valu = low.target.cost("valu")
+        clocks = low.issue_clocks() * transposing_clocks(low.target, es, s.vector * s.deep, s.vector, s.deep)
+        moved = tuple((u, c * stores) for u, c in resources) + ((valu.unit, clocks // low.target.clock_unit),)
+        return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put_block, buffer, n.loc)
+
     steps: list[Step] = []
-    down = list(s.extents)[0]
     for i in range(s.count):
         if s.asynchronous:
 
@@ -226,16 +242,14 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
             continue
 
-        def load(context: Context, i: int = i, row: int = 0) -> None:
+        def load(context: Context, i: int = i) -> None:
             if never(context.guard):
-                context.env["c", n.id, i, row] = b.zero(vector(max(size // 4, 1)))
+                context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
                 return
             lanes, fixed, active = copy_parts(i)
             access, guard = access_for(context, lanes)
-            if row:
-                fixed = {**fixed, down: fixed.get(down, 0) + row}
             voff, soff, mask = access.operands(fixed)
-            context.env["c", n.id, i, row] = b.load_global(
+            context.env["c", n.id, i] = b.load_global(
                 access.buffer,
                 voff,
                 soff,
@@ -248,30 +262,21 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
-            rows = [context.env[k] for k in copied_keys(n, s, i)]
-            store = store_copied if s.block == 1 else store_block
-            data = rows[0] if s.block == 1 else rows
-            store(b, s, copy_lanes(), lanes, fixed, active, data, slot_of(context), buffer)  # type: ignore[operator]
+            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
 
-        keys = copied_keys(n, s, i)
         resources, latency = low.memory_cost("load.global", size)
-        for row, key in enumerate(keys):
-
-            def load_row(context: Context, i: int = i, row: int = row, load: Any = load) -> None:
-                load(context, i, row)
-
-            name = f"load {s.name}.{i}" + (f".{row}" if s.block > 1 else "")
-            fetched = Step(name, "gload", resources, latency, placed_by, (key,), load_row, "", n.loc)
-            fetched.words = max(1, size // 4)
-            steps.append(fetched)
-        pieces = s.vector * s.block // s.piece
-        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
+        key = ("c", n.id, i)
+        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
+        fetched.words = max(1, size // 4)
+        steps.append(fetched)
+        if s.deep > 1:
+            if i % s.deep == s.deep - 1:
+                steps.append(block_step(i - s.deep + 1))
+            continue
+        pieces = s.vector // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
         resources = tuple((u, c * pieces) for u, c in resources)
-        if s.block > 1:
-            valu, clocks = low.target.cost("valu").unit, low.issue_clocks() * size * s.block // 4
-            resources = tuple((u, c + clocks * (u == "issue")) for u, c in resources)
-            resources += ((valu, clocks),) if valu != "issue" else ()
-        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, keys, (), put, buffer, n.loc))
+        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
 
     if s.loads is None:
         if once:
@@ -298,11 +303,6 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if low.joined(n):
         steps += join_steps(low, n, s)
     return steps
-
-
-def copied_keys(n: Node, s: Staged, i: int) -> tuple[Key, ...]:
-    """Keys of what a thread has loaded of its i-th vector, or block of vectors."""
-    return tuple(("c", n.id, i, row) for row in range(s.block))
 
 
 def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:

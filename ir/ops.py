@@ -732,7 +732,7 @@ _add("fence", "fence()", "any", lambda types, attrs, scope: None,
      "Orders the workgroup's memory accesses before and after, as other workgroups see them.", effect=True)  # fmt: skip
 _add("device_print", "device_print(text, *values)", "any", _print, "Prints values while the kernel runs.", effect=True)
 _add("device_assert", "device_assert(condition, message)", "any", _assert,
-     "Stops the kernel where the condition does not hold.", effect=True)  # fmt: skip
+     "Raises after the kernel where the condition did not hold.", effect=True)  # fmt: skip
 
 OPERATORS: dict[str, tuple[str, bool]] = {
     method: (r.name, method.startswith("__r") and method not in ("__rshift__",))

@@ -90,6 +90,7 @@ class Products:
 
     def started(self, n: Node) -> None:
         """A product has been started; with the last of the trip those of the trip before are waited for."""
+        self.low.note(f"start product %{n.id}")
         self.new.append(n)
         self.left.discard(n.id)
         if not self.left and self.old:
@@ -98,6 +99,7 @@ class Products:
     def wait(self, pending: int) -> None:
         """Wait until at most `pending` products run, and give back what the others have read."""
         low = self.low
+        low.note(f"wait until at most {pending} products run")
         low.b.mma_wait(pending)
         if self.old:
             self.old = False
@@ -148,7 +150,11 @@ def emit_ring_loop(
     inits = [v for _, v in carried]
     moving = [*rings, *low.fillers(rings)]
     states = ring_states(moving)
-    with b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+    least = 1 if isinstance(trips, int) else 0
+    with (
+        low.noted_loop(f"{region.dim}"),
+        b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=least) as loop,
+    ):
         inner = Env(env.fixed)
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v
@@ -160,6 +166,7 @@ def emit_ring_loop(
     for ring, filler in zip(rings, low.fillers(rings)):
         filler.slot, filler.parity = ring.slot, ring.parity
     if postponed:
+        low.note("wait until no product runs")
         b.mma_wait(0)
         some = None if isinstance(trips, int) else b.cmp("sgt", trips, 0)
         for ring in Products(low, region, postponed, None).late:

@@ -105,6 +105,8 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.kernel.shared_names[name] = (staged.offset, staged.place.bytes * ring.slots)
             low.notes.places[name] = str(staged.place)
             low.ring_of[n.id] = ring
+        names = ", ".join(low.buffer_names[n.id] + " (multicast)" * (n.id in ring.shared) for n in ring.members)
+        low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
     for ring in rings:
         low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
         ring.bars = low.shared_top
@@ -168,6 +170,7 @@ def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
 def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
     """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop."""
     b = low.b
+    low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
     parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
     b.signal_wait(ring.empty(low), parity)
     bar = ring.full(low)
@@ -198,6 +201,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
 def wait_full(low: Lowering, ring: Ring) -> None:
     """Wait until the slot's tiles are there, once per use of the slot."""
     if not ring.waited:
+        low.note(f"wait for ring {ring.name}")
         low.b.signal_wait(ring.full(low), ring.parity)
         ring.waited = True
 
@@ -205,6 +209,7 @@ def wait_full(low: Lowering, ring: Ring) -> None:
 def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds."""
     b = low.b
+    low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     mask = b.cmp("slt", b.lane(), ring.cluster)
     mask = mask if when is None else b.pand(mask, when)
     if ring.cluster > 1:

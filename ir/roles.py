@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir.access import scaled
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.graph import Node, Region, region_nodes
@@ -39,6 +38,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         each_tile(low, rings, compute)
         finish(low)
         return
+    low.role = "copying warpgroup"
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
@@ -46,6 +46,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             each_tile(low, rings, lambda: produce(low, low.graph.region))
             one.yield_()
         role.yield_()
+    low.role = "computing warpgroups"
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
@@ -75,7 +76,7 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) ->
     step = b.udiv(b.wgcount(0), order.cluster)
     if step.lo == 0:
         step = b.max_s(step, 1)
-    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+    with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
         body()
@@ -89,41 +90,53 @@ def ring_buffers(low: Lowering) -> set[str]:
     return {low.buffer_names[n.id] for ring in low.rings for n in ring.members} | {BUFFER}
 
 
-def plan_outlets(low: Lowering) -> None:
-    """Choose the writes that leave through shared memory."""
-    found = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
-    reserve_outlets(low, found)
-    low.outlets = {o.node.id: o for o in found}
-
-
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
-    """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them."""
+    """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them; with them the
+    buffers of writes that leave through shared memory, unless they would leave rings a single slot."""
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
     for ring in rings:
         _share(low, ring, strategy.cluster)
-    looped = [r for r in rings if r.region.dim is not None]
-    most = max((low.plans[str(r.region.dim)].trips or MOST_STAGES for r in looped), default=1)
-    stages = low.choices.stages or min(MOST_STAGES, max(1, most))
-    fixed = low.choices.stages is not None
+    outlets = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
     top = low.shared_top
-    while True:
-        for ring in rings:
-            ring.slots = min(stages, low.plans[str(ring.region.dim)].trips or stages) if ring in looped else 1
-        used = top + sum(_bytes(low, ring) for ring in rings)
-        if used <= low.target.shared_bytes or stages == 1:
-            break
-        if fixed:
-            break
-        stages -= 1
+    wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
+    reserve_outlets(low, outlets)
+    stages = _depth(low, rings, wanted)
+    if outlets and stages < min(2, wanted):
+        low.shared_top, outlets = top, []
+        del low.kernel.shared_names[BUFFER]
+        stages = _depth(low, rings, wanted)
+    low.outlets = {o.node.id: o for o in outlets}
+    used = _set_depth(low, rings, stages)
     for ring in rings:
         for n in ring.members:
             low.staged[n.id] = _planned(low, n, ring.slots)
-    strategy.stages = max((r.slots for r in looped), default=1)
+    strategy.stages = max((r.slots for r in rings), default=1)
+    fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
+    strategy.outlets = len(outlets)
     reserve(low, rings)
     low.rings = rings
-    add_maps(low, rings, list(low.outlets.values()))
+    add_maps(low, rings, outlets)
+
+
+def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
+    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides."""
+    return 1 if ring.region.dim is None else low.plans[str(ring.region.dim)].trips or unknown
+
+
+def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
+    """Give rings that many slots, no more than they have uses; the bytes of shared memory that takes, all told."""
+    for ring in rings:
+        ring.slots = max(1, min(stages, _trips(low, ring, stages)))
+    return low.shared_top + sum(_bytes(low, ring) for ring in rings)
+
+
+def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
+    """The most slots, up to `wanted`, that fit; exactly that many where the user says so."""
+    if low.choices.stages is not None:
+        return wanted
+    return next((n for n in range(wanted, 1, -1) if _set_depth(low, rings, n) <= low.target.shared_bytes), 1)
 
 
 def _share(low: Lowering, ring: Ring, cluster: int) -> None:
@@ -253,7 +266,8 @@ def _produce_loop(low: Lowering, body: Region, inner: Sequence[Ring], iteration:
             return
         states = ring_states(inner)
         label = f"copy_{body.dim}"
-        with b.for_(0, trips, 1, states, label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+        least = 1 if isinstance(trips, int) else 0
+        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
             produce(low, body, loop.iv)
             loop.yield_(ring_states(inner))
@@ -270,10 +284,12 @@ class entered:
         low = self.low
         self.dim, self.base = low.loop_dim, dict(low.base)
         if low.loop_dim is not None:
-            low.base[low.loop_dim] = scaled(low.b, self.iteration, low.plans[low.loop_dim].tile)
+            low.base[low.loop_dim] = low.trip_base(low.loop_dim, self.iteration)
         low.loop_dim = str(self.body.dim)
+        low.first[low.loop_dim] = 0
 
     def __exit__(self, *error: Any) -> None:
+        del self.low.first[str(self.body.dim)]
         self.low.loop_dim, self.low.base = self.dim, self.base
 
 

@@ -35,13 +35,14 @@ MOST_REGISTERS = 240
 
 @dataclass
 class Strategy:
-    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `registers`: per thread of the
-    copying and of the computing waves. `why`: choice → reason."""
+    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `outlets`: writes that leave
+    through shared memory. `registers`: per thread of the copying and of the computing waves. `why`: choice → reason."""
 
     bulk: bool = False
     specialize: bool = False
     stages: int = 1
     cluster: int = 1
+    outlets: int = 0
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -50,7 +51,10 @@ class Strategy:
         """One line per choice."""
         out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
-        out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
         if self.cluster > 1:
             out.append(f"cluster: {self.cluster} workgroups along the first grid axis")
         if self.order is not None:
@@ -58,6 +62,15 @@ class Strategy:
         if self.registers[1]:
             out.append(f"registers: {self.registers[0]} copying, {self.registers[1]} computing")
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
+
+
+def walk_problem(n: Node) -> str:
+    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can."""
+    if n.op in ("when", "repeat"):
+        return f"what the kernel does depends on a value it computes ({n.op})"
+    if n.op == "iterate" and loop_bounds(n) != (None, None):
+        return f"the loop over {n.attrs['body'].dim} has bounds that the kernel computes"
+    return ""
 
 
 def bulk_problem(staged: Staged) -> str:
@@ -91,12 +104,8 @@ def choose(low: Lowering) -> Strategy:
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
-    problems = [p for s in plans if (p := bulk_problem(s))]
-    problems += [
-        f"the loop over {n.attrs['body'].dim} has bounds of its own"
-        for n in low.graph.all_nodes()
-        if n.op == "iterate" and any(x is not None for x in loop_bounds(n))
-    ]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
+    problems += [p for s in plans if (p := bulk_problem(s))]
     found.bulk = not problems
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
     wanted = low.choices.specialize
@@ -112,7 +121,7 @@ def choose(low: Lowering) -> Strategy:
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.specialize:
         entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(low.partition.waves, low.target.wave_size)
+        registers = budgets(low.partition.waves, low.target.wave_size, entry)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
@@ -160,6 +169,8 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
+    if found.cluster > 1 and low.choices.swizzle and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
     workgroups = low.target.units // found.cluster * found.cluster
@@ -198,10 +209,11 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int) -> tuple[int, int]:
-    """Registers per thread of (the copying warpgroup, each of the computing ones): what is left is divided equally."""
-    rest = (REGISTER_FILE - PRODUCER_REGISTERS * lanes) // (waves * lanes)
-    computing = min(MOST_REGISTERS, rest // REGISTER_STEP * REGISTER_STEP)
+def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
+    the first gives back is divided among the others. A workgroup never gets more than it started with."""
+    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     return PRODUCER_REGISTERS, computing
 
 

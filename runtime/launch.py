@@ -496,7 +496,8 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         driver.synchronize(0)
         for i, name, ref in written:
             _copy_back(driver, copies[i], ref)
-            done.append(name)
+            if compiled.params[i].source != SOURCE:
+                done.append(name)
     except LaunchError as error:
         state = f"`{'`, `'.join(done)}` hold results, the other arguments" if done else "the arguments"
         raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
@@ -567,7 +568,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     return [
         (i, param.name, value)
         for i, (param, value) in enumerate(zip(compiled.params, call.values))
-        if isinstance(value, ArrayRef) and param.access != "read" and not param.source
+        if isinstance(value, ArrayRef) and param.access != "read" and param.source in ("", SOURCE)
     ]
 
 

@@ -354,7 +354,7 @@ def fence() -> None:
 
 
 def device_print(text: Any, *values: Any) -> None:
-    """Prints `text` and each element of `values` with its indices while the kernel runs."""
+    """Prints `text` and each element of `values` with its indices, when the kernel has ended and in their order."""
     builder = current("device_print")
     if not isinstance(text, str):
         text, values = "", (text, *values)
@@ -363,7 +363,10 @@ def device_print(text: Any, *values: Any) -> None:
 
 
 def device_assert(condition: Any, message: str = "") -> None:
-    """Stops the kernel with `message` where an element of the i1 value `condition` does not hold."""
+    """Raises an error with `message` and the first indices where an element of the i1 value `condition` did not hold.
+
+    The kernel itself runs on; the error comes when it has ended (EmulationError, on a GPU LaunchError).
+    """
     builder = current("device_assert")
     if not isinstance(condition, Value):
         what, _ = describe(condition)

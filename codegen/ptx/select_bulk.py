@@ -80,7 +80,7 @@ def _cluster_barrier(s: Selector, op: Op) -> None:
 def _copy(s: Selector, op: Op) -> None:
     map_, saddr, bar, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
-    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
+    words: tuple[str, ...] = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
     mask = op.attrs["cluster"]
     if mask:

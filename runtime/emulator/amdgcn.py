@@ -157,6 +157,8 @@ class _Engine:
         self.env.accesses = self.cost.access
         self.blocks: dict[int, Block] = {}
         self.executed: dict[int, int] = {}
+        self.meaningless: set[int] = set()
+        """Lines that end the run as unsupported when they are reached."""
         leaders = set(program.labels.values())
         for i, line in enumerate(program.lines):
             if line.inst is not None and line.inst.special in _CONTROL:
@@ -614,6 +616,8 @@ class _Engine:
                 return self._guarded(decode(self.context, line, index), index)
             except Unsupported as e:
                 message = str(e)
+
+        self.meaningless.add(index)
 
         def unsupported(st: State) -> None:
             self._find("unsupported", index, message or f"{line.mnemonic} has no meaning in the emulator", st, None)

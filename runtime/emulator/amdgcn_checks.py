@@ -259,7 +259,7 @@ class Checker:
         block.guard = []
         for i in range(block.first, block.last + 1):
             line = lines[i]
-            if line.inst is None:
+            if line.inst is None or i in self.engine.meaningless:
                 info = None
             else:
                 info = self.infos.get(i)

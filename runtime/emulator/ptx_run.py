@@ -157,6 +157,11 @@ def prepare(m: Machine, flow: Flow) -> Program:
                 decoded[i] = _unsupported(m, insts[i], e)
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
+    if wgmmas is not None and not m.checks:
+        for i, step in enumerate(decoded):
+            row_i = rows[i]
+            if step is not None and (row_i is None or "wgmma" not in row_i.effects):
+                decoded[i] = wgmmas.delivering(step, [*effects[i][0], *effects[i][1]])
     if m.checks:
         if wgmmas is not None:
             for i, step in enumerate(decoded):

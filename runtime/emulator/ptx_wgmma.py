@@ -81,6 +81,8 @@ class Accumulator:
     matrix: Array
     live: Array
     tick: Array
+    waiting: bool = False
+    """Whether any of them is not in the registers yet."""
 
 
 class Wgmmas:
@@ -220,6 +222,7 @@ class Wgmmas:
                 if len(back):
                     self._to_registers(a, back)
                     a.live[back] = False
+                    a.waiting = bool(a.live.any())
             if m.checks:
                 warps = self.warps_of[groups].reshape(-1)
                 column = np.repeat(self._columns(groups), WARPS)
@@ -274,6 +277,7 @@ class Wgmmas:
             self._add(acc, what, groups, product, keep, saturate)
             acc.live[groups] = True
             acc.tick[groups] = tick
+            acc.waiting = True
             if m.checks:
                 self.now += 1
                 for f in (d, a_regs):
@@ -564,6 +568,26 @@ class Wgmmas:
             for f, rows in stores:
                 for i in rows:
                     f.written[i, groups] = True
+            step(mask)
+
+        return run
+
+    def delivering(self, step: Step, registers: list[Reg]) -> Step:
+        """Without checks, a step that uses registers of accumulators finds results there that nobody has waited for:
+        ptxas puts in the wait that is missing."""
+        touched = {
+            id(f): f for r in registers for f in self.by_register.get(r.index, ()) if f.names in self.accumulators
+        }
+        if not touched:
+            return step
+        accumulators = [self.accumulators[f.names] for f in touched.values()]
+
+        def run(mask: Mask) -> None:
+            for a in accumulators:
+                if a.waiting:
+                    back = np.flatnonzero(a.live)
+                    self._to_registers(a, back)
+                    a.live[back] = a.waiting = False
             step(mask)
 
         return run

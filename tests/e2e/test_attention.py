@@ -6,13 +6,10 @@ covers each option once; the slow one every pair of options.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import example_files
 import numpy as np
 import pairwise
 import products
@@ -21,23 +18,7 @@ from products import TARGETS
 
 import wavedsl as wd
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-def _example(name: str) -> ModuleType:
-    """An example; the folder is on the path, last, while it imports what examples share."""
-    spec = importlib.util.spec_from_file_location(f"wavedsl_example_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    sys.path.append(str(EXAMPLES))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop()
-    return module
-
-
-attention = _example("attention")
+attention = example_files.load("attention")
 
 
 def attend(

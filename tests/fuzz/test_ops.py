@@ -55,7 +55,7 @@ def draw(rng: np.random.Generator) -> Case:
     waves = one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4)))
     loop = one((None, None, None, 16, 32, 24))
     whole = one((True, False)) and waves[1] == 1
-    tile_n = None if whole or loop is not None else waves[1] * -(-n // waves[1])
+    tile_n = None if whole or loop is not None else waves[1] * max(2, -(-n // waves[1]))
     tile = (waves[0] * one((4, 8, 16, 5)), tile_n)
     return Case(
         one((*TARGETS, "sm_90a")), (m, n), tile, waves, loop, (one(DTYPES), one(DTYPES)), int(rng.integers(0, 3)),
@@ -204,7 +204,9 @@ class Steps:
         if x is None or set(x.dims) != {M, N} or self.case.waves[1] > 1 or self.case.loop is not None:
             return None
         heads = wd.reshape(wd.permute(x, M, N), M, P, Q)
-        return wd.sum(wd.cast(heads, wd.i32), dim=self.one((P, Q))) if self.one((True, False)) else wd.reshape(heads, M, N)
+        if self.one((True, False)):
+            return wd.sum(wd.cast(heads, wd.i32), dim=self.one((P, Q)))
+        return wd.reshape(heads, M, N)
 
 
 def kernel_of(case: Case) -> Any:

@@ -81,7 +81,7 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     def end_of(engine: Any, st: Any, block: Any) -> None:
         name = engine.program.lines[block.last].mnemonic
         if name.startswith("s_cbranch"):
-            names.demand(st.check.scc if "scc" in name else st.check.S[_words("vcc")], "a branch")
+            names.demand(st.check.scc if "scc" in name else st.check.S[_words(name[10:-1].rstrip("n"))], "a branch")
         terminate(engine, st, block)
 
     with (
@@ -188,13 +188,14 @@ class _Machine:
         else:
             rule = self.scalar
         finish = rule(e, parts, name)
+        by_lane = "exec" in e.reads and not name.startswith(("s_", "ds_write"))
 
         def traced(st: Any) -> None:
+            if by_lane:
+                names.demand(st.check.S[_words("exec")], "EXEC")
             # a rule reads the names of sources, yields for the step, and writes the names of results
             for _ in finish(st):
                 inner(st)
-            if "exec" in e.writes:
-                names.demand(st.check.S[_words("exec")], "EXEC")
 
         return traced
 
@@ -407,7 +408,10 @@ class _Machine:
         offset = sum(int(x) for x in re.findall(r"offset:(\d+)", parts[-1]))
 
         def finish(st: Any) -> Any:
-            sh, mask = st.check, np.ones((st.waves, LANES), bool) if st.mask is None else st.mask.copy()
+            sh = st.check
+            certain = known(sh.S[_words("exec")]).all()
+            # where EXEC is not known, a write may happen in any lane, or not
+            mask = np.ones((st.waves, LANES), bool) if st.mask is None or not certain else st.mask.copy()
             at = value_of(np.where(mask, self.read(sh, register)[0], np.uint64(0)), "an LDS address") + offset
             if (at[mask] + size > self.engine.lds).any():
                 raise Unknown("an access beyond LDS")
@@ -419,6 +423,9 @@ class _Machine:
             self.r.accesses.append(access)
             if writes:
                 access.names = written(np.concatenate([self.read(sh, r)[0] for r in data])[:size, mask])
+                if not certain:
+                    old = np.stack([self.lds[group, where + b] for b in range(size)])
+                    access.names = mix(mix(label("either"), old), access.names)
                 for b in range(size):
                     self.lds[group, where + b] = access.names[b]
             yield

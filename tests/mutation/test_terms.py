@@ -134,6 +134,23 @@ def test_data_decides_nothing(lines: str, what: str):
         terms.outcome(case, text)
 
 
+def test_a_write_that_may_happen_or_not():
+    """EXEC made of an address: harmless around a write that nobody reads, refused around one that is read."""
+    case = trial.case("mma", "gfx942")
+    whole = terms.outcome(case, case.asm)
+    write = r"(ds_write_b64)\s+(v\d+), (v\[\d+:\d+\]).*"
+    around = "\ts_mov_b64 s[30:31], exec\n\ts_and_b64 exec, exec, s[4:5]\n\t{}\ts_mov_b64 exec, s[30:31]\n"
+    found = re.search(rf"^\t{write}\n", case.asm, re.MULTILINE)
+    assert found is not None
+    line = found[0].strip() + "\n"
+    text = case.asm.replace(found[0], around.format(line))
+    assert not whole.same(terms.outcome(case, text))
+    end = re.search(r"^\tbuffer_store_dwordx4.*\n", case.asm, re.MULTILINE)
+    assert end is not None
+    text = case.asm[: end.start()] + around.format(line) + case.asm[end.start() :]
+    assert whole.same(terms.outcome(case, text))
+
+
 def test_data_decides_no_guard_of_ptx():
     case = trial.case("mma", "sm_80")
     text = before_first(case, r"st\.global\S*\s+\[(%rd\d+)\], \{(%r\d+)", "    setp.lt.s32 %q, \\2, 3;\n    @%q ")

@@ -1,12 +1,13 @@
 """One mutant, one verdict: does an emulated run show that the text is wrong?
 
-In: a case (an example on a target, with small exact arguments) and a mutant's text. Out: how it was found, or None
-when every run came to the right numbers without a finding. The idea: runs under checks stop at their first finding,
+In: a case (an example on a target, with exact arguments) and a mutant's text. Out: how it was found, or None when every
+run came to the right numbers without a finding. The idea: runs under checks stop at their first finding,
 and are repeated with results that arrive at the latest, the earliest and random moments, and with other data.
 
 Arguments hold small integers: sums of products are exact, so that the right numbers are the same in every order. An
 array of zeros shows what is added to a sum and is too small to matter to another; an array of infinities shows where
-what should be masked is multiplied by 0 instead.
+what should be masked is multiplied by 0 instead. At last numbers whose sums are rounded have to come out with the bits
+of the original text: sums in another order are another program.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -97,7 +98,12 @@ def case(name: str, target: str) -> Case:
             product = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
             data.append(Data((a, b, np.full((m, n), 93, np.float32)), (a, b, product)))
     compiled = kernel.compile(*data[0].inputs, target=target)
-    return Case(name, target, compiled.asm, compiled.grid, compiled.block, tuple(data))
+    out = Case(name, target, compiled.asm, compiled.grid, compiled.block, tuple(data))
+    if which == "copy":
+        return out
+    fractions = Data((*(rng.standard_normal(x.shape).astype(np.float16) for x in (a, b)), data[0].inputs[2]), ())
+    results = execute(replace(out, data=(fractions,)), out.asm, 0)
+    return replace(out, data=(*data, replace(fractions, outputs=tuple(results))))
 
 
 class Found(Exception):

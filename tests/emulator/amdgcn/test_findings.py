@@ -477,6 +477,12 @@ def test_unsupported_is_named_and_always_raises():
     assert run("s_branch over\n" + body + "over:\n", arrays()).findings == []
 
 
+def test_a_result_that_is_no_register_is_unsupported():
+    """And nothing is asked of what follows it, which may look for hazards of its result."""
+    report = run("v_mfma_f32_16x16x16_f16 0, v[2:3], v[4:5], v[6:9]\nv_mov_b32 v1, v0", arrays())
+    assert kinds(report) == ["unsupported"]
+
+
 def test_an_instruction_of_another_chip_is_unsupported():
     report = run("v_permlane32_swap_b32 v0, v0\n", arrays(), target="gfx942")
     assert kinds(report) == ["unsupported"] and "only on gfx950" in report.findings[0].message

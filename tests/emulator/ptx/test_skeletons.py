@@ -58,7 +58,7 @@ def test_gemm(name, seed):
     )
 
 
-@pytest.mark.parametrize("name", GEMMS)
+@pytest.mark.parametrize("name", slowly(GEMMS, [ONE]))
 @pytest.mark.parametrize(
     "m, n, k, grid",
     [
