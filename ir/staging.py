@@ -308,7 +308,7 @@ def plan_matrix(
     asynchronous = allow_async and direct and vector * es in target.copy_async
     piece = vector if fast == memory_fast else 1
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, 0, tile=tile,
+        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
     )
 
 
