@@ -131,14 +131,13 @@ def loops(lines: list[str], text: str) -> list[dict[str, int]]:
 def loop_limit(compiled: Any) -> int:
     """Most instructions that are not matrix instructions, per step of a pipelined loop.
 
-    Every fragment is read once and every element of the tiles copied once, with the widest accesses; two barriers; one
-    wait per 32 registers of fragments, two per half of a tile that is copied in halves, and seven scalar instructions
-    and a branch for two steps; within `SLACK`.
+    Every fragment is read once and every element of the tiles copied once; a wait for every four of these accesses; two
+    barriers; and per step the ten instructions that `ir/pipeline.py` calls a loop's own. Within `SLACK`.
     """
     loop = compiled.resources.loops[0]
     classes = loop.instructions
     memory = (classes["ds"] + classes["vmem"]) / loop.steps
-    own = 4 + 2 + 2 + 2 + memory / 4
+    own = 2 + 10 + memory / 4
     return int((memory + own) * SLACK + 0.999)
 
 

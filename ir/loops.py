@@ -49,7 +49,7 @@ LIGHT_STEPS = 64
 SLOWER = 17 / 16
 """How much longer a trip may become for them: less than what the latencies are known to."""
 
-EARLY = ("gload", "swrite", "acopy", "sread", "barrier")
+EARLY = ("gload", "swrite", "acopy", "sread", "barrier", "scalar")
 """Kinds of steps that may run ahead of their iteration."""
 
 
@@ -303,11 +303,7 @@ def plan_body(
         if (crowded and i in direct) or (s.array and s.array in written):
             stages[i] = last
     modulo = modulo and not crowded
-    loads = {k: i for i, s in enumerate(steps) if s.kind == "gload" for k in s.defs}
-    for i, s in enumerate(steps):
-        for k in s.uses:  # a register is loaded again one trip later: its last use is at most one stage away
-            if k in loads:
-                stages[loads[k]] = max(stages[loads[k]], stages[i] - 1)
+    _settle_stages(steps, stages, last)
     together_edges = batch_edges(steps, batch, clock) if modulo and len(steps) <= MODULO_STEPS else []
     needed = dependences(steps, slots, carried, clock, 1)
     try:
@@ -380,6 +376,31 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:
+    """Stages of numbers that loads wait for, and of loads, so that nothing is used before it is made.
+
+    A number is computed as early as its first use. A register is loaded again one trip later: its last use is at most
+    one stage away.
+    """
+    users: dict[Key, list[int]] = {}
+    for i, s in enumerate(steps):
+        for k in s.uses:
+            users.setdefault(k, []).append(i)
+    for i in range(len(steps) - 1, -1, -1):
+        if steps[i].kind == "scalar":
+            stages[i] = min((stages[u] for k in steps[i].defs for u in users.get(k, ())), default=last)
+    changed = True
+    while changed:
+        changed = False
+        for i, s in enumerate(steps):
+            for k in s.defs:
+                for u in users.get(k, ()):
+                    if s.kind == "gload" and stages[i] < stages[u] - 1:
+                        stages[i], changed = stages[u] - 1, True
+                    if stages[u] < stages[i] and steps[u].kind in EARLY:
+                        stages[u], changed = stages[i], True
 
 
 def pinned_span(steps: Sequence[Step], nodes: Sequence[SchedNode], edges: Sequence[SchedEdge]) -> int:

@@ -195,7 +195,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
     uses = tuple(k for x in n.inputs for k in low.keys(x))
-    kind = "effect" if ROWS[n.op].effect else "compute"
+    kind = "effect" if ROWS[n.op].effect else "scalar" if _single(n) else "compute"
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
         clocks *= max(1, low.layout(n).elements_per_lane)
@@ -214,6 +214,11 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
+
+
+def _single(n: Node) -> bool:
+    """Whether a node computes a single number from single numbers, such as where a tile lies."""
+    return all(isinstance(x.type, ValueType) and not x.dims for x in (n, *n.inputs)) and "body" not in n.attrs
 
 
 def loop_step(low: Lowering, n: Node) -> Step:

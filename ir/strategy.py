@@ -112,11 +112,6 @@ def choose(low: Lowering) -> Strategy:
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
     problems += [p for s in plans if (p := bulk_problem(s))]
-    problems += [
-        f"the loop over {n.attrs['body'].dim} has bounds of its own"
-        for n in low.graph.all_nodes()
-        if n.op == "iterate" and any(x is not None for x in loop_bounds(n))
-    ]
     found.bulk = not problems
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
     wanted = low.choices.specialize

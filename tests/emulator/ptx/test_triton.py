@@ -39,8 +39,14 @@ def host(array, box):
 
 def multiply(name, checks, seed, change=("", "")):
     rng = np.random.default_rng(0)
-    tma = name in ("tma", "persistent", "device_maps")
-    kind = np.float16 if name in ("tma", "persistent") else ml_dtypes.bfloat16 if name == "device_maps" else TYPES[name]
+    tma = name in ("tma", "persistent", "device_maps", "cluster")
+    kind = (
+        np.float16
+        if name in ("tma", "persistent", "cluster")
+        else ml_dtypes.bfloat16
+        if name == "device_maps"
+        else TYPES[name]
+    )
     a, b = rng.integers(-2, 3, (M, K)).astype(kind), rng.integers(-2, 3, (N, K)).astype(kind)
     c = np.full((M, N), 93, kind if tma else np.int32 if name == "s8" else np.float32)
     want = a.astype(np.float64) @ b.astype(np.float64).T
@@ -59,6 +65,16 @@ def multiply(name, checks, seed, change=("", "")):
             "gemm_persistent",
             [*host(a, (64, 128)), *host(b, (64, 128)), *host(c, (64, 128)), np.int32(M), np.int32(N), np.int32(K)],
             3,
+            checks,
+            seed,
+            change,
+        )
+    elif name == "cluster":
+        # Two CTAs share a tile: each takes half of its columns.
+        report = go(
+            "gemm_cluster",
+            [*host(a, (64, 128)), *host(b, (64, 64)), *host(c, (64, 128)), np.int32(K)],
+            (2 * tiles[0], tiles[1]),
             checks,
             seed,
             change,
@@ -85,12 +101,25 @@ def multiply(name, checks, seed, change=("", "")):
 SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6)]
 
 
-@pytest.mark.parametrize("name", ["tma", "persistent", "device_maps", *TYPES])
+@pytest.mark.parametrize("name", ["tma", "persistent", "device_maps", "cluster", *TYPES])
 @pytest.mark.parametrize("seed", [pytest.param(None, marks=pytest.mark.slow), 0, *SLOW])
 def test_products(name, seed):
     report, right = multiply(name, "report" if seed is not None else False, seed or 0)
     assert report.findings == [] and right
     assert any(row.startswith("wgmma.mma_async") for row in report.coverage)
+
+
+@pytest.mark.parametrize("seed", [None, 0, *SLOW])
+def test_sums_through_a_clusters_shared_memory(seed):
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(-9, 10, (6, 2048)).astype(np.float32), np.zeros(6, np.float32)
+    report = go("row_sum", [x, y, np.int32(2048)], 24, "report" if seed is not None else False, seed or 0)
+    assert report.findings == [] and np.array_equal(y, x.sum(axis=1))
+    text = (TEXTS / "row_sum.ptx").read_text()
+    both = re.search(r"\tbarrier\.cluster\.arrive\.aligned;\n\tbarrier\.cluster\.wait\.aligned;\n", text).group()
+    for change in ((both, ""), ("barrier.cluster.arrive.aligned", "barrier.cluster.arrive.relaxed.aligned")):
+        report = go("row_sum", [x, y, np.int32(2048)], 24, "report", seed or 0, change)
+        assert {f.kind for f in report.findings} & {"race", "uninitialised-read"}
 
 
 @pytest.mark.parametrize("seed", [None, 0, *SLOW])
