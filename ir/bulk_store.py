@@ -104,7 +104,7 @@ def reserve(low: Lowering, outlets: list[Outlet]) -> None:
     if not outlets:
         return
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
-    most = max(o.wave_bytes for o in outlets) * low.partition.waves
+    most = max(o.wave_bytes for o in outlets) * low.partition.waves * low.strategy.teams
     for o in outlets:
         o.offset = low.shared_top
     low.kernel.shared_names[BUFFER] = (low.shared_top, most)

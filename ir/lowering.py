@@ -114,6 +114,8 @@ class Lowering:
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
+        self.give_turn: Any = None
+        """Emits what lets another team use the rings, once the tile's products have."""
         self.role = "all waves"
         self.nesting = 0
         """Loops around what is emitted, for the notes."""

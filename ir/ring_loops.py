@@ -10,7 +10,7 @@ Invariant: when a slot is given back every product that reads it has ended; when
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir.graph import Node, Region
@@ -177,7 +177,9 @@ def emit_ring_loop(
 def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env) -> None:
     """A region that is no loop."""
     mine = [ring for ring in low.rings if ring.region is region]
-    _trip(low, region, body, steps, env, 0, mine, (), None, 1)
+    turn, low.give_turn = low.give_turn, None
+    reading = [p for p, i in enumerate(body.order) if steps[i].loop or steps[i].node is not None]
+    _trip(low, region, body, steps, env, 0, mine, (), None, 1, after=(max(reading, default=-1), turn))
 
 
 def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> None:
@@ -207,8 +209,9 @@ def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> 
 def _trip(
     low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any,
     mine: Sequence[Ring], postponed: Sequence[Node], again: Value | None, trips: Any, ahead: int = 0,
+    after: tuple[int, Callable[[], None] | None] = (-1, None),
 ) -> None:  # fmt: skip
-    """One trip: steps in order, each after what it needs."""
+    """One trip: steps in order, each after what it needs. `after`: something to emit behind a position of the order."""
     b = low.b
     alone = not low.strategy.specialize
     if alone and not ahead and mine:
@@ -225,6 +228,8 @@ def _trip(
             steps[i].emit(context)
         if p in body.commits:
             b.copy_commit()
+        if p == after[0] and after[1] is not None:
+            after[1]()
     products.end(mine)
     low.products = outer
     for ring in mine:

@@ -82,6 +82,24 @@ class Ring:
         self.slot = b.select(wraps, 0, following)
         self.parity = b.xor(b.i32(self.parity) if isinstance(self.parity, int) else self.parity, b.select(wraps, 1, 0))
 
+    def skip(self, low: Lowering, count: Any) -> None:
+        """Go on by `count` slots, which others use."""
+        b = low.b
+        if self.slots == 1:
+            flips = count & 1 if isinstance(count, int) else b.and_(count, 1)
+        else:
+            ahead = total(b, [self.slot, count])
+            if isinstance(ahead, int):
+                self.slot, flips = ahead % self.slots, ahead // self.slots & 1
+            else:
+                self.slot, flips = b.urem(ahead, self.slots), b.and_(b.udiv(ahead, self.slots), 1)
+        both = isinstance(self.parity, int) and isinstance(flips, int)
+        self.parity = self.parity ^ flips if both else b.xor(self._value(b, self.parity), self._value(b, flips))
+
+    @staticmethod
+    def _value(b: Any, x: Any) -> Value:
+        return b.i32(x) if isinstance(x, int) else x
+
     def before(self, low: Lowering) -> Any:
         """The slot before this one."""
         b = low.b

@@ -129,6 +129,20 @@ def test_persistent_workgroups(specialize: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("subs", "teams"), [(SMALL, 2), (tiles(128, 64, 64, 64, 64), 1)], ids=["in-turn", "together"]
+)
+@pytest.mark.parametrize("k", [64, 192, 320])
+def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -> None:
+    """The launch holds five workgroups where the compiler foresaw 132. Tiles of one warpgroup go to two in turn."""
+    a, b, c = operands(F16, 384, 200, k, "MK", "NK")
+    compiled = hopper.gemm(F16, schedule=wd.Schedule(persistent=True)).compile(a, b, c, target="sm_90a", subs=subs)
+    assert strategy(compiled).teams == teams
+    compiled.grid = (5, 1, 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+
+
+@pytest.mark.parametrize(
     ("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str
 )
 def test_clusters(cluster: int, m: int, persistent: bool) -> None:
