@@ -172,20 +172,3 @@ def test_a_computed_place_beside_a_condition(target: str) -> None:
     for flag in (1, 2):
         table = np.array([5, 7, 11, 13], np.int32)
         agree(kernel, [whole((11, 40), wd.i32), table, np.zeros(11, np.int32), np.int32(flag)], target)
-
-
-@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
-def test_single_numbers_run_ahead_of_a_gather(target: str) -> None:
-    """Constants of a pipelined body may be made a trip early, and are carried like any number then."""
-
-    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.TilingConstraint(N, 16)])
-    def kernel(x: wd.Memory[M, N, wd.f64], table: wd.Memory[V, wd.i32], out: wd.Memory[M, wd.i32]):
-        @wd.iterate(N, init_args=[wd.Register[M, wd.i32](0)])
-        def loop(total):
-            value = wd.cast(wd.read(x), wd.i32)
-            found = wd.clamp(wd.read(table, mapping=wd.IndexMapping((M, N), {V: value - 3})), -60, 60)
-            return total + wd.sum(found + value, dim=N)
-
-        wd.write(loop, out)
-
-    agree(kernel, [whole((39, 30), wd.f64), whole(41, wd.i32), np.zeros(39, np.int32)], target)
