@@ -31,7 +31,8 @@ __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_
 
 
 FIRST_WAVE_BARRIER = 2
-"""Named barriers: 0 is the workgroup's, 1 a role's, then one per wave."""
+"""Named barriers: 0 is the workgroup's, 1 a role's, then one per wave, of which there are at most eight, then turns."""
+FIRST_TURN = 10
 
 
 class Builder(Core):
@@ -740,6 +741,13 @@ class Builder(Core):
     def wave_barrier(self) -> Op:
         """All threads of this wave arrive."""
         return self._effect("wave.barrier", (), {"id": FIRST_WAVE_BARRIER})
+
+    def turn_take(self) -> Op:
+        """Wait for the turn, which the other of two waves gives."""
+        return self._effect("turn.take", (), {"id": FIRST_TURN})
+
+    def turn_give(self) -> Op:
+        return self._effect("turn.give", (), {"id": FIRST_TURN})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

@@ -104,7 +104,7 @@ def reserve(low: Lowering, outlets: list[Outlet]) -> None:
     if not outlets:
         return
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
-    most = max(o.wave_bytes for o in outlets) * low.partition.waves
+    most = max(o.wave_bytes for o in outlets) * low.partition.waves * low.strategy.teams
     for o in outlets:
         o.offset = low.shared_top
     low.kernel.shared_names[BUFFER] = (low.shared_top, most)
@@ -122,6 +122,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment) -> None:
     wave_at = total(b, [outlet.offset, b.mul(b.wave(), outlet.wave_bytes)])
     again = low.notes.order is not None or low.outlets_used > 0 or low.loop_dim is not None
     low.outlets_used += 1
+    low.note(f"write {info.name}: {len(panels)} panels of {ROWS} rows through shared memory")
     stores = PanelStores(low, outlet, layout)
     for j, (r, c) in enumerate(panels):
         if j >= BUFFERS or again:

@@ -96,13 +96,13 @@ def _run(low: Lowering) -> Kernel:
     converted, reduced = scratch_bytes(low)
     if converted or reduced:
         low.reduced_at = low.scratch + converted
+        low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
-    strategy = choose(low)
+    strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
-        low.kernel.waves += strategy.specialize
+        low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
         plan_rings(low, strategy)
-    low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
     low.kernel.cluster = strategy.cluster
     if strategy.order is not None:

@@ -10,7 +10,8 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +58,10 @@ class Notes:
     loops: list[LoopNote] = field(default_factory=list)
     strategy: Any = None
     """How operands of asynchronous products get to shared memory, and why so."""
+    rings: list[str] = field(default_factory=list)
+    """What each ring holds."""
+    roles: dict[str, list[str]] = field(default_factory=dict)
+    """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
     exchanges: dict[str, str] = field(default_factory=dict)
@@ -86,6 +91,8 @@ class Lowering:
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""
+        self.scratch_share = 0
+        """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
         self.wave_digit: dict[str, Any] = {}
@@ -107,6 +114,11 @@ class Lowering:
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
+        self.give_turn: Any = None
+        """Emits what lets another team use the rings, once the tile's products have."""
+        self.role = "all waves"
+        self.nesting = 0
+        """Loops around what is emitted, for the notes."""
         self.rings: list[Any] = []
         self.outlets: dict[int, Any] = {}
         """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
@@ -242,6 +254,18 @@ class Lowering:
         if self.strategy.specialize:
             return []
         return [self.ring_fillers.setdefault(ring.name, replace(ring)) for ring in rings]
+
+    def note(self, text: str) -> None:
+        """Write down what the role that is emitted does here."""
+        self.notes.roles.setdefault(self.role, []).append("  " * self.nesting + text)
+
+    @contextmanager
+    def noted_loop(self, text: str) -> Iterator[None]:
+        """Write down a loop; what is noted inside is part of it."""
+        self.note(f"loop over {text}")
+        self.nesting += 1
+        yield
+        self.nesting -= 1
 
     def users(self) -> dict[int, list[Node]]:
         """Node id → the nodes that take its value."""

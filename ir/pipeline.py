@@ -77,12 +77,13 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
     if wide is not None and lanes == wide.wave_size:
         yield _plan(graph, resolved, wide)
         return
-    for cuts in [resolved, *four_together(resolved)] if wide is not None else []:
-        try:
-            found = _plan(graph, cuts, wide)
-        except ConstraintError:
-            continue
-        yield found
+    if wide is not None:
+        for cuts in (resolved, *four_together(resolved)):
+            try:
+                found = _plan(graph, cuts, wide)
+            except ConstraintError:
+                continue
+            yield found
     yield _plan(graph, resolved, target)
 
 

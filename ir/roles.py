@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from wavedsl.ir.access import scaled
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
+from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.lower_reads import invariant_reads
@@ -31,13 +33,14 @@ MAP_BYTES = 128
 
 def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     """Emit the kernel: barriers, then the roles. `compute` emits what is not copying."""
-    b, waves = low.b, low.partition.waves
+    b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
     if not strategy.specialize:
         each_tile(low, rings, compute)
         finish(low)
         return
+    low.role = "copying warpgroup"
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
@@ -45,13 +48,17 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             each_tile(low, rings, lambda: produce(low, low.graph.region))
             one.yield_()
         role.yield_()
+    low.role = "computing warpgroups"
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
         if strategy.registers[1]:
             b.registers(strategy.registers[1], more=True)
-        b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
-        each_tile(low, rings, compute)
+        if strategy.teams == 1:
+            b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
+        else:
+            b.role_barrier = {"id": FIRST_WAVE_BARRIER, "threads": low.target.wave_size, "per_wave": True}
+        each_tile(low, rings, compute, strategy.teams)
         finish(low)
         b.role_barrier = {}
         role.yield_()
@@ -59,8 +66,9 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
 
 
-def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) -> None:
-    """`body` for the workgroup's output tile, or for each of them in turn."""
+def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1) -> None:
+    """`body` for the workgroup's output tile, or for each of them in turn, or for each that is this team's: a team goes
+    past the slots that the others use."""
     b, order = low.b, low.notes.order
     if order is None:
         body()
@@ -74,13 +82,59 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) ->
     step = b.udiv(b.wgcount(0), order.cluster)
     if step.lo == 0:
         step = b.max_s(step, 1)
-    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+    earliest, single = first, step
+    if teams > 1:
+        team = b.wave()
+        first, step = b.add(first, b.mul(step, team)), b.mul(step, teams)
+        for ring in rings:
+            ring.skip(low, scaled(b, uses(low, ring), team))
+    with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
+        if teams > 1:
+            take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
+        low.give_turn = None
         if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
             b.barrier()  # the next tile writes to buffers that others may still read
+        for ring in rings if teams > 1 else ():
+            ring.skip(low, scaled(b, uses(low, ring), teams - 1))
         loop.yield_(ring_states(moving))
+
+
+def take_turns(low: Lowering, tile: Value, earliest: Any, following: Value, numbers: Any) -> None:
+    """Teams use rings one tile at a time: parity tells a slot's phase from the one before only. The first tile of a
+    workgroup waits for nobody; the turn goes to the next tile's team, if there is one, when the rings are read."""
+    b = low.b
+    with b.if_(b.cmp("ne", tile, earliest)) as branch:
+        b.turn_take()
+        branch.yield_()
+    low.note("take the turn")
+
+    def give() -> None:
+        with b.if_(b.cmp("slt", following, numbers)) as branch:
+            b.turn_give()
+            branch.yield_()
+        low.note("give the turn to the other")
+
+    low.give_turn = give
+
+
+def uses(low: Lowering, ring: Ring) -> Any:
+    """Slots of a ring that one output tile uses."""
+    around = [
+        n.attrs["body"].dim
+        for n in low.graph.all_nodes()
+        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *_inside(n.attrs["body"])))
+    ]
+    count: Any = 1
+    for d in around:
+        count = scaled(low.b, count, low.trip_count(str(d)))
+    return count
+
+
+def _inside(region: Region) -> list[Region]:
+    return [n.attrs["body"] for n in region_nodes(region) if n.op == "iterate"]
 
 
 def ring_buffers(low: Lowering) -> set[str]:
@@ -250,7 +304,7 @@ def produce(low: Lowering, region: Region, iteration: Any = 0) -> None:
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     """Rings that a region uses per trip, those of the loops inside it included."""
-    regions = [region, *(n.attrs["body"] for n in region_nodes(region) if n.op == "iterate")]
+    regions = [region, *_inside(region)]
     return [ring for ring in low.rings if any(ring.region is r for r in regions)]
 
 
@@ -264,7 +318,8 @@ def _produce_loop(low: Lowering, body: Region, inner: Sequence[Ring], iteration:
             return
         states = ring_states(inner)
         label = f"copy_{body.dim}"
-        with b.for_(0, trips, 1, states, label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+        least = 1 if isinstance(trips, int) else 0
+        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
             produce(low, body, loop.iv)
             loop.yield_(ring_states(inner))

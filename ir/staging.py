@@ -117,8 +117,8 @@ def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPla
 def copy_bits(
     fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int, deep: int = 1
 ) -> Bits | None:
-    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no powers of
-    two."""
+    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no
+    powers of two."""
     columns = extents[fast] // vector
     height = prod(extents[d] for d in rows)
     if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
@@ -312,7 +312,7 @@ def plan_matrix(
     asynchronous = allow_async and direct and vector * es in target.copy_async
     piece = vector if fast == memory_fast else 1
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, 0, tile=tile,
+        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
     )
 
 

@@ -13,8 +13,10 @@ from math import prod
 
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Node, ValueType, loop_bounds
+from wavedsl.ir.lower_reads import wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.staging import Staged, plan_matrix
 from wavedsl.ir.tile_order import TileOrder, best_group
@@ -42,6 +44,8 @@ class Strategy:
     specialize: bool = False
     stages: int = 1
     cluster: int = 1
+    teams: int = 1
+    """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
@@ -51,9 +55,12 @@ class Strategy:
         """One line per choice."""
         out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
-        out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"stages: {self.stages}")
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
+        if self.teams > 1:
+            out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
             out.append(f"cluster: {self.cluster} workgroups along the first grid axis")
         if self.order is not None:
@@ -118,15 +125,27 @@ def choose(low: Lowering) -> Strategy:
         raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    choose_cluster(low, found)
+    choose_order(low, found)
+    choose_teams(low, found)
     if found.specialize:
-        entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(low.partition.waves, low.target.wave_size)
+        waves = low.partition.waves * found.teams
+        entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
+        registers = budgets(waves, low.target.wave_size, entry)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
-    choose_cluster(low, found)
-    choose_order(low, found)
     return found
+
+
+def choose_teams(low: Lowering, found: Strategy) -> None:
+    """Whether two warpgroups take tiles in turn: one stores results while the other's products run. For tiles that are
+    one warpgroup's, in workgroups that take several, where nothing but rings is shared."""
+    staged = any(n.op == "read" and n.id not in low.matrix_uses and wants_shared(low, n) for n in low.graph.all_nodes())
+    alone = not staged and SCRATCH not in low.kernel.shared_names
+    if found.specialize and found.order is not None and low.partition.waves == 1 and alone:
+        found.teams = 2
+        found.why["computing"] = "a tile is one warpgroup's, and its results are stored beside the other's products"
 
 
 def choose_cluster(low: Lowering, found: Strategy) -> None:
@@ -168,6 +187,8 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
+    if found.cluster > 1 and low.choices.swizzle and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
     workgroups = low.target.units // found.cluster * found.cluster
@@ -206,10 +227,11 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int) -> tuple[int, int]:
-    """Registers per thread of (the copying warpgroup, each of the computing ones): what is left is divided equally."""
-    rest = (REGISTER_FILE - PRODUCER_REGISTERS * lanes) // (waves * lanes)
-    computing = min(MOST_REGISTERS, rest // REGISTER_STEP * REGISTER_STEP)
+def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
+    the first gives back is divided among the others. A workgroup never gets more than it started with."""
+    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     return PRODUCER_REGISTERS, computing
 
 

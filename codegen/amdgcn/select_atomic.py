@@ -81,8 +81,8 @@ def fence(s: Selector, op: Op) -> None:
     r = s.rows
     release, acquire = roles.FENCES[s.chip]
     if release is not None:
-        s.emit(r.named(release[0]), **release[1])
+        s.emit(r.named(release[0]), vcc=None, **release[1])
     s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
     if s.kernel.waves > 1:
         s.emit(r.s_barrier)
-    s.emit(r.named(acquire[0]), **acquire[1])
+    s.emit(r.named(acquire[0]), vcc=None, **acquire[1])

@@ -158,7 +158,10 @@ def prepare(m: Machine, flow: Flow) -> Program:
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
     if wgmmas is not None and not m.checks:
-        decoded = [s if s is None else wgmmas.delivering(s, effects[i][1]) for i, s in enumerate(decoded)]
+        for i, step in enumerate(decoded):
+            row_i = rows[i]
+            if step is not None and (row_i is None or "wgmma" not in row_i.effects):
+                decoded[i] = wgmmas.delivering(step, [*effects[i][0], *effects[i][1]])
     if m.checks:
         if wgmmas is not None:
             for i, step in enumerate(decoded):

@@ -572,10 +572,12 @@ class Wgmmas:
 
         return run
 
-    def delivering(self, step: Step, reads: list[Reg]) -> Step:
-        """Without checks, a step that reads fragments' registers sees results that nobody has waited for: ptxas puts in
-        the wait that is missing."""
-        touched = {id(f): f for r in reads for f in self.by_register.get(r.index, ()) if f.names in self.accumulators}
+    def delivering(self, step: Step, registers: list[Reg]) -> Step:
+        """Without checks, a step that uses registers of accumulators finds results there that nobody has waited for:
+        ptxas puts in the wait that is missing."""
+        touched = {
+            id(f): f for r in registers for f in self.by_register.get(r.index, ()) if f.names in self.accumulators
+        }
         if not touched:
             return step
         accumulators = [self.accumulators[f.names] for f in touched.values()]
@@ -585,7 +587,7 @@ class Wgmmas:
                 if a.waiting:
                     back = np.flatnonzero(a.live)
                     self._to_registers(a, back)
-                    a.waiting = False
+                    a.live[back] = a.waiting = False
             step(mask)
 
         return run

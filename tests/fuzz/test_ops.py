@@ -204,7 +204,9 @@ class Steps:
         if x is None or set(x.dims) != {M, N} or self.case.waves[1] > 1 or self.case.loop is not None:
             return None
         heads = wd.reshape(wd.permute(x, M, N), M, P, Q)
-        return wd.sum(wd.cast(heads, wd.i32), dim=self.one((P, Q))) if self.one((True, False)) else wd.reshape(heads, M, N)
+        if self.one((True, False)):
+            return wd.sum(wd.cast(heads, wd.i32), dim=self.one((P, Q)))
+        return wd.reshape(heads, M, N)
 
 
 def kernel_of(case: Case) -> Any:

@@ -19,6 +19,7 @@ import hopper
 import numpy as np
 import products
 import pytest
+import triton_texts
 from emitted import texts
 from products import AMD, TARGETS, K, M, N
 from wavedsl.codegen.amdgcn import isa as amdgcn
@@ -99,26 +100,31 @@ def ptx_witnesses(target: str) -> set[str]:
     data = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(data)
     found: set[str] = set()
-    for path in sorted((folder / "ptx").glob(f"*.{target.rstrip('a')}*/case.json")):
+    for path in sorted(p for t in {"sm_80", target.rstrip("a")} for p in (folder / "ptx").glob(f"*.{t}*/case.json")):
         case = json.loads(path.read_text())
         report = run_ptx(
             (path.parent / case["asm"]).read_text(), target=case["arch"], grid=case["grid"], block=case["block"],
             args=data.make_args(case), kernel=case["kernel"], shared_bytes=case["dynamic_shared_bytes"], checks=False,
         )  # fmt: skip
         found |= report.coverage
+    if target == "sm_90a":
+        found |= triton_texts.coverage()
     table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
     number = ptx.parse_target(target).number
     found |= {ptx.lookup(m.mnemonic, target).row.pattern for m in MMAS if m.witness in table and m.min_sm <= number}
     found.add(ptx.lookup("cvt.rna.tf32.f32", "sm_80").row.pattern)  # test_ptxas_rounds_to_tf32_as_the_row_does
+    found.add(ptx.lookup("min.s32", "sm_80").row.pattern)  # test_ptxas_takes_the_smaller_as_the_row_does
     found.add(ptx.lookup("prmt.b32", "sm_80").row.pattern)  # test_llvm_permutes_bytes_as_the_row_does
     return found
 
 
 def unverified(target: str) -> set[str]:
-    """Rows that docs/unverified.md names for a target: lines `| row | targets | … |`."""
+    """Rows that docs/unverified.md names for a target: lines `| row | targets | … |`. On NVIDIA a row goes by one of
+    its instructions: its pattern would take a table apart."""
     lines = (ROOT / "docs" / "unverified.md").read_text().splitlines()
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
-    return {row.strip("`") for row, targets, *_ in cells if target in targets.split(", ")}
+    named = {row.strip("`") for row, targets, *_ in cells if target in targets.split(", ")}
+    return named if target in AMD else {ptx.lookup(name, target).row.pattern for name in named}
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
@@ -174,6 +180,17 @@ def test_ptxas_rounds_to_tf32_as_the_row_does(bits: int, oracle: Callable[[str],
     emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
     folded = _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
     assert int(out[0]) == folded == (bits + 0x1000) & 0xFFFFE000
+
+
+@pytest.mark.parametrize("pair", [(3, 5), (0xFFFFFFFF, 1), (0x80000000, 0x7FFFFFFF), (7, 7)], ids=str)
+def test_ptxas_takes_the_smaller_as_the_row_does(
+    pair: tuple[int, int], oracle: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of two signed numbers: ptxas folds the minimum of constants."""
+    text = _stores("min.s32", *pair)
+    out = np.zeros(1, np.uint32)
+    emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
+    assert int(out[0]) == _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
 
 
 SELECTORS = {"": (0x5410, 0x7632, 0x0040, 0x3210, 0x9A7F, 0xB840, 0xFEDC)}

@@ -199,7 +199,7 @@ def test_deadlock_names_barrier_phase_and_what_is_missing():
 # ------------------------------------------------------------------------------------------------ operands by ordinary stores
 
 
-def staged(change=("", ""), in_registers=False, seed=0):
+def staged(change=("", ""), in_registers=False, seed=0, checks="report"):
     what = wgmma(dt.f16, dt.f16, dt.f32, 8)
     a, b = np.ones((64, 16), np.float16), np.ones((8, 16), np.float16)
     image = np.concatenate([laid_out(a, 32, 0)[0], laid_out(b, 32, 0)[0]])
@@ -211,7 +211,7 @@ def staged(change=("", ""), in_registers=False, seed=0):
         np.zeros((128, 4), np.uint32),
         np.full((128, 4), 0x3C003C00, np.uint32),
     )
-    report = launch(text.replace(*change), [image, init, out, frag], shared=len(image), seed=seed)
+    report = launch(text.replace(*change), [image, init, out, frag], shared=len(image), seed=seed, checks=checks)
     return report, bool((out.view(np.float32) == 16).all())
 
 
@@ -248,6 +248,16 @@ def test_moves_behind_the_fence_are_the_assemblers():
     fence = "wgmma.fence.sync.aligned;\n"
     report, right = staged((fence, fence + "mov.b32 %f0, 0f00000000;\n"))
     assert report.findings == [] and right
+
+
+def test_without_checks_accumulators_are_there_when_they_are_used():
+    """As on the chip, where ptxas waits; with checks it is a finding."""
+    wait = "wgmma.wait_group.sync.aligned 0;\n"
+    early = "sub.f32 %f0, %f0, 0f41000000;\nadd.f32 %f0, %f0, 0f41000000;\nmov.f32 %f9, %f1;\nmov.f32 %f1, %f9;\n"
+    report, right = staged((wait, early + wait), checks=False)
+    assert right
+    report, _ = staged((wait, early + wait))
+    assert {f.kind for f in report.findings} == {"missing-wait", "register-race"}
 
 
 def test_accumulators_of_two_lists():

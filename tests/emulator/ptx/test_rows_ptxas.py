@@ -102,7 +102,11 @@ def instruction(row, mods, registers, full=False):
             written.append("{" + ",".join(register(o, i) for i in range(n)) + "}" if n else register(o))
         elif o.kind == "imm":
             written.append(
-                "128" if "tensormap" in name and o.name == "size" else "24" if "setmaxnreg" in name else IMMEDIATE.get(o.name, "1")
+                "128"
+                if "tensormap" in name and o.name == "size"
+                else "24"
+                if "setmaxnreg" in name
+                else IMMEDIATE.get(o.name, "1")
             )
         elif o.kind == "label":
             written.append("L")

@@ -81,9 +81,9 @@ def run_pressing(program: AmdProgram, chip: str, count: int, waves: int) -> None
 @pytest.mark.parametrize(
     ("chip", "count", "waves", "where"),
     [
-        ("gfx90a", 280, 1, "accumulation"), ("gfx942", 140, 16, "scratch"), ("gfx950", 270, 8, "scratch"),
+        ("gfx90a", 280, 1, "accumulation"), ("gfx942", 140, 16, "scratch"),
         *(pytest.param(chip, 560, 1, "both", marks=pytest.mark.slow) for chip in CHIPS),
-        *(pytest.param(chip, 270, 8, "scratch", marks=pytest.mark.slow) for chip in CHIPS[:2]),
+        *(pytest.param(chip, 270, 8, "scratch", marks=pytest.mark.slow) for chip in CHIPS),
     ],
 )  # fmt: skip
 def test_the_accumulation_file_comes_before_scratch(chip: str, count: int, waves: int, where: str) -> None:
@@ -201,7 +201,7 @@ def is_right(program: Machine, chip: str, kind: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", ["scratch", "accumulation", "lanes"])
+@pytest.mark.parametrize("kind", ["scratch", pytest.param("accumulation", marks=pytest.mark.slow), "lanes"])
 def test_every_dropped_spill_is_found(kind: str) -> None:
     """Without any one of the moves that the spiller added, some reader gets a wrong value. What the checker lets pass
     is right all the same: the value is still where it was, or is saved again before anybody reads it."""
@@ -225,7 +225,7 @@ def test_every_dropped_spill_is_found(kind: str) -> None:
     assert caught >= 8 and passed <= caught // 4, (caught, passed)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", ["gfx90a", *(pytest.param(c, marks=pytest.mark.slow) for c in CHIPS[1:])])
 def test_every_wrong_address_of_scratch_is_found(chip: str) -> None:
     program, _ = spilled(chip, "scratch")
     tried = 0

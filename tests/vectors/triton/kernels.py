@@ -84,6 +84,13 @@ def attention(q_ptr, k_ptr, v_ptr, o_ptr, S, scale, BM: tl.constexpr, BN: tl.con
     tl.store(o_ptr + rm[:, None] * D + rd[None, :], acc / total[:, None])
 
 
+@triton.jit
+def row_sum(x_ptr, y_ptr, N, B: tl.constexpr):
+    """One row per cluster: its CTAs add their parts through each other's shared memory."""
+    row = tl.program_id(0)
+    tl.store(y_ptr + row, tl.sum(tl.load(x_ptr + row * N + tl.arange(0, B)), 0))
+
+
 def bare(text):
     """Without debug information, comments and empty lines."""
     text = text.split("\t.section")[0]
@@ -91,11 +98,12 @@ def bare(text):
     return re.sub(r"[ \t]*//[^\n]*", "", text).replace(", debug", "")
 
 
-def write(name, fn, types, constants, warps):
+def write(name, fn, types, constants, warps, ctas=1):
     signature = {n: types.get(n, "constexpr") for n in fn.arg_names}
     wide = [i for i, t in enumerate(signature.values()) if t.startswith("*") or t == "i32"]
     source = ASTSource(fn, signature, constants, attrs={(i,): [["tt.divisibility", 16]] for i in wide})
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": 3})
+    options = {"num_warps": warps, "num_stages": 3, "num_ctas": ctas}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     head = f"// {fn.__name__}: {warps} warps, {made.metadata.shared} bytes of dynamic shared memory\n"
     Path(__file__).with_name(f"{name}.ptx").write_text(head + bare(made.asm["ptx"]))
 
@@ -117,6 +125,8 @@ def main():
     ):
         types = {"a_ptr": of, "b_ptr": of, "c_ptr": to, "N": "i32", "K": "i32"}
         write(f"gemm_{name}", gemm_pointers, types, {**small, "OUT": out}, 4)
+    write("gemm_cluster", gemm_tma, {**boxes, "K": "i32"}, size, 4, ctas=2)
+    write("row_sum", row_sum, {"x_ptr": "*fp32", "y_ptr": "*fp32", "N": "i32"}, {"B": 2048}, 4, ctas=4)
     types = {"q_ptr": "*fp16", "k_ptr": "*fp16", "v_ptr": "*fp16", "o_ptr": "*fp32", "S": "i32", "scale": "fp32"}
     write("attention", attention, types, {"BM": 64, "BN": 32, "D": 32}, 4)
 
