@@ -40,15 +40,19 @@ def tile_for(target: str, d: int) -> tuple[int, int]:
     return (64, 32) if d > 64 else (128, 64)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+PLAIN = (attention.Variant(wd.f16), (2, 128, 128, 64))
+CAUSAL = (attention.Variant(wd.bf16, causal=True), (1, 130, 77, 64))
+LARGE = (attention.Variant(wd.bf16, causal=True, lse=True), (1, 77, 130, 128))
+QUICK = (("gfx90a", LARGE), ("gfx942", PLAIN), ("gfx942", CAUSAL), ("gfx950", LARGE), ("sm_80", PLAIN))
+
+
 @pytest.mark.parametrize(
-    ("variant", "sizes"),
+    ("target", "variant", "sizes"),
     [
-        (attention.Variant(wd.f16), (2, 128, 128, 64)),
-        (attention.Variant(wd.bf16, causal=True), (1, 130, 77, 64)),
-        (attention.Variant(wd.bf16, causal=True, lse=True), (1, 77, 130, 128)),
+        pytest.param(t, *case, marks=() if (t, case) in QUICK else pytest.mark.slow, id=f"{t}-{name}")
+        for t in TARGETS
+        for name, case in (("plain", PLAIN), ("causal", CAUSAL), ("large", LARGE))
     ],
-    ids=["f16-64", "bf16-64-causal-ragged", "bf16-128-causal-ragged"],
 )
 def test_attention(target: str, variant: Any, sizes: tuple[int, int, int, int], oracle: Callable[[str], str]) -> None:
     compiled = attend(target, variant, sizes, tile=(64, 32) if sizes[3] == 128 else (128, 64))
@@ -133,7 +137,10 @@ def test_every_pair_of_options(case: dict[str, Any]) -> None:
     attend(case["target"], variant, (2, m, n, d), e=e, batch=2, tile=tile_for(case["target"], max(d, e)))
 
 
-@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param("gfx942", marks=pytest.mark.slow), "gfx950", pytest.param("sm_80", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("sizes", "causal", "tile", "waves"),
     [

@@ -50,6 +50,7 @@ def test_help_shows_how_to_call_it():
     assert "--dtype" in run("copy.py", "--help")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
