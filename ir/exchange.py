@@ -324,7 +324,7 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     dims, pitch = _tile(source, wanted)
     size = _bytes(dtype)
     wave = b.wave() if low.partition.waves > 1 else 0
-    base = total(b, [low.scratch, scaled(b, wave, _tile_bytes(source, wanted, dtype))])
+    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     order(low)
     for first in _runs(source, dims, pitch, size):
         address = total(b, [base, _address(low, source, dims, pitch, size, first)])

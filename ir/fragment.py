@@ -109,7 +109,7 @@ def chunk_elements(layout: Layout, dtype: DType) -> int:
 
 
 def chunk_count(layout: Layout, dtype: DType) -> int:
-    return max(1, layout.elements_per_lane // chunk_elements(layout, dtype))
+    return max(1, -(-layout.elements_per_lane // chunk_elements(layout, dtype)))
 
 
 def register_count(layout: Layout, dtype: DType) -> int:

@@ -96,6 +96,7 @@ def _run(low: Lowering) -> Kernel:
     converted, reduced = scratch_bytes(low)
     if converted or reduced:
         low.reduced_at = low.scratch + converted
+        low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
     strategy = low.strategy = low.notes.strategy = choose(low)

@@ -340,6 +340,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     loop_dim = low.loop_dim
     moves = loop_dim is not None and loop_dim in info.names
     placed_by = coordinate_keys(low, n)
+    here = loop_dim is not None and any(low.region_of(x) is low.region_of(n) for x in n.inputs)
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
@@ -351,8 +352,9 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        step = Step(f"load {info.name}.{g}", "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
+        step = Step(f"load {info.name}.{g}", "compute" if here else "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
+        step.array = info.name
         steps.append(step)
     return steps
 

@@ -91,6 +91,8 @@ class Lowering:
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""
+        self.scratch_share = 0
+        """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
         self.wave_digit: dict[str, Any] = {}

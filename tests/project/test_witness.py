@@ -19,6 +19,7 @@ import hopper
 import numpy as np
 import products
 import pytest
+import triton_texts
 from emitted import texts
 from products import AMD, TARGETS, K, M, N
 from wavedsl.codegen.amdgcn import isa as amdgcn
@@ -106,6 +107,8 @@ def ptx_witnesses(target: str) -> set[str]:
             args=data.make_args(case), kernel=case["kernel"], shared_bytes=case["dynamic_shared_bytes"], checks=False,
         )  # fmt: skip
         found |= report.coverage
+    if target == "sm_90a":
+        found |= triton_texts.coverage()
     table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
     number = ptx.parse_target(target).number
     found |= {ptx.lookup(m.mnemonic, target).row.pattern for m in MMAS if m.witness in table and m.min_sm <= number}
