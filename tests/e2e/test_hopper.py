@@ -312,6 +312,20 @@ def test_swapped_operands() -> None:
     assert set(compiled.kernel_ir.notes["lowering"].atoms.values()) == {"F32_64x16x16_F16 swapped"}
 
 
+@pytest.mark.parametrize(
+    ("bm", "bn", "wave"), [(128, 256, (64, 256)), (64, 256, (64, 128)), (256, 128, (128, 128))], ids=str
+)
+def test_division_into_warpgroups(bm: int, bn: int, wave: tuple[int, int]) -> None:
+    """Two warpgroups, cut so that an instruction is as wide as it can be."""
+    sizes = {products.M: 4096, products.N: 4096, products.K: 4096}
+    compiled = hopper.gemm(BF16, given=False).compile(
+        target="sm_90a", subs={products.BM: bm, products.BN: bn, products.BK: 64, **sizes}
+    )
+    assert compiled.kernel_ir is not None and compiled.block[0] == 384
+    atoms = compiled.kernel_ir.notes["lowering"].atoms
+    assert set(atoms.values()) == {f"F32_64x{wave[1]}x16_BF16"}
+
+
 def test_four_waves_are_taken_together() -> None:
     compiled = multiply(F16, 64, 40, 128, tiles(64, 40, 64, 16, 40), lanes=None)
     assert compiled.block[0] == 256 and "wgmma" in compiled.asm
