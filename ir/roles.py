@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
-from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.lower_reads import invariant_reads
