@@ -117,8 +117,8 @@ def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPla
 def copy_bits(
     fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int, deep: int = 1
 ) -> Bits | None:
-    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no powers of
-    two."""
+    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no powers
+    of two."""
     columns = extents[fast] // vector
     height = prod(extents[d] for d in rows)
     if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
@@ -538,7 +538,7 @@ def store_transposed(
     """Put a block of `deep` copied vectors into shared memory, a column at a time."""
     es = s.info.elsize
     base = total(b, [s.offset, slot])
-    fast, down = list(s.extents)[-1], list(s.extents)[0]
+    down, *_, fast = s.extents
     columns = transposed(b, rows, es, s.vector)
     for j, words in enumerate(columns):
         for first in range(0, s.deep, s.piece):

@@ -7,7 +7,6 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-
 from wavedsl.ir.kernel_ir import Op
 
 CASES = (
