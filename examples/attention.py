@@ -54,6 +54,11 @@ class Variant:
     order: str = "bhsd"
 
     @property
+    def key_head(self):
+        """The head of keys that the workgroup's head of queries reads."""
+        return H if self.group == 1 else H // self.group
+
+    @property
     def plain(self) -> bool:
         """Whether scores are products times the scale and nothing else."""
         return self.cap is None and not self.bias and not self.alibi
@@ -104,7 +109,7 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
     """Attention on `tile` queries x keys at a time. Its arguments: q, k, v, o, scale, then those that the variant has
     of bias, slopes, sink, lse. The scale must be positive."""
     dtype, out = variant.dtype, variant.out or variant.dtype
-    shared_heads = wd.IndexMapping((N, D), {G: H // variant.group}), wd.IndexMapping((N, E), {G: H // variant.group})
+    shared_heads = wd.IndexMapping((N, D), {G: variant.key_head}), wd.IndexMapping((N, E), {G: variant.key_head})
     plain = variant.plain
 
     @wd.wave(

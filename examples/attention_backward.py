@@ -138,7 +138,7 @@ def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves:
     """dQ; `tile`: queries per workgroup, keys per trip. Arguments: q, k, v, d_o, lse, delta, scale, d_q, then those
     that the variant has of bias, slopes."""
     dtype = variant.dtype
-    shared_heads = {G: H // variant.group}
+    shared_heads = {G: variant.key_head}
 
     @wd.wave(
         [

@@ -67,7 +67,7 @@ def varlen_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: 
 
         def of_keys(size):
             token = wd.where(wd.index(N) < keys, wd.index(N) + first_k, -1)
-            return wd.IndexMapping((N, size), {TK: token, G: H // variant.group})
+            return wd.IndexMapping((N, size), {TK: token, G: variant.key_head})
 
         unit = variant.unit(scale)
         position = wd.index(M) + behind

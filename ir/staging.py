@@ -210,6 +210,10 @@ def plan_staged(
         total_cost = choice.total - (trips * choice.instructions if asynchronous else 0)
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
+        fetched = choice.accesses[0].plan
+        if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
+            joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
+            total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
         if best is None or total_cost < best[0]:
             best = (total_cost, addresses, fast, asynchronous, choice, vector, deep)
     if best is None:

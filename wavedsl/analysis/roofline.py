@@ -360,7 +360,7 @@ def _hbm_traffic(
     axes = partition.grid_axes()
     counts = [prod(partition.dims[d].trips or 1 for d in axis) for axis in axes]
     together = chip.units
-    rounds = ceil(issued.groups / together)
+    rounds = ceil(prod(counts) / together)  # of output tiles: persistent workgroups take several
     distinct = []
     left = together
     for count in counts:
