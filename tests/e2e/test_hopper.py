@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import example_files
 import hopper
 import numpy as np
 import products
@@ -349,6 +350,40 @@ def test_schedule_is_the_reviewed_one() -> None:
     if os.environ.get("WAVEDSL_UPDATE_GOLDEN") == "1":
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text(), "look at the difference, and run with WAVEDSL_UPDATE_GOLDEN=1"
+
+
+attention = example_files.load("attention")
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes", "tile"),
+    [
+        ({}, (2, 128, 128, 64), (128, 64)),
+        ({"causal": True, "lse": True}, (1, 77, 130, 128), (64, 64)),
+        ({"window": 40, "causal": True, "sinks": True}, (2, 64, 96, 64), (64, 32)),
+        ({"group": 2, "order": "bshd", "bias": True, "cap": 20.0}, (4, 64, 64, 64), (64, 32)),
+    ],
+    ids=["plain", "causal", "window", "grouped"],
+)
+def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], tile: tuple[int, int]) -> None:
+    """Nothing of the roles knows what a kernel computes: Q, K and V are three rings, bounds are worked out twice."""
+    variant = attention.Variant(wd.bf16, **options)
+    heads, m, n, d = sizes
+    given = attention.arguments_of(variant, {"b": 1, "h": heads, "m": m, "n": n, "d": d, "e": d}, m + n)
+    compiled = attention.attention_kernel(variant, tile=tile).compile(**given, target="sm_90a")
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+    assert strategy(compiled).specialize and set(strategy(compiled).why) >= {"copies", "roles", "stages"}
+
+
+def test_a_loop_with_bounds_refuses_clusters() -> None:
+    """Workgroups of a cluster hand slots over together, so they must run the same trips."""
+    variant = attention.Variant(wd.bf16, causal=True)
+    kernel = attention.attention_kernel(variant, tile=(64, 64))
+    kernel.schedule = wd.Schedule(cluster=(2, 1, 1))
+    sizes = {attention.B: 1, attention.H: 2, attention.G: 2, attention.M: 128, attention.N: 128}
+    with pytest.raises(wd.ConstraintError, match="bounds that may differ between workgroups"):
+        kernel.compile(target="sm_90a", subs={**sizes, attention.D: 64, attention.E: 64})
 
 
 def test_saved_kernels_keep_their_tensor_maps(tmp_path: Any) -> None:
