@@ -53,6 +53,52 @@ class Variant:
     group: int = 1
     order: str = "bhsd"
 
+    @property
+    def key_head(self):
+        """The head of keys that the workgroup's head of queries reads."""
+        return H if self.group == 1 else H // self.group
+
+    @property
+    def plain(self) -> bool:
+        """Whether scores are products times the scale and nothing else."""
+        return self.cap is None and not self.bias and not self.alibi
+
+    def unit(self, scale):
+        """What `scored` is times this is an exponent of 2: products stay raw where nothing is added to them."""
+        return scale * LOG2_E if self.plain else LOG2_E
+
+    def scored(self, raw, scale, bias, slopes):
+        """Scores [M, N] from products of queries and keys, a tile of biases and the head's slope."""
+        if self.plain:
+            return raw
+        x = raw * scale
+        if self.cap is not None:
+            x = wd.tanh(x * (1 / self.cap)) * self.cap
+        if self.bias:
+            x = x + wd.cast(bias, wd.f32)
+        if self.alibi:
+            x = x + slopes * wd.cast(wd.index(N) - (wd.index(M) + (N - M)), wd.f32)
+        return x
+
+    def masked(self, scores):
+        """Scores with minus infinity where the query does not see the key."""
+        position = wd.index(M) + (N - M)
+        if self.causal:
+            scores = wd.where(wd.index(N) <= position, scores, -math.inf)
+        if self.window is not None:
+            scores = wd.where(wd.index(N) > position - self.window, scores, -math.inf)
+        return scores
+
+    def keys_of_tile(self):
+        """The range of keys that some query of the workgroup's tile sees."""
+        start = None if self.window is None else wd.tile_start(M) + (N - M + 1 - self.window)
+        return start, wd.tile_stop(M) + (N - M) if self.causal else None
+
+    def queries_of_tile(self):
+        """The range of queries that see some key of the workgroup's tile."""
+        stop = None if self.window is None else wd.tile_stop(N) + (M - N + self.window - 1)
+        return wd.tile_start(N) + (M - N) if self.causal else None, stop
+
     def dims(self, heads, sequence, size):
         """The dimensions of an array in this variant's order."""
         names = {"b": B, "h": heads, "s": sequence, "d": size}
@@ -63,8 +109,8 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
     """Attention on `tile` queries x keys at a time. Its arguments: q, k, v, o, scale, then those that the variant has
     of bias, slopes, sink, lse. The scale must be positive."""
     dtype, out = variant.dtype, variant.out or variant.dtype
-    shared_heads = wd.IndexMapping((N, D), {G: H // variant.group}), wd.IndexMapping((N, E), {G: H // variant.group})
-    plain = variant.cap is None and not variant.bias and not variant.alibi
+    shared_heads = wd.IndexMapping((N, D), {G: variant.key_head}), wd.IndexMapping((N, E), {G: variant.key_head})
+    plain = variant.plain
 
     @wd.wave(
         [
@@ -87,28 +133,7 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
         sink: wd.Memory[H, wd.f32] if variant.sinks else None,
         lse: wd.Memory[B, H, M, wd.f32] if variant.lse else None,
     ):
-        # Scores are raw products where nothing is added to them, else scaled; times `unit` they are exponents of 2.
-        unit = scale * LOG2_E if plain else LOG2_E
-        position = wd.index(M) + (N - M)
-
-        def scored(raw):
-            if plain:
-                return raw
-            x = raw * scale
-            if variant.cap is not None:
-                x = wd.tanh(x * (1 / variant.cap)) * variant.cap
-            if variant.bias:
-                x = x + wd.cast(wd.read(bias), wd.f32)
-            if variant.alibi:
-                x = x + wd.read(slopes) * wd.cast(wd.index(N) - position, wd.f32)
-            return x
-
-        def masked(x):
-            if variant.causal:
-                x = wd.where(wd.index(N) <= position, x, -math.inf)
-            if variant.window is not None:
-                x = wd.where(wd.index(N) > position - variant.window, x, -math.inf)
-            return x
+        unit = variant.unit(scale)
 
         def finite(top):
             # A row without a key so far has top -inf; its weights are exp2(-inf - 0) = 0.
@@ -121,15 +146,14 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
         total = wd.Register[M, wd.f32](0.0)
         acc = wd.Register[M, E, wd.f32](0.0)
 
-        # Tiles of keys that no query of the workgroup sees are left out.
-        behind = N - M
-        start = None if variant.window is None else wd.tile_start(M) + (behind + 1 - variant.window)
-        stop = wd.tile_stop(M) + behind if variant.causal else None
+        start, stop = variant.keys_of_tile()
 
         @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop)
         def over_keys(top, total, acc):
             keys = wd.read(k, mapping=shared_heads[0])
-            scores = masked(scored(wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))))
+            raw = wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))
+            added = wd.read(bias) if variant.bias else None, wd.read(slopes) if variant.alibi else None
+            scores = variant.masked(variant.scored(raw, scale, *added))
             new_top = wd.maximum(top, wd.max(scores, dim=N))
             base = finite(new_top)
             p = weights(scores, base)
@@ -191,7 +215,8 @@ def softmax_weights(variant: Variant, scores: np.ndarray, extras: dict[str, np.n
 def reference(variant: Variant, q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, **extras: np.ndarray):
     """(O, log-sum-exp, their allowed errors): exact ones in float64, and twice the largest error of a NumPy computation
     with float32 softmax and sums whose weights are rounded to the inputs' dtype and whose O is rounded to its own.
-    The log-sum-exp may be off by one unit in its last place more: BLAS adds in blocks, matrix instructions in order."""
+    The log-sum-exp may be off by sqrt(d) roundings of a score more: BLAS adds d products in blocks, matrix instructions
+    one after the other."""
 
     def outputs(kind: type) -> tuple[np.ndarray, np.ndarray]:
         arranged = [np.einsum(f"{variant.order}->bhsd", x.astype(kind)) for x in (q, k, v)]
@@ -205,9 +230,9 @@ def reference(variant: Variant, q: np.ndarray, k: np.ndarray, v: np.ndarray, sca
         return (o.astype((variant.out or variant.dtype).storage) if kind is np.float32 else o), lse
 
     exact, single = outputs(np.float64), outputs(np.float32)
-    largest_lse = np.abs(exact[1], where=np.isfinite(exact[1]), out=np.zeros_like(exact[1])).max(initial=0.0)
-    last_place = float(np.spacing(np.float32(largest_lse)))
-    return *exact, 2 * largest(single[0], exact[0]), 2 * largest(single[1], exact[1]) + last_place
+    level = np.abs(exact[1], where=np.isfinite(exact[1]), out=np.zeros_like(exact[1])).max(initial=0.0)
+    in_order = math.sqrt(q.shape[variant.order.index("d")]) * 2.0**-24 * level
+    return *exact, 2 * largest(single[0], exact[0]), 2 * largest(single[1], exact[1]) + in_order
 
 
 def largest(got: np.ndarray, want: np.ndarray) -> float:

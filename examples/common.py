@@ -39,10 +39,11 @@ def dtype_called(name: str) -> DType:
     return ALL[name]
 
 
-def run(kernel: Any, arguments: list[Any], given: argparse.Namespace) -> Any:
-    """Compile for the target, execute the text on the emulator with all checks, print what was used and measured."""
+def run(kernel: Any, arguments: list[Any], given: argparse.Namespace, subs: Any = None) -> Any:
+    """Compile for the target, execute the text on the emulator with all checks, print what was used and measured.
+    `subs` binds extents that no array has."""
     start = time.perf_counter()
-    compiled: wd.CompiledKernel = kernel.compile(*arguments, target=given.target)
+    compiled: wd.CompiledKernel = kernel.compile(*arguments, target=given.target, subs=subs)
     compiled_at = time.perf_counter()
     report = compiled.emulate(*arguments)
     done = time.perf_counter()

@@ -30,6 +30,11 @@ from wavedsl.ir.target import MmaAtom
 __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_kernel", "uniform_operands"]
 
 
+FIRST_WAVE_BARRIER = 2
+"""Named barriers: 0 is the workgroup's, 1 a role's, then one per wave, of which there are at most eight, then turns."""
+FIRST_TURN = 10
+
+
 class Builder(Core):
     """See the module. Values come back for ops with a result, the `Op` for stores, copies and barriers."""
 
@@ -448,7 +453,7 @@ class Builder(Core):
             else:
                 return self.slice(source, start, end - start)
         if n > 2:
-            parts = self._joined_slices(parts)
+            parts = tuple(self._joined_slices(parts))
         return self._pure("vec", tuple(parts), vector(n, kind))
 
     def _joined_slices(self, parts: Sequence[Value]) -> list[Value]:
@@ -638,18 +643,23 @@ class Builder(Core):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1,
+        buffer: str = "", slot: int = -1, atom: str = "",
     ) -> Op:  # fmt: skip
-        """Store `bytes` (default: the width of the value) per lane to shared memory."""
+        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
         attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
+        if atom:
+            attrs["atom"] = atom
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
     def barrier(self) -> Op:
         """All waves arrive: of the workgroup, or of the role that is being written."""
         return self._effect("barrier", (), dict(self.role_barrier))
+
+    def fence(self) -> Op:
+        return self._effect("fence", (), {})
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
@@ -716,6 +726,28 @@ class Builder(Core):
         workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
         return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
+
+    def copy_bulk_store(self, map: Value, saddr: Operand, at: Sequence[Operand]) -> Op:
+        """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), {})
+
+    def bulk_commit(self) -> Op:
+        return self._effect("bulk.commit", (), {})
+
+    def bulk_wait(self, pending: int, reading: bool) -> Op:
+        """Wait until at most `pending` groups of this thread run, or still read shared memory."""
+        return self._effect("bulk.wait", (), {"pending": pending, "reading": reading})
+
+    def wave_barrier(self) -> Op:
+        """All threads of this wave arrive."""
+        return self._effect("wave.barrier", (), {"id": FIRST_WAVE_BARRIER})
+
+    def turn_take(self) -> Op:
+        """Wait for the turn, which the other of two waves gives."""
+        return self._effect("turn.take", (), {"id": FIRST_TURN})
+
+    def turn_give(self) -> Op:
+        return self._effect("turn.give", (), {"id": FIRST_TURN})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

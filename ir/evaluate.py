@@ -670,7 +670,7 @@ def _cast(run: _Run, node: Node) -> Named:
     if node.attrs.get("rounding") == "stochastic":
         noise = run.get(node.inputs[1])
         dims = run.union(value, noise)
-        return Named(dims, stochastic(*np.broadcast_arrays(run.aligned(value, dims)), to, run.aligned(noise, dims)))
+        return Named(dims, stochastic(run.aligned(value, dims), to, run.aligned(noise, dims)))
     return Named(value.dims, convert(value.array, source, to, node.attrs.get("rounding")))
 
 
@@ -845,6 +845,11 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Messages
+
+
+@_meaning("fence")
+def _fence(run: _Run, node: Node) -> None:
+    return None
 
 
 @_meaning("device_print")

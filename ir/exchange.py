@@ -58,7 +58,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             d = str(n.attrs["dim"])
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)
-            pairs.append((projected, layouts[n.id], n.dtype))
+            kept = source if n.op in ("scan", "cumsum") else projected
+            pairs.append((kept, layouts[n.id], n.dtype))
             columns = zip(source.inner.ins, source.inner.coordinate_columns(d))
             across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
@@ -67,6 +68,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
@@ -120,7 +123,8 @@ def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
         assert first is not None
         value = rename(low, value, source, first)
     per = per_register(dtype)
-    whole = per > 1 and _keeps_words(plan, per)
+    full = source.elements_per_lane % per == 0 and aim.elements_per_lane % per == 0
+    whole = per > 1 and full and _keeps_words(plan, per)
     cells: list[tuple[Value, ...]] = []
     if whole or per == 1:
         cells += _words(b, value)
@@ -320,7 +324,7 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     dims, pitch = _tile(source, wanted)
     size = _bytes(dtype)
     wave = b.wave() if low.partition.waves > 1 else 0
-    base = total(b, [low.scratch, scaled(b, wave, _tile_bytes(source, wanted, dtype))])
+    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     order(low)
     for first in _runs(source, dims, pitch, size):
         address = total(b, [base, _address(low, source, dims, pitch, size, first)])

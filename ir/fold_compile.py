@@ -227,8 +227,8 @@ from typing import Any
 
 from wavedsl.ir.facts import disjoint
 from wavedsl.ir.fold_rules import (
-    MIRROR, NEGATED, covers, decided, digits, drops, exact_reciprocal, exponent, is_const, is_low_mask, is_minus_zero,
-    is_plus_zero, is_pow2, movable, no_bits_above, splits, steps_over, stride,
+    LAST, MIRROR, NEGATED, covers, decided, digits, drops, exact_reciprocal, exponent, is_const, is_low_mask,
+    is_minus_zero, is_plus_zero, is_pow2, movable, no_bits_above, splits, steps_over, stride,
     x_bits,
 )
 '''

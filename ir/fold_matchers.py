@@ -12,8 +12,8 @@ from typing import Any
 
 from wavedsl.ir.facts import disjoint
 from wavedsl.ir.fold_rules import (
-    MIRROR, NEGATED, covers, decided, digits, drops, exact_reciprocal, exponent, is_const, is_low_mask, is_minus_zero,
-    is_plus_zero, is_pow2, movable, no_bits_above, splits, steps_over, stride,
+    LAST, MIRROR, NEGATED, covers, decided, digits, drops, exact_reciprocal, exponent, is_const, is_low_mask,
+    is_minus_zero, is_plus_zero, is_pow2, movable, no_bits_above, splits, steps_over, stride,
     x_bits,
 )
 
@@ -779,7 +779,7 @@ def fold_cmp(b: Any, t: Any, W: int, h: Any, a0: Any, a1: Any) -> Any:
     if n1 == "const":
         x = a0
         c = p1.attrs["value"]
-        if h in ('sgt', 'sle') and steps_over(x, c):
+        if h in LAST and steps_over(x, c):
             return b.cmp(h, x, c - c % stride(x))
     return None
 

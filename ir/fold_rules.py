@@ -128,7 +128,7 @@ RULES: tuple[FoldRule, ...] = tuple(FoldRule(*row) for row in (
     ("move constant",        "cmp(h, add(x, c), d)",         "h in ('eq', 'ne')",         "cmp(h, x, d - c)"),
     ("move constant signed", "cmp(h, add(x, c), d)",         "h[0] == 's' and movable(x, c, d, W)", "cmp(h, x, d - c)"),
     ("compare a multiple", "cmp(h, x, c)", "h in ('slt', 'sge') and steps_over(x, c)", "cmp(h, x, c - c % -stride(x))"),
-    ("compare a multiple 2", "cmp(h, x, c)", "h in ('sgt', 'sle') and steps_over(x, c)", "cmp(h, x, c - c % stride(x))"),
+    ("compare a multiple 2", "cmp(h, x, c)", "h in LAST and steps_over(x, c)", "cmp(h, x, c - c % stride(x))"),
     # Choice and predicates -----------------------------------------------------------------------------------------
     ("choose the same",      "select(p, x, x)",              "",                          "x"),
     ("choose by true",       "select(c, x, y)",              "c",                         "x"),
@@ -171,6 +171,8 @@ NEGATED = {
     "eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sle": "sgt", "sgt": "sle",
     "ult": "uge", "uge": "ult", "ule": "ugt", "ugt": "ule",
 }  # fmt: skip
+LAST = ("sgt", "sle")
+"""Comparisons with the last value of one side."""
 MIRROR = {
     "eq": "eq", "ne": "ne", "slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle",
     "ult": "ugt", "ugt": "ult", "ule": "uge", "uge": "ule",

@@ -6,7 +6,7 @@ narrower than 32 bits are packed, lowest element in the lowest bits; predicates 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,11 +55,52 @@ class Fragment:
             self._words = out
         return self._words
 
+    def word(self, b: Builder, index: int) -> Value:
+        """One register."""
+        return self.words(b)[index]
+
     def element(self, b: Builder, index: int) -> Value:
         """One element as a number in its `scalar_type`."""
         per = per_register(self.dtype)
         word = self.words(b)[index // per]
         return word if per == 1 else b.unpack(word, self.dtype, index % per)
+
+
+class Lazy(Fragment):
+    """A value whose elements are computed when somebody asks for them: `compute(i)` gives element i in its
+    `scalar_type`. A chain of them that ends in a store never holds more than what is stored next."""
+
+    def __init__(self, layout: Layout, dtype: DType, compute: Callable[[int], Value], b: Builder):
+        self.layout, self.dtype, self.compute, self.b = layout, dtype, compute, b
+        self.elements: dict[int, Value] = {}
+        self.packed: dict[int, Value] = {}
+
+    @property
+    def chunks(self) -> list[Any]:  # type: ignore[override]
+        return list(from_words(self.b, self.layout, self.dtype, self.words(self.b)).chunks)
+
+    def words(self, b: Builder) -> list[Value]:
+        if self.dtype is dt.i1:
+            return [self.element(b, i) for i in range(self.layout.elements_per_lane)]
+        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
+
+    def word(self, b: Builder, index: int) -> Value:
+        per = per_register(self.dtype)
+        if per == 1:
+            return self.element(b, index)
+        found = self.packed.get(index)
+        if found is None:
+            count = self.layout.elements_per_lane
+            group = [self.element(b, i) for i in range(index * per, min(index * per + per, count))]
+            zero = b.zero(scalar_type(self.dtype))
+            found = self.packed[index] = b.pack(group + [zero] * (per - len(group)), self.dtype)
+        return found
+
+    def element(self, b: Builder, index: int) -> Value:
+        found = self.elements.get(index)
+        if found is None:
+            found = self.elements[index] = self.compute(index)
+        return found
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:
@@ -68,7 +109,7 @@ def chunk_elements(layout: Layout, dtype: DType) -> int:
 
 
 def chunk_count(layout: Layout, dtype: DType) -> int:
-    return max(1, layout.elements_per_lane // chunk_elements(layout, dtype))
+    return max(1, -(-layout.elements_per_lane // chunk_elements(layout, dtype)))
 
 
 def register_count(layout: Layout, dtype: DType) -> int:

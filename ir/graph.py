@@ -291,7 +291,8 @@ def node_text(node: Node) -> str:
         elif node.op == "when":
             words.append(f"%{node.inputs[0].id}")
         if body.carries:
-            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in zip(body.carries, initial_values(node))) + ")")
+            pairs = zip(body.carries, initial_values(node))
+            words.append("(" + ", ".join(f"%{c.id} = %{i.id}" for c, i in pairs) + ")")
     else:
         if body is not None:
             words.append("(" + ", ".join(f"%{c.id}" for c in body.carries) + ")")

@@ -278,6 +278,7 @@ class _State:
         return None
 
     _copy_wait = _copy_commit
+    _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:
         if (active & mask).any():

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from wavedsl.ir.builder import Builder
@@ -33,6 +33,7 @@ from wavedsl.ir.modulo import (
     max_live,
     modulo_schedule,
     sink,
+    topological_order,
 )
 from wavedsl.ir.modulo import Value as Held
 from wavedsl.ir.schedule_check import verify_schedule
@@ -48,7 +49,7 @@ LIGHT_STEPS = 64
 SLOWER = 17 / 16
 """How much longer a trip may become for them: less than what the latencies are known to."""
 
-EARLY = ("gload", "swrite", "acopy", "sread", "barrier")
+EARLY = ("gload", "swrite", "acopy", "sread", "barrier", "scalar")
 """Kinds of steps that may run ahead of their iteration."""
 
 
@@ -102,6 +103,8 @@ class Step:
     reads: tuple[str, ...] = ()
     """Shared buffers that a matrix instruction of the step reads itself."""
 
+    loop: bool = False
+    """Whether the step is a whole loop."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
 
@@ -259,6 +262,7 @@ def plan_body(
     registers: int = 96,
     batch: int = 0,
     room: int = 256,
+    scarce: int = 256,
     check: bool = True,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
@@ -267,8 +271,8 @@ def plan_body(
     `ahead`: iterations that asynchronous copies run before their use (ring depth - 1). `registers`: 32-bit registers
     that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `batch`:
     registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
-    `room`. `check`:
-    re-derive every dependence and unit of the schedule (`schedule_check`).
+    `room`. `scarce`: registers that loads may hold before reads wait for the values they are multiplied with.
+    `check`: re-derive every dependence and unit of the schedule (`schedule_check`).
     """
     together = bool(slots) and min(slots.values()) > 1
     real = list(steps)
@@ -299,11 +303,7 @@ def plan_body(
         if (crowded and i in direct) or (s.array and s.array in written):
             stages[i] = last
     modulo = modulo and not crowded
-    loads = {k: i for i, s in enumerate(steps) if s.kind == "gload" for k in s.defs}
-    for i, s in enumerate(steps):
-        for k in s.uses:  # a register is loaded again one trip later: its last use is at most one stage away
-            if k in loads:
-                stages[loads[k]] = max(stages[loads[k]], stages[i] - 1)
+    _settle_stages(steps, stages, last)
     together_edges = batch_edges(steps, batch, clock) if modulo and len(steps) <= MODULO_STEPS else []
     needed = dependences(steps, slots, carried, clock, 1)
     try:
@@ -323,12 +323,18 @@ def plan_body(
         # What a load may take is known to a factor of two: best is one that starts most of a trip ahead, and all that
         # are stored together arrive together; that costs registers.
         far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
-        attempts = [(edges, [])]
+        attempts: list[tuple[Any, Any]] = [(edges, [])]
         if together_edges:
             attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+        if len(steps) > LIGHT_STEPS:
+            # A large body that no schedule is found for without the wishes will not have one with them.
+            least = pinned_span(steps, nodes, edges) + 1
+            if modulo_schedule(nodes, edges, capacity, max_tries=1, max_ii=plain.ii, min_ii=least) is None:
+                attempts = []
         for basis, more in attempts:
             wanted = [*basis, *more]
-            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii)
+            least = pinned_span(steps, nodes, wanted) + 1  # with less no stages could be aligned
+            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii, min_ii=least)
             if found is None:
                 continue
             # Fragments wait in registers for nothing; loads from memory may take longer than the table says, so they
@@ -344,6 +350,17 @@ def plan_body(
                 continue
             chosen, (times, stages), needed = found, aligned, wanted
             break
+    if chosen is plain and len(steps) > LIGHT_STEPS:
+        later = late_reads(steps)
+        words = sum(max_live(plain, held(steps)).values())
+        if later and words > scarce:
+            try:
+                found = list_schedule_with_stages(nodes, [*needed, *later], capacity, stages)
+            except CompileError:
+                found = plain
+            if found is not plain and sum(max_live(found, held(steps)).values()) < words:
+                chosen, needed = found, [*needed, *later]
+                times = [t - g * chosen.ii for t, g in zip(chosen.times, stages)]
     if chosen is plain and len(steps) <= LIGHT_STEPS:
         puts = [i for i, s in enumerate(steps) if s.kind == "swrite"]
         takes = [i for i, s in enumerate(steps) if s.kind == "sread"]
@@ -359,6 +376,103 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:
+    """Stages of numbers that loads wait for, and of loads, so that nothing is used before it is made.
+
+    A number is computed as early as its first use. A register is loaded again one trip later: its last use is at most
+    one stage away.
+    """
+    users: dict[Key, list[int]] = {}
+    for i, s in enumerate(steps):
+        for k in s.uses:
+            users.setdefault(k, []).append(i)
+    for i in range(len(steps) - 1, -1, -1):
+        if steps[i].kind == "scalar":
+            stages[i] = min((stages[u] for k in steps[i].defs for u in users.get(k, ())), default=last)
+    changed = True
+    while changed:
+        changed = False
+        for i, s in enumerate(steps):
+            for k in s.defs:
+                for u in users.get(k, ()):
+                    if s.kind == "gload" and stages[i] < stages[u] - 1:
+                        stages[i], changed = stages[u] - 1, True
+                    if stages[u] < stages[i] and steps[u].kind in EARLY:
+                        stages[u], changed = stages[i], True
+
+
+def pinned_span(steps: Sequence[Step], nodes: Sequence[SchedNode], edges: Sequence[SchedEdge]) -> int:
+    """Ticks between the starts of the first and the last step that cannot run ahead of its iteration, at least.
+
+    A step starts after the longest path to it, and after the time that its predecessors occupy any one unit; then come
+    all its successors, on whichever unit is the busiest.
+    """
+    pinned = [s.kind not in EARLY for s in steps]
+    before: list[int] = [0] * len(steps)
+    """Per step a bit mask of the pinned steps that it waits for."""
+    incoming: list[list[SchedEdge]] = [[] for _ in steps]
+    for e in edges:
+        if e.distance == 0:
+            incoming[e.dst].append(e)
+    users: dict[str, list[tuple[int, int]]] = {}
+    for v, node in enumerate(nodes):
+        if pinned[v]:
+            for unit, ticks in node.resources:
+                users.setdefault(unit, []).append((1 << v, ticks))
+
+    def busy(mask: int) -> int:
+        return max((sum(t for bit, t in found if bit & mask) for found in users.values()), default=0)
+
+    order = topological_order(len(steps), edges)
+    start = [0] * len(steps)
+    known: dict[int, int] = {}
+    for v in order:
+        for e in incoming[v]:
+            before[v] |= before[e.src] | pinned[e.src] << e.src
+            if pinned[e.src] or start[e.src]:
+                start[v] = max(start[v], start[e.src] + e.latency)
+        if before[v] not in known:
+            known[before[v]] = busy(before[v])
+        start[v] = max(start[v], known[before[v]])
+    after = [0] * len(steps)
+    for v in reversed(order):
+        for e in incoming[v]:
+            after[e.src] |= after[v] | pinned[v] << v
+    known.clear()
+    longest = 0
+    for v in order:
+        if not pinned[v]:
+            continue
+        if after[v] not in known:
+            widest = max((t for n in nodes for _, t in n.resources if after[v] >> n.id & 1), default=0)
+            known[after[v]] = busy(after[v]) - widest
+        longest = max(longest, start[v] + max(0, known[after[v]]))
+    return longest
+
+
+def late_reads(steps: Sequence[Step]) -> list[SchedEdge]:
+    """Edges that keep shared reads behind the start of what computes the other operand of their product.
+
+    A product of something computed in this trip (weights of attention) and something read (values): reads can be done
+    long before, but then all fragments wait in registers for the computation.
+    """
+    maker = {k: i for i, s in enumerate(steps) for k in s.defs}
+    edges: dict[tuple[int, int], SchedEdge] = {}
+    for s in steps:
+        if s.kind != "mma":
+            continue
+        made = [maker[k] for k in s.uses if k in maker]
+        computed = [i for i in made if steps[i].kind == "compute" and not steps[i].name.startswith("join")]
+        before = {maker[k] for i in computed for k in steps[i].uses if k in maker}
+        before = {i for i in before if steps[i].kind == "compute"}
+        for r in made:
+            reads = [r] if steps[r].kind == "sread" else [maker[k] for k in steps[r].uses if k in maker]
+            for j in reads:
+                if steps[j].kind == "sread":
+                    edges |= {(i, j): SchedEdge(i, j, 1, 0) for i in before}
+    return list(edges.values())
 
 
 def held(steps: Sequence[Step]) -> list[Held]:
@@ -417,14 +531,25 @@ def _one_trip(schedule: ModuloSchedule, steps: Sequence[Step]) -> dict[int, int]
     return {i: start + (trip + 1) * ii - 1 for i in loads if schedule.times[i] < start + (trip + 1) * ii}
 
 
-def program_order(steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool) -> BodySchedule:
+def program_order(
+    steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool, around_loops: bool = True
+) -> BodySchedule:
     """The body as written, one stage: for loops that hold loops, and for straight code (`cyclic` False).
 
-    Loads of arrays that are only read here come first, so that all of them are in flight together.
+    Loads of arrays that are only read here come first, so that all of them are in flight together; unless
+    `around_loops`, none comes before a loop that it stands behind, where it would hold registers.
     """
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
-    order = sorted(range(len(steps)), key=lambda i: (2 if steps[i].array in written else rank.get(steps[i].kind, 2), i))
+    behind = list(accumulate((s.loop and not around_loops for s in steps), initial=0))
+    ranks: list[int] = []
+    late: set[Key] = set()  # what is made in the program's order: a load that needs it waits for it
+    for s in steps:
+        mine = 2 if s.array in written or late.intersection(s.uses) else rank.get(s.kind, 2)
+        ranks.append(mine)
+        if mine == 2:
+            late.update(s.defs)
+    order = sorted(range(len(steps)), key=lambda i: (behind[i], ranks[i], i))
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body
@@ -643,7 +768,7 @@ def emit_pipelined(
         made = last - body.stages[maker[key]]
         for d in range(1, most + 1):
             slots.append((key, made - d))
-            inits.append(env.values[key, made - d])
+            inits.append(_one_word(env.values[key, made - d]))
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
         if parts > 1:
@@ -652,7 +777,7 @@ def emit_pipelined(
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v
         for (key, relative), v in zip(slots, loop.carried[len(carried) :]):
-            inner.values[key, relative] = v
+            inner.values[key, relative] = _as_it_was(env.values[key, relative], v)
 
         def context_of(g: int) -> Context:
             ahead = last - g
@@ -663,11 +788,27 @@ def emit_pipelined(
         inner.iteration = 0
         out = [inner[k] for k in next_keys]
         for key, relative in slots:
-            out.append(inner.values[key, relative + 1])
+            out.append(_one_word(inner.values[key, relative + 1]))
         loop.yield_(out)
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])
+
+
+def _one_word(held: Any) -> Value:
+    """What a loop carries of a value that crosses trips: a single number that ran ahead is its one register."""
+    if isinstance(held, Value):
+        return held
+    chunk = held.chunks[0]
+    return chunk if isinstance(chunk, Value) else chunk[0]
+
+
+def _as_it_was(held: Any, carried: Value) -> Any:
+    """A carried register in the form of the value it stands for."""
+    if isinstance(held, Value):
+        return carried
+    chunk = carried if isinstance(held.chunks[0], Value) else (carried,)
+    return replace(held, chunks=[chunk], _words=None)
 
 
 def emit_straight(b: Builder, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any = 0) -> None:

@@ -24,7 +24,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
-from wavedsl.ir.fragment import Fragment, chunk_count, standard
+from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
     REGIONS,
     Graph,
@@ -32,7 +32,6 @@ from wavedsl.ir.graph import (
     Region,
     ValueType,
     initial_values,
-    loop_bounds,
     next_values,
     region_nodes,
 )
@@ -40,6 +39,7 @@ from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
+from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
@@ -96,13 +96,13 @@ def _run(low: Lowering) -> Kernel:
     converted, reduced = scratch_bytes(low)
     if converted or reduced:
         low.reduced_at = low.scratch + converted
+        low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
-    strategy = choose(low)
+    strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
-        low.kernel.waves += strategy.specialize
+        low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
         plan_rings(low, strategy)
-    low.strategy = low.notes.strategy = strategy
     low.notes.order = strategy.order
     low.kernel.cluster = strategy.cluster
     if strategy.order is not None:
@@ -135,7 +135,7 @@ def emit_kernel(low: Lowering) -> None:
     """The outermost region, all of it or what one role does of it."""
     region = low.graph.region
     steps = region_steps(low, region)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False)
+    body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
     if low.strategy.bulk:
         emit_once(low, region, body, steps, Env())
     else:
@@ -196,7 +196,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
     uses = tuple(k for x in n.inputs for k in low.keys(x))
-    kind = "effect" if ROWS[n.op].effect else "compute"
+    kind = "effect" if ROWS[n.op].effect else "scalar" if _single(n) else "compute"
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
         clocks *= max(1, low.layout(n).elements_per_lane)
@@ -207,10 +207,19 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         emit_node(low, n, context)
 
     resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
-    step = Step(f"{n.op} %{n.id}", kind, resources, valu.latency, uses, defs, emit, "", n.loc)
+    # The last of its elements is ready when all have been issued.
+    latency = valu.latency + clocks - low.issue_clocks()
+    step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
+    if n.op == "fence":  # no access may pass it
+        step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step]
+
+
+def _single(n: Node) -> bool:
+    """Whether a node computes a single number from single numbers, such as where a tile lies."""
+    return all(isinstance(x.type, ValueType) and not x.dims for x in (n, *n.inputs)) and "body" not in n.attrs
 
 
 def loop_step(low: Lowering, n: Node) -> Step:
@@ -228,6 +237,7 @@ def loop_step(low: Lowering, n: Node) -> Step:
 
     name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
     step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    step.loop = n.op != "when"
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
     )
@@ -258,7 +268,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if outer_dim is not None:
         low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
     low.loop_dim = dim
-    first, trips = loop_range(low, n, dim, context)
+    first, trips = loop_range(low, n, dim, context.env)
     low.first[dim] = scaled(b, first, plan.tile)
     env = Env(context.env.fixed)
     for (key, it), v in context.env.values.items():
@@ -267,7 +277,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry):
+        if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -290,7 +300,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
         body = program_order(steps, slots, cyclic=trips != 1)
-        low.notes.loops.append(LoopNote(label, steps, body, depth, plan.trips, dim))
+        deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
+        low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
@@ -307,7 +318,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             body = plan_body(
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
-                check=verifying(),
+                scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
@@ -320,29 +331,6 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
-
-
-def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
-    """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
-    b, plan = low.b, low.plans[dim]
-    whole = low.trip_count(dim)
-    start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
-    if start is None and stop is None:
-        return 0, whole
-    first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
-    last = b.const(whole) if isinstance(whole, int) else whole
-    if stop is not None:
-        # Rounded up without passing 2^31; a range that ends where it starts has no tile.
-        end = b.max_s(stop, 0)
-        ends = b.add(b.udiv(b.max_s(b.sub(end, 1), 0), plan.tile), 1)
-        some = b.cmp("sgt", end, 0 if start is None else b.max_s(start, 0))
-        last = b.select(some, b.min_s(last, ends), first)
-    trips = b.max_s(b.sub(last, first), 0)
-    known_first, known_trips = first.const, trips.const
-    return (
-        known_first if isinstance(known_first, int) else first,
-        known_trips if isinstance(known_trips, int) else trips,
-    )
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
@@ -437,6 +425,18 @@ def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> Non
         loop.yield_([same_for_all(low, region.yields[-1], env), *results])
     low.loop_dim, low.base = outer_dim, outer_base
     deliver(low, n, region, context, loop.results[1:])
+
+
+def scarce_registers(
+    low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]
+) -> int:
+    """Registers that loads may hold at the occupancy that shared memory allows, two waves per SIMD at most."""
+    target = low.target
+    groups = target.shared_bytes // max(1, low.shared_top)
+    waves = max(1, min(2, groups * low.partition.waves // target.simds))
+    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
+    return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

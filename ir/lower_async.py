@@ -8,6 +8,7 @@ instruction is told to drop what its registers hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.errors import CompileError
@@ -26,10 +27,10 @@ def starts_at_zero(n: Node) -> bool:
     return n.op in ("fill", "constant") and not n.attrs["value"]
 
 
-def started_by_product(low: Lowering, region: Region, init: Node, carry: Node) -> bool:
+def started_by_product(low: Lowering, region: Region, init: Node, carry: Node, trips: Any) -> bool:
     """Whether a loop's carried value starts at zero, surely has a trip, and is only the addend of one asynchronous
     product of the loop."""
-    if not starts_at_zero(init) or not low.plans[str(region.dim)].trips:
+    if not starts_at_zero(init) or not isinstance(trips, int) or not trips:
         return False
     users = low.users().get(carry.id, [])
     if len(users) != 1 or users[0].op != "mma" or users[0] not in region.nodes:

@@ -159,7 +159,7 @@ def _how(op: str, dtype: DType) -> str:
 
 def _joins(b: Builder, op: str, dtype: DType) -> Callable[[Value, Value], Value]:
     how = _how(op, dtype)
-    return getattr(b, how)  # type: ignore[no-any-return]
+    return getattr(b, how)
 
 
 def _narrow(

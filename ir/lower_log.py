@@ -45,6 +45,11 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
             _record(low, site + position, _hidden(low, context) + [places[d][i] for d in names], words, mask)
 
 
+@emitter("fence")
+def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
+    low.b.fence()
+
+
 def _hidden(low: Lowering, context: Context) -> list[Value]:
     """Where the workgroup is along index dimensions."""
     b = low.b

@@ -7,6 +7,7 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import join_word
+from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
@@ -14,6 +15,7 @@ from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step
 from wavedsl.ir.lower_ops import lower_elementwise
+from wavedsl.ir.lower_reduce import across_waves, within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
@@ -46,8 +48,18 @@ def port_registers(
 
 
 def mma_steps(low: Lowering, n: Node) -> list[Step]:
+    """One step per matrix instruction, and where waves share the contracted dimension, their sum behind the last."""
     plan = low.inference.mmas[n.id]
+    within_workgroup(low, n, plan.k)
     atom = plan.atom
+    whole = low.plans[plan.k]
+    if whole.waves > 1 and whole.wave % atom.k:
+        raise ConstraintError(
+            f"{whole.waves} waves share {whole.tile} elements of {plan.k}, {whole.wave} each, which is no multiple of "
+            f"the {atom.k} that {atom.name} contracts",
+            n.loc,
+            f"give each wave a multiple of {atom.k}",
+        )
     first, second = plan.ports
     tiles, issues = low.tiles(plan), low.k_issues(plan)
     share = -(-low.partition.waves // low.target.simds)
@@ -178,6 +190,7 @@ def emit_mma(
     c = port_value(low, second, plan.second, env, regs_b, prepared[1])
     kind = register_type(n.dtype)
     count = atom.d_words // kind.words
+    shared_k = low.plans[plan.k].waves > 1
     if k:
         acc = env["acc", n.id, t, k - 1]
     elif len(n.inputs) > 2:
@@ -189,12 +202,35 @@ def emit_mma(
             acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
         else:
             acc = got
+        if shared_k:  # the addend counts once: in the first wave
+            acc = b.select(b.cmp("eq", low.wave_digit[plan.k], 0), acc, b.zero(acc.type))
     else:
         acc = b.zero(Type(kind.kind, count))
     if atom.instruction == "fma":
-        env["acc", n.id, t, k] = emit_fma(low, plan, a, c, acc)
-        return
-    env["acc", n.id, t, k] = b.mma(atom, as_words(low, a), as_words(low, c), acc)
+        done = emit_fma(low, plan, a, c, acc)
+    else:
+        done = b.mma(atom, as_words(low, a), as_words(low, c), acc)
+    if shared_k and k + 1 == len(low.k_issues(plan)):
+        done = summed_over_waves(low, plan.k, done)
+    env["acc", n.id, t, k] = done
+
+
+def summed_over_waves(low: Lowering, dim: str, part: Value) -> Value:
+    """The sum of what the waves along `dim` hold of one result, in order of the waves."""
+    b = low.b
+    element = part.type.element
+    step = max(1, 4 // element.words)  # 16 bytes at a time
+    count = part.type.n
+    pieces = [b.slice(part, i, min(step, count - i)) for i in range(0, count, step)] if count > 1 else [part]
+    add = b.fadd if element.is_float else b.add
+
+    def join(x: tuple[Value, ...], y: tuple[Value, ...]) -> tuple[Value, ...]:
+        both = zip(b.elements(x[0]), b.elements(y[0])) if x[0].type.n > 1 else [(x[0], y[0])]
+        sums = [add(p, q) for p, q in both]
+        return (b.vec(*sums) if len(sums) > 1 else sums[0],)
+
+    found = [cell[0] for cell in across_waves(low, dim, [(p,) for p in pieces], join)]
+    return b.vec(*found) if len(found) > 1 else found[0]
 
 
 def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str) -> Step:

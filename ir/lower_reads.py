@@ -21,6 +21,8 @@ from wavedsl.ir.staging import (
     plan_matrix,
     plan_staged,
     store_copied,
+    store_transposed,
+    transposing_clocks,
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
@@ -193,6 +195,22 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
         return access, both(b, context.guard, inside)
 
+    def block_step(first: int) -> Step:
+        """The stores of a block that is transposed in registers."""
+        keys = tuple(("c", n.id, first + r) for r in range(s.deep))
+
+        def put_block(context: Context) -> None:
+            lanes, fixed, _ = copy_parts(first)
+            rows = [context.env[k] for k in keys]
+            store_transposed(b, s, copy_lanes(), lanes, fixed, rows, slot_of(context), buffer)
+
+        stores = s.vector * s.deep // s.piece
+        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
+        valu = low.target.cost("valu")
+        clocks = low.issue_clocks() * transposing_clocks(low.target, es, s.vector * s.deep, s.vector, s.deep)
+        moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
+        return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put_block, buffer, n.loc)
+
     steps: list[Step] = []
     for i in range(s.count):
         if s.asynchronous:
@@ -205,9 +223,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 voff, soff, mask = access.operands(fixed)
                 from wavedsl.ir.staging import place_address
 
-                address = total(
-                    b, [place_address(b, s.place, lanes, fixed, copy_lanes().by_bit), s.offset, slot_of(context)]
-                )
+                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
+                address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
                 b.copy_async(
                     access.buffer,
@@ -252,6 +269,10 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
         fetched.words = max(1, size // 4)
         steps.append(fetched)
+        if s.deep > 1:
+            if i % s.deep == s.deep - 1:
+                steps.append(block_step(i - s.deep + 1))
+            continue
         pieces = s.vector // s.piece
         resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
         resources = tuple((u, c * pieces) for u, c in resources)
@@ -319,6 +340,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     loop_dim = low.loop_dim
     moves = loop_dim is not None and loop_dim in info.names
     placed_by = coordinate_keys(low, n)
+    here = loop_dim is not None and any(low.region_of(x) is low.region_of(n) for x in n.inputs)
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
@@ -330,8 +352,10 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        step = Step(f"load {info.name}.{g}", "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
+        kind = "compute" if here else "gload"
+        step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
+        step.array = info.name
         steps.append(step)
     return steps
 

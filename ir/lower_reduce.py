@@ -286,7 +286,7 @@ def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
 
 
 def within_warp(low: Lowering, far: Sequence[int]) -> None:
-    """Raise ConstraintError where lanes of several warps would have to be shuffled: the kernel is cut for warps then."""
+    """Raise ConstraintError where lanes of several warps would be shuffled: the kernel is cut for warps then."""
     if far:
         raise ConstraintError("no shuffle reaches the lanes of another warp of the warpgroup", low.graph.loc)
 

@@ -142,7 +142,7 @@ def _scan_line(
 
 def _follow(first: _Block, second: _Block, join: Join) -> _Block:
     """Two blocks of one lane, one after the other."""
-    moved = [
+    moved: list[tuple[list[tuple[int, Value]], Value | None]] = [
         (elements, first.total if ahead is None else join(first.total, ahead)) for elements, ahead in second.parts
     ]
     return _Block(first.parts + moved, join(first.total, second.total))

@@ -12,7 +12,7 @@ from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import SCRATCH, convert, order, regroup, regroup_bytes
+from wavedsl.ir.exchange import SCRATCH, convert, order, regroup
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import same_layout
@@ -36,7 +36,7 @@ def emit_reshape(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
         return moved if same_layout(aim, layout) else convert(low, moved, layout)
     wave = b.wave() if low.partition.waves > 1 else 0
     size = max(1, dtype.bits // 8) if scalar_type(dtype) is not PRED else 4
-    base = total(b, [low.scratch, scaled(b, wave, regroup_bytes(low, n))])
+    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     order(low)
     for i, (place, inside) in enumerate(_places(low, value.layout, kept, old)):
         where = total(b, [base, scaled(b, place, size)])

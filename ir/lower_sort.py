@@ -193,7 +193,7 @@ def emit_topk(low: Lowering, n: Node, layout: Layout | None, context: Context) -
     kind = scalar_type(dtype)
     assert all(v.type is kind for v in values)
     first = first.reorder(names)
-    index_dtype = n.type[1].dtype  # type: ignore[index, union-attr]
+    index_dtype = n.type[1].dtype  # type: ignore[index]
     return from_elements(b, first, dtype, values), from_elements(b, first, index_dtype, indices)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
+from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
-from wavedsl.ir.fragment import Fragment, from_elements, from_words, register_type, scalar_type
+from wavedsl.ir.fragment import Fragment, Lazy, from_elements, from_words, register_type, scalar_type
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.infer import project_to, same_layout
 from wavedsl.ir.kernel_ir import B32, Value
@@ -76,6 +77,14 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif rule in ("same", "lift", "relabel"):
         operands = [operand(low, n, i, context) for i in range(len(n.inputs))]
         columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, operands)]
+        if low.strategy.bulk and low.loop_dim is None and n.dtype is not dt.i1:
+
+            def compute(i: int) -> Value:
+                with b.loc(n.loc):
+                    return lower_elementwise(b, n, [v.element(b, c[i]) for v, c in zip(operands, columns)])
+
+            env[key] = Lazy(layout, n.dtype, compute, b)
+            return
         out = []
         cache: dict[tuple[int, ...], Value] = {}
         for i in range(layout.elements_per_lane):
@@ -177,11 +186,14 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     value = operand(low, n, 0, context)
     source = n.inputs[0]
     if value.dtype is not info.dtype:
-        elements = [
-            cast(b, value.element(b, i), value.dtype, info.dtype) for i in range(value.layout.elements_per_lane)
-        ]
-        value = from_elements(b, value.layout, info.dtype, elements)
+        wide = value
+        value = Lazy(
+            value.layout, info.dtype, lambda i: cast(b, wide.element(b, i), wide.dtype, info.dtype), b
+        )  # rounded as it is stored
     del source
+    if n.id in low.outlets:
+        emit_outlet(low, low.outlets[n.id], value)
+        return
     position, inside = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
     guard = both(b, one_writer(low, value.layout, info.names, n), inside)

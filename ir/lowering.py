@@ -10,7 +10,8 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
+from wavedsl.ir.tile_order import TileOrder, tile_numbers
 from wavedsl.ir.views import fixed_coordinates
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
@@ -56,6 +58,10 @@ class Notes:
     loops: list[LoopNote] = field(default_factory=list)
     strategy: Any = None
     """How operands of asynchronous products get to shared memory, and why so."""
+    rings: list[str] = field(default_factory=list)
+    """What each ring holds."""
+    roles: dict[str, list[str]] = field(default_factory=dict)
+    """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
     exchanges: dict[str, str] = field(default_factory=dict)
@@ -85,6 +91,8 @@ class Lowering:
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""
+        self.scratch_share = 0
+        """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
         self.wave_digit: dict[str, Any] = {}
@@ -106,7 +114,15 @@ class Lowering:
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
+        self.give_turn: Any = None
+        """Emits what lets another team use the rings, once the tile's products have."""
+        self.role = "all waves"
+        self.nesting = 0
+        """Loops around what is emitted, for the notes."""
         self.rings: list[Any] = []
+        self.outlets: dict[int, Any] = {}
+        """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
+        self.outlets_used = 0
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
@@ -239,6 +255,18 @@ class Lowering:
             return []
         return [self.ring_fillers.setdefault(ring.name, replace(ring)) for ring in rings]
 
+    def note(self, text: str) -> None:
+        """Write down what the role that is emitted does here."""
+        self.notes.roles.setdefault(self.role, []).append("  " * self.nesting + text)
+
+    @contextmanager
+    def noted_loop(self, text: str) -> Iterator[None]:
+        """Write down a loop; what is noted inside is part of it."""
+        self.note(f"loop over {text}")
+        self.nesting += 1
+        yield
+        self.nesting -= 1
+
     def users(self) -> dict[int, list[Node]]:
         """Node id → the nodes that take its value."""
         got = self._user_table
@@ -342,10 +370,19 @@ class Lowering:
             counts.append(count)
         return counts
 
+    def _numbered(self) -> list[Any]:
+        """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
+        b, counts = self.b, self.tile_counts()[:2]
+        number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        return [*tile_numbers(b, order, number, counts), b.wgid(2)]
+
     def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
         """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
         takes several."""
         b, p = self.b, self.partition
+        if numbers is None and self.choices.swizzle:
+            numbers = self._numbered()
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -372,6 +409,10 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+GROUP = 8
+"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

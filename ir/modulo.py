@@ -316,9 +316,10 @@ def modulo_schedule(
     *,
     max_tries: int = 3,
     max_ii: int | None = None,
+    min_ii: int = 1,
     budget: int = 6,
 ) -> ModuloSchedule | None:
-    """Rau's iterative modulo scheduling, or None when `max_tries` values of II (up to `max_ii`) all failed.
+    """Rau's iterative modulo scheduling, or None when `max_tries` values of II (from `min_ii`, up to `max_ii`) failed.
 
     `budget` bounds the placements per II to `budget * len(nodes)`. Raises CompileError on a unit without capacity and
     on a cycle without distance.
@@ -326,7 +327,8 @@ def modulo_schedule(
     n = len(nodes)
     _check_ids(nodes, edges)
     res, rec = resource_mii(nodes, capacity), recurrence_mii(n, edges)
-    mii = ii = max(res, rec)
+    mii = max(res, rec)
+    ii = max(mii, min_ii)
     order = topological_order(n, edges)
     outgoing: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
     incoming: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]

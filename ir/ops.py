@@ -728,9 +728,11 @@ _add("atomic_cas", "atomic_cas(expected, value, mem, *, mapping=None)", "any", _
 # Others
 _add("random", "random(seed, *dims, offset=0, dtype=f32)", "any", _random,
      "Philox 4x32-10 keyed by the seed, counted by the element's own index: uniform in [0, 1), or bits.")  # fmt: skip
+_add("fence", "fence()", "any", lambda types, attrs, scope: None,
+     "Orders the workgroup's memory accesses before and after, as other workgroups see them.", effect=True)  # fmt: skip
 _add("device_print", "device_print(text, *values)", "any", _print, "Prints values while the kernel runs.", effect=True)
 _add("device_assert", "device_assert(condition, message)", "any", _assert,
-     "Stops the kernel where the condition does not hold.", effect=True)  # fmt: skip
+     "Raises after the kernel where the condition did not hold.", effect=True)  # fmt: skip
 
 OPERATORS: dict[str, tuple[str, bool]] = {
     method: (r.name, method.startswith("__r") and method not in ("__rshift__",))

@@ -9,10 +9,12 @@ INVARIANT: after `run_passes` every fact in the returned set was given by a pass
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from wavedsl.ir import trail
 from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
@@ -212,6 +214,12 @@ def verifying() -> bool:
     return os.environ.get("WAVEDSL_VERIFY", "1") != "0"
 
 
+def _text(kernel: Kernel) -> str:
+    from wavedsl.ir.kernel_text import text
+
+    return text(kernel)
+
+
 def run_passes(
     kernel: Kernel,
     passes: Sequence[Pass],
@@ -234,6 +242,7 @@ def run_passes(
         result = p.run(kernel, target)
         kernel = kernel if result is None else result
         known = (known - p.breaks) | p.gives | {"well-formed"}
+        trail.stage(f"after {p.name}", functools.partial(_text, kernel))
         if checked:
             for fact in ["well-formed", *sorted(p.gives)]:
                 found = CHECKS[fact](kernel, target)

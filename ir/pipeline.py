@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError, WaveError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.graph import Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
@@ -67,6 +68,7 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
     the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
     taken together. What the user asks for is the only way. Raises ConstraintError where there is none.
     """
+    trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
     lanes = resolved.hardware.threads_per_wave
@@ -75,12 +77,13 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
     if wide is not None and lanes == wide.wave_size:
         yield _plan(graph, resolved, wide)
         return
-    for cuts in [resolved, *four_together(resolved)] if wide is not None else []:
-        try:
-            found = _plan(graph, cuts, wide)
-        except ConstraintError:
-            continue
-        yield found
+    if wide is not None:
+        for cuts in (resolved, *four_together(resolved)):
+            try:
+                found = _plan(graph, cuts, wide)
+            except ConstraintError:
+                continue
+            yield found
     yield _plan(graph, resolved, target)
 
 
@@ -91,7 +94,9 @@ def _lanes(graph: Graph) -> int | None:
 
 def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Plan:
     partition = cut(graph, resolved, target)
+    trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     inference = infer(graph, partition, target, resolved.hardware)
+    trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
     return target, resolved, partition, inference
@@ -130,17 +135,38 @@ def build_kernel(
                     kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
                 break
             except ConstraintError:
-                if view is target or _lanes(graph) is not None:
+                if view is target or _lanes(graph) is not None or (choices is not None and choices.roles):
                     raise
         target = view
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
         raise
+    trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, target)
     return kernel, partition
+
+
+def text(kernel: Kernel) -> str:
+    """Kernel IR as a listing."""
+    from wavedsl.ir.kernel_text import text
+
+    return text(kernel)
+
+
+def _layouts_text(graph: Graph, inference: Inference) -> str:
+    """Which lane and register holds which element, node by node."""
+    out = []
+    for node in graph.all_nodes():
+        out.append(node_text(node))
+        if node.id in inference.layouts:
+            out.append(f"    {inference.layouts[node.id]!r}")
+        for i in range(len(node.inputs)):
+            if (node.id, i) in inference.demands:
+                out.append(f"    operand {i} as {inference.demands[node.id, i]!r}")
+    return "\n".join(out)
 
 
 def ring_factor(kernel: Kernel) -> Callable[[Op], int]:

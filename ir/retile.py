@@ -25,7 +25,9 @@ LEAST_ROW = 64
 """Bytes of a row of a finer tile: what four lanes of 16 bytes read."""
 
 
-def finer(graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices) -> Partition | None:
+def finer(
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices
+) -> Partition | None:
     """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
     if choices.stages is not None:
         return None

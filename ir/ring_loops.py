@@ -10,7 +10,7 @@ Invariant: when a slot is given back every product that reads it has ended; when
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir.graph import Node, Region
@@ -90,6 +90,7 @@ class Products:
 
     def started(self, n: Node) -> None:
         """A product has been started; with the last of the trip those of the trip before are waited for."""
+        self.low.note(f"start product %{n.id}")
         self.new.append(n)
         self.left.discard(n.id)
         if not self.left and self.old:
@@ -98,6 +99,7 @@ class Products:
     def wait(self, pending: int) -> None:
         """Wait until at most `pending` products run, and give back what the others have read."""
         low = self.low
+        low.note(f"wait until at most {pending} products run")
         low.b.mma_wait(pending)
         if self.old:
             self.old = False
@@ -144,11 +146,15 @@ def emit_ring_loop(
     if not low.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
         for j in range(ahead):
-            refill(low, mine, j, trips)
+            refill(low, mine, j, trips, env)
     inits = [v for _, v in carried]
     moving = [*rings, *low.fillers(rings)]
     states = ring_states(moving)
-    with b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+    least = 1 if isinstance(trips, int) else 0
+    with (
+        low.noted_loop(f"{region.dim}"),
+        b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=least) as loop,
+    ):
         inner = Env(env.fixed)
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v
@@ -160,6 +166,7 @@ def emit_ring_loop(
     for ring, filler in zip(rings, low.fillers(rings)):
         filler.slot, filler.parity = ring.slot, ring.parity
     if postponed:
+        low.note("wait until no product runs")
         b.mma_wait(0)
         some = None if isinstance(trips, int) else b.cmp("sgt", trips, 0)
         for ring in Products(low, region, postponed, None).late:
@@ -170,10 +177,12 @@ def emit_ring_loop(
 def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env) -> None:
     """A region that is no loop."""
     mine = [ring for ring in low.rings if ring.region is region]
-    _trip(low, region, body, steps, env, 0, mine, (), None, 1)
+    turn, low.give_turn = low.give_turn, None
+    reading = [p for p, i in enumerate(body.order) if steps[i].loop or steps[i].node is not None]
+    _trip(low, region, body, steps, env, 0, mine, (), None, 1, after=(max(reading, default=-1), turn))
 
 
-def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> None:
+def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env: Env) -> None:
     """Without a copying warpgroup: one thread fills the next slot of every ring, if the loop has that trip."""
     b = low.b
     exists: Value | None = None
@@ -186,12 +195,12 @@ def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> 
     if exists is None or exists.const is True:
         with one_thread(low):
             for filler in fillers:
-                fill(low, filler, iteration)
+                fill(low, filler, iteration, env)
     else:
         with b.if_(exists) as branch:
             with one_thread(low):
                 for filler in fillers:
-                    fill(low, filler, iteration)
+                    fill(low, filler, iteration, env)
             branch.yield_()
     for filler in fillers:
         filler.advance(low)
@@ -200,12 +209,13 @@ def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> 
 def _trip(
     low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any,
     mine: Sequence[Ring], postponed: Sequence[Node], again: Value | None, trips: Any, ahead: int = 0,
+    after: tuple[int, Callable[[], None] | None] = (-1, None),
 ) -> None:  # fmt: skip
-    """One trip: steps in order, each after what it needs."""
+    """One trip: steps in order, each after what it needs. `after`: something to emit behind a position of the order."""
     b = low.b
     alone = not low.strategy.specialize
     if alone and not ahead and mine:
-        refill(low, mine, iteration, trips)
+        refill(low, mine, iteration, trips, env)
     outer = low.products
     low.products = products = Products(low, region, postponed, again)
     context = StageContext(env, iteration, None, 0)
@@ -218,9 +228,11 @@ def _trip(
             steps[i].emit(context)
         if p in body.commits:
             b.copy_commit()
+        if p == after[0] and after[1] is not None:
+            after[1]()
     products.end(mine)
     low.products = outer
     for ring in mine:
         ring.advance(low)
     if ahead:
-        refill(low, mine, b.add(iteration, ahead), trips)
+        refill(low, mine, b.add(iteration, ahead), trips, env)

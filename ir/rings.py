@@ -21,6 +21,7 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
+from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.staging import Staged
@@ -82,6 +83,24 @@ class Ring:
         self.slot = b.select(wraps, 0, following)
         self.parity = b.xor(b.i32(self.parity) if isinstance(self.parity, int) else self.parity, b.select(wraps, 1, 0))
 
+    def skip(self, low: Lowering, count: Any) -> None:
+        """Go on by `count` slots, which others use."""
+        b = low.b
+        if self.slots == 1:
+            flips = count & 1 if isinstance(count, int) else b.and_(count, 1)
+        else:
+            ahead = total(b, [self.slot, count])
+            if isinstance(ahead, int):
+                self.slot, flips = ahead % self.slots, ahead // self.slots & 1
+            else:
+                self.slot, flips = b.urem(ahead, self.slots), b.and_(b.udiv(ahead, self.slots), 1)
+        both = isinstance(self.parity, int) and isinstance(flips, int)
+        self.parity = self.parity ^ flips if both else b.xor(self._value(b, self.parity), self._value(b, flips))
+
+    @staticmethod
+    def _value(b: Any, x: Any) -> Value:
+        return b.i32(x) if isinstance(x, int) else x
+
     def before(self, low: Lowering) -> Any:
         """The slot before this one."""
         b = low.b
@@ -105,6 +124,8 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.kernel.shared_names[name] = (staged.offset, staged.place.bytes * ring.slots)
             low.notes.places[name] = str(staged.place)
             low.ring_of[n.id] = ring
+        names = ", ".join(low.buffer_names[n.id] + " (multicast)" * (n.id in ring.shared) for n in ring.members)
+        low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
     for ring in rings:
         low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
         ring.bars = low.shared_top
@@ -165,9 +186,11 @@ def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
     return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
 
 
-def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
-    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop."""
+def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
+    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop.
+    `env` holds what the coordinates of the reads need. What lies outside an array becomes zero by itself."""
     b = low.b
+    low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
     parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
     b.signal_wait(ring.empty(low), parity)
     bar = ring.full(low)
@@ -185,10 +208,11 @@ def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
             share = staged.extents[tile.other] // parts
             rows, skip = scaled(b, b.cluster_rank(), share), scaled(b, b.cluster_rank(), share * tile.span)
         start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
+        position, _ = low.located(n, Context(env, iteration, None), base)
         more = {staged.tile.other} if parts > 1 and staged.tile is not None else set()
         for inside, byte in found:
             names = [staged.info.names[i] for i in spec.order]
-            at = [total(b, [base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
+            at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
                 cluster=(1 << parts) - 1 if parts > 1 else 0,
@@ -198,6 +222,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
 def wait_full(low: Lowering, ring: Ring) -> None:
     """Wait until the slot's tiles are there, once per use of the slot."""
     if not ring.waited:
+        low.note(f"wait for ring {ring.name}")
         low.b.signal_wait(ring.full(low), ring.parity)
         ring.waited = True
 
@@ -205,6 +230,7 @@ def wait_full(low: Lowering, ring: Ring) -> None:
 def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds."""
     b = low.b
+    low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     mask = b.cmp("slt", b.lane(), ring.cluster)
     mask = mask if when is None else b.pand(mask, when)
     if ring.cluster > 1:

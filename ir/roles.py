@@ -15,13 +15,19 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.builder import FIRST_WAVE_BARRIER
+from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
+from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.graph import Node, Region, region_nodes
-from wavedsl.ir.kernel_ir import Param, Value
+from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
+from wavedsl.ir.loop_range import loop_range
+from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lower_reads import invariant_reads
+from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_matrix
-from wavedsl.ir.strategy import MOST_STAGES, Strategy
+from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
 MAP_BYTES = 128
@@ -30,34 +36,42 @@ MAP_BYTES = 128
 
 def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     """Emit the kernel: barriers, then the roles. `compute` emits what is not copying."""
-    b, waves = low.b, low.partition.waves
+    b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
     if not strategy.specialize:
         each_tile(low, rings, compute)
+        finish(low)
         return
+    low.role = "copying warpgroup"
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            each_tile(low, rings, lambda: produce(low, low.graph.region))
+            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()))
             one.yield_()
         role.yield_()
+    low.role = "computing warpgroups"
     for ring in rings:
         ring.slot = ring.parity = 0
     with role.orelse():
         if strategy.registers[1]:
             b.registers(strategy.registers[1], more=True)
-        b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
-        each_tile(low, rings, compute)
+        if strategy.teams == 1:
+            b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
+        else:
+            b.role_barrier = {"id": FIRST_WAVE_BARRIER, "threads": low.target.wave_size, "per_wave": True}
+        each_tile(low, rings, compute, strategy.teams)
+        finish(low)
         b.role_barrier = {}
         role.yield_()
     if low.kernel.cluster > 1:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
 
 
-def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) -> None:
-    """`body` for the workgroup's output tile, or for each of them in turn."""
+def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1) -> None:
+    """`body` for the workgroup's output tile, or for each of them in turn, or for each that is this team's: a team goes
+    past the slots that the others use."""
     b, order = low.b, low.notes.order
     if order is None:
         body()
@@ -71,48 +85,113 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None]) ->
     step = b.udiv(b.wgcount(0), order.cluster)
     if step.lo == 0:
         step = b.max_s(step, 1)
-    with b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
+    earliest, single = first, step
+    if teams > 1:
+        team = b.wave()
+        first, step = b.add(first, b.mul(step, team)), b.mul(step, teams)
+        for ring in rings:
+            ring.skip(low, scaled(b, uses(low, ring), team))
+    with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
+        if teams > 1:
+            take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
+        low.give_turn = None
         if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
             b.barrier()  # the next tile writes to buffers that others may still read
+        for ring in rings if teams > 1 else ():
+            ring.skip(low, scaled(b, uses(low, ring), teams - 1))
         loop.yield_(ring_states(moving))
 
 
+def take_turns(low: Lowering, tile: Value, earliest: Any, following: Value, numbers: Any) -> None:
+    """Teams use rings one tile at a time: parity tells a slot's phase from the one before only. The first tile of a
+    workgroup waits for nobody; the turn goes to the next tile's team, if there is one, when the rings are read."""
+    b = low.b
+    with b.if_(b.cmp("ne", tile, earliest)) as branch:
+        b.turn_take()
+        branch.yield_()
+    low.note("take the turn")
+
+    def give() -> None:
+        with b.if_(b.cmp("slt", following, numbers)) as branch:
+            b.turn_give()
+            branch.yield_()
+        low.note("give the turn to the other")
+
+    low.give_turn = give
+
+
+def uses(low: Lowering, ring: Ring) -> Any:
+    """Slots of a ring that one output tile uses."""
+    around = [
+        n.attrs["body"].dim
+        for n in low.graph.all_nodes()
+        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *_inside(n.attrs["body"])))
+    ]
+    count: Any = 1
+    for d in around:
+        count = scaled(low.b, count, low.trip_count(str(d)))
+    return count
+
+
+def _inside(region: Region) -> list[Region]:
+    return [n.attrs["body"] for n in region_nodes(region) if n.op == "iterate"]
+
+
 def ring_buffers(low: Lowering) -> set[str]:
-    """Names of the shared buffers that rings hand over."""
-    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members}
+    """Names of the shared buffers that have synchronisation of their own."""
+    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members} | {BUFFER}
 
 
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
-    """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them."""
+    """Gather the reads in rings, as deep as shared memory allows and trips can use, and place them; with them the
+    buffers of writes that leave through shared memory, unless they would leave rings a single slot."""
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
     for ring in rings:
         _share(low, ring, strategy.cluster)
-    looped = [r for r in rings if r.region.dim is not None]
-    most = max((low.plans[str(r.region.dim)].trips or MOST_STAGES for r in looped), default=1)
-    stages = low.choices.stages or min(MOST_STAGES, max(1, most))
-    fixed = low.choices.stages is not None
+    outlets = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
     top = low.shared_top
-    while True:
-        for ring in rings:
-            ring.slots = min(stages, low.plans[str(ring.region.dim)].trips or stages) if ring in looped else 1
-        used = top + sum(_bytes(low, ring) for ring in rings)
-        if used <= low.target.shared_bytes or stages == 1:
-            break
-        if fixed:
-            break
-        stages -= 1
+    wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
+    reserve_outlets(low, outlets)
+    stages = _depth(low, rings, wanted)
+    if outlets and stages < min(2, wanted):
+        low.shared_top, outlets = top, []
+        del low.kernel.shared_names[BUFFER]
+        stages = _depth(low, rings, wanted)
+    low.outlets = {o.node.id: o for o in outlets}
+    used = _set_depth(low, rings, stages)
     for ring in rings:
         for n in ring.members:
             low.staged[n.id] = _planned(low, n, ring.slots)
-    strategy.stages = max((r.slots for r in looped), default=1)
+    strategy.stages = max((r.slots for r in rings), default=1)
+    fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
+    strategy.outlets = len(outlets)
     reserve(low, rings)
     low.rings = rings
-    add_maps(low, rings)
+    add_maps(low, rings, outlets)
+
+
+def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
+    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides."""
+    return 1 if ring.region.dim is None else low.plans[str(ring.region.dim)].trips or unknown
+
+
+def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
+    """Give rings that many slots, no more than they have uses; the bytes of shared memory that takes, all told."""
+    for ring in rings:
+        ring.slots = max(1, min(stages, _trips(low, ring, stages)))
+    return low.shared_top + sum(_bytes(low, ring) for ring in rings)
+
+
+def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
+    """The most slots, up to `wanted`, that fit; exactly that many where the user says so."""
+    if low.choices.stages is not None:
+        return wanted
+    return next((n for n in range(wanted, 1, -1) if _set_depth(low, rings, n) <= low.target.shared_bytes), 1)
 
 
 def _share(low: Lowering, ring: Ring, cluster: int) -> None:
@@ -121,7 +200,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
     for n in ring.members:
         staged = _planned(low, n, 1)
         rows = staged.extents[staged.tile.other]
-        if cluster > 1 and not first.intersection(staged.info.names) and rows % (8 * cluster) == 0:
+        if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1
 
@@ -163,29 +242,34 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
             join(n, region)
 
 
-def add_maps(low: Lowering, rings: Sequence[Ring]) -> None:
+def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) -> None:
     """Tensor maps as parameters: in place of an array's pointer where nothing else needs it, else hidden ones."""
     params = low.kernel.params
-    ringed = {n.id for ring in rings for n in ring.members}
+    ringed = {n.id for ring in rings for n in ring.members} | {o.node.id for o in outlets}
     pointed = {n.attrs["memory"] for n in region_nodes(low.graph.region) if "memory" in n.attrs and n.id not in ringed}
-    known: dict[Any, int] = {}
+    known: dict[TensorBoxes, int] = {}
+
+    def take(boxes: TensorBoxes) -> int:
+        """The parameter that holds a map."""
+        at = known.get(boxes)
+        if at is None:
+            own = low.arrays[boxes.array].param
+            if boxes.array not in pointed and params[own].map is None:
+                at = own
+                params[at] = replace(params[own], kind="tensormap", map=boxes)
+            else:
+                at = len(params)
+                old = params[own]
+                name, source = f"_map_{boxes.array}_{at}", f"tensormap {boxes.array}"
+                params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, boxes))
+            known[boxes] = at
+        return at
+
     for ring in rings:
         for n in ring.members:
-            spec = map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1)
-            at = known.get(spec)
-            if at is None:
-                own = low.arrays[spec.array].param
-                if spec.array not in pointed and params[own].map is None:
-                    at = own
-                    params[at] = replace(params[own], kind="tensormap", map=spec)
-                else:
-                    at = len(params)
-                    old = params[own]
-                    name = f"_map_{spec.array}_{at}"
-                    source = f"tensormap {spec.array}"
-                    params.append(Param(name, "tensormap", old.dtype, 0, MAP_BYTES, source, old.access, spec))
-                known[spec] = at
-            ring.maps[n.id] = at
+            ring.maps[n.id] = take(map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1))
+    for outlet in outlets:
+        outlet.param = take(outlet.boxes)
     offset = 0
     for i, p in enumerate(params):
         size = MAP_BYTES if p.map is not None else p.size
@@ -195,69 +279,76 @@ def add_maps(low: Lowering, rings: Sequence[Ring]) -> None:
         offset += size
 
 
-def produce(low: Lowering, region: Region, iteration: Any = 0) -> None:
-    """Fill the rings of a region's reads in their order, for one of its trips."""
+def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None:
+    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs."""
     filled: set[str] = set()
+    needed = walked(low.graph)
 
     def bring(n: Node, where: Any) -> None:
         ring = low.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
             with low.b.loc(n.loc):
-                fill(low, ring, where)
+                fill(low, ring, where, env)
                 ring.advance(low)
 
     for n in region.nodes:
+        if n.id in needed:
+            with low.b.loc(n.loc):
+                emit_node(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
             continue
         body: Region = n.attrs["body"]
+        inner = rings_inside(low, body)
         for x in body.nodes:
             bring(x, iteration)
-        inner = rings_inside(low, body)
         if inner:
             with low.b.loc(n.loc):
-                _produce_loop(low, body, inner, iteration)
+                _produce_loop(low, n, inner, env, iteration)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     """Rings that a region uses per trip, those of the loops inside it included."""
-    regions = [region, *(n.attrs["body"] for n in region_nodes(region) if n.op == "iterate")]
+    regions = [region, *_inside(region)]
     return [ring for ring in low.rings if any(ring.region is r for r in regions)]
 
 
-def _produce_loop(low: Lowering, body: Region, inner: Sequence[Ring], iteration: Any) -> None:
-    b = low.b
-    with entered(low, body, iteration):
-        trips = low.trip_count(str(body.dim))
+def _produce_loop(low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any) -> None:
+    b, body = low.b, n.attrs["body"]
+    first, trips = loop_range(low, n, str(body.dim), env)
+    with entered(low, body, iteration, first):
         if isinstance(trips, int) and trips <= 1:
             if trips:
-                produce(low, body, 0)
+                produce(low, body, env, 0)
             return
         states = ring_states(inner)
         label = f"copy_{body.dim}"
-        with b.for_(0, trips, 1, states, label=label, min_trips=1 if isinstance(trips, int) else 0) as loop:
+        least = 1 if isinstance(trips, int) else 0
+        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
-            produce(low, body, loop.iv)
+            produce(low, body, env, loop.iv)
             loop.yield_(ring_states(inner))
         set_states(inner, loop.results)
 
 
 class entered:
-    """Inside, positions are those of a loop over `body`'s dimension."""
+    """Inside, positions are those of a loop over `body`'s dimension, from tile `first` on."""
 
-    def __init__(self, low: Lowering, body: Region, iteration: Any):
-        self.low, self.body, self.iteration = low, body, iteration
+    def __init__(self, low: Lowering, body: Region, iteration: Any, first: Any):
+        self.low, self.body, self.iteration, self.first = low, body, iteration, first
 
     def __enter__(self) -> None:
         low = self.low
         self.dim, self.base = low.loop_dim, dict(low.base)
         if low.loop_dim is not None:
-            low.base[low.loop_dim] = scaled(low.b, self.iteration, low.plans[low.loop_dim].tile)
+            low.base[low.loop_dim] = low.trip_base(low.loop_dim, self.iteration)
         low.loop_dim = str(self.body.dim)
+        low.first[low.loop_dim] = scaled(low.b, self.first, low.plans[low.loop_dim].tile)
 
     def __exit__(self, *error: Any) -> None:
+        del self.low.first[str(self.body.dim)]
         self.low.loop_dim, self.low.base = self.dim, self.base
 
 

@@ -153,11 +153,19 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
     carried = [env[a] for a in op.args[3:]]
     if first:  # where nothing is known: the range in which the others hold may end before this one
         carried = _part(b, op, lo, begin, carried, set(), env, hook, "masked")
+        _drain(b, op)
     carried = _part(b, op, begin, end, carried, {e.op for e in edges}, env, hook, "whole")
     if last:
+        _drain(b, op)
         carried = _part(b, op, end, hi, carried, {e.op for e in first}, env, hook, "masked")
     for old, new in zip(op.results, carried):
         env[old] = new
+
+
+def _drain(b: Builder, op: Op) -> None:
+    """Between two parts no matrix instruction is on its way: assemblers overlap them within a loop only."""
+    if any(x.name == "matrix.start" for x in op.regions[0].walk()):
+        b.mma_wait(0)
 
 
 def _thresholds(b: Builder, edges: Sequence[Edge], env: dict[Value, Value]) -> list[Value]:

@@ -55,6 +55,9 @@ class Staged:
     offset: int = 0
     """Byte of slot 0 in shared memory."""
     cost: Any = None
+    deep: int = 1
+    """Vectors of a thread that are neighbours across the array's rows: transposed in registers, so that a piece is
+    `piece` elements of a column."""
     tile: MatrixTile | None = None
     """How matrix instructions see the tile, where they read it themselves."""
 
@@ -112,9 +115,10 @@ def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPla
 
 
 def copy_bits(
-    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int
+    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int, deep: int = 1
 ) -> Bits | None:
-    """The copy as a map e (vector), l, w, r → tile coordinates; None where its sizes are no powers of two."""
+    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no
+    powers of two."""
     columns = extents[fast] // vector
     height = prod(extents[d] for d in rows)
     if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
@@ -124,9 +128,11 @@ def copy_bits(
         return None
     sources = [f"l{i}" for i in range(lanes.bit_length() - 1)] + [f"w{i}" for i in range(waves.bit_length() - 1)]
     across = columns.bit_length() - 1
-    inner = [f"e{i}" for i in range(vector.bit_length() - 1)] + sources[:across]
+    low = deep.bit_length() - 1
+    inner = [f"e{low + i}" for i in range(vector.bit_length() - 1)] + sources[:across]
     bits = max(0, (height - 1).bit_length())
-    down = (sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
+    own = [f"e{i}" for i in range(low)]
+    down = (own + sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
     strings = {fast: " ".join(inner)}
     if rows and down:
         strings[rows[0]] = " ".join(down)
@@ -153,23 +159,29 @@ def plan_staged(
     memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
     order = [d for d in names if d != memory_fast] + [memory_fast]
     extents = tile_extents(layout, order, plans)
-    vector = copy_vector(info, extents, plans)
+    widest_vector = copy_vector(info, extents, plans)
     es = info.elsize
     threads = target.wave_size * partition.waves
     _, digit_dims = wave_digits(layout, partition, plans)
-    copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves)
     atoms = (*VECTOR_ATOMS, *(a for a in target.load_atoms if a.lane))
-    best: tuple[float, AddressPlan, Any, bool, PlaceChoice] | None = None
+    best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int] | None = None
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
-    for fast in dict.fromkeys([contracted or memory_fast, memory_fast]):
-        if fast not in extents:
+    ways = [
+        (fast, vector, deep)
+        for fast in dict.fromkeys([contracted or memory_fast, memory_fast])
+        if fast in extents
+        for vector, deep in copy_blocks(widest_vector, es, prod(extents.values()), threads, fast != memory_fast, order)
+    ]
+    for fast, vector, deep in ways:
+        copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves, deep)
+        if deep > 1 and copy is None:
             continue
         # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
         even = prod(extents.values()) // vector % threads == 0
         asynchronous = allow_async and even and fast == memory_fast and vector * es in target.copy_async
         shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
-        widest = vector * es if fast == memory_fast else es
+        widest = vector * es if fast == memory_fast else deep * es
         writes = tuple(a for a in VECTOR_ATOMS if (a.bytes == widest if asynchronous else a.bytes <= widest))
         # Without a plan of the copy's stores the place must keep whole vectors together.
         whole = asynchronous or copy is None
@@ -196,23 +208,64 @@ def plan_staged(
             error = problem
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous else 0)
+        if fast != memory_fast:
+            total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
+        fetched = choice.accesses[0].plan
+        if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
+            joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
+            total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
         if best is None or total_cost < best[0]:
-            best = (total_cost, addresses, fast, asynchronous, choice)
+            best = (total_cost, addresses, fast, asynchronous, choice, vector, deep)
     if best is None:
         assert error is not None
         if isinstance(error, WaveError):
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    _, addresses, fast, asynchronous, choice = best
+    _, addresses, fast, asynchronous, choice, vector, deep = best
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
     piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
-        loads.groups(layout), min(piece, vector), 0, choice,
+        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep,
     )  # fmt: skip
+
+
+LOAD_ISSUES = 4
+"""Issue slots that a load is worth: each has its address, its wait and its place in the queue."""
+
+
+def copy_blocks(
+    vector: int, es: int, elements: int, threads: int, transposed: bool, order: Sequence[str]
+) -> list[tuple[int, int]]:
+    """(elements per vector, rows per block) of the ways to cut a tile for its copy.
+
+    A tile that is transposed on the way is also cut in blocks of several rows per thread, wherever every thread gets
+    whole blocks: the block is transposed in registers, and its columns are stored as pieces.
+    """
+    ways = [(vector, 1)]
+    if transposed and es <= 2 and len(order) == 2:
+        for deep in (2, 4, 8):
+            v = vector
+            while v >= 4 // es:
+                if deep * es >= 4 and elements % (v * deep * threads) == 0:
+                    ways.append((v, deep))
+                    break
+                v //= 2
+    return ways
+
+
+def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep: int) -> int:
+    """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
+
+    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two.
+    """
+    issue = target.clock_unit
+    loads = elements // vector
+    words = elements * es // 4
+    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else elements // 2))
 
 
 def plan_matrix(
@@ -259,7 +312,7 @@ def plan_matrix(
     asynchronous = allow_async and direct and vector * es in target.copy_async
     piece = vector if fast == memory_fast else 1
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, 0, None, tile
+        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
     )
 
 
@@ -328,7 +381,7 @@ class CopyLanes:
         bits = threads.bit_length() - 1
         parts = {self.fast: [s.vector << i for i in range(across)] + [0] * (bits - across)}
         for d in self.rows:
-            parts[d] = [0] * across + [1 << i for i in range(bits - across)]
+            parts[d] = [0] * across + [s.deep << i for i in range(bits - across)]
         return Columns(self.tid, parts)
 
     def coordinates(self, i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
@@ -341,8 +394,8 @@ class CopyLanes:
             row, column = b.udiv(self.tid, columns), b.urem(self.tid, columns)
             lanes[self.fast] = b.mul(column, s.vector)
             for d in self.rows:
-                lanes[d] = row
-                fixed[d] = i * (threads // columns)
+                lanes[d] = b.mul(row, s.deep) if s.deep > 1 else row
+                fixed[d] = i // s.deep * s.deep * (threads // columns) + i % s.deep
         elif columns % threads == 0 and len(self.rows) <= 1:
             per = columns // threads
             lanes[self.fast] = b.mul(self.tid, s.vector)
@@ -370,9 +423,9 @@ def place_address(
     """Byte in a slot of an element at lane part + constant part: constants leave the swizzle where they commute with
     it. `columns`: the lane part by bits, where it is known."""
     if columns is not None:
-        address = _address_by_bits(b, place, columns, fixed)
-        if address is not None:
-            return address
+        by_bits = _address_by_bits(b, place, columns, fixed)
+        if by_bits is not None:
+            return by_bits
     window = place.window
     outside = 0
     inside = dict(fixed)
@@ -480,6 +533,61 @@ def store_copied(
             shift = j * es % 4 * 8
             piece = b.bitcast(b.lshr(b.bitcast(piece, I32), shift), B32) if shift else piece
         b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer)
+
+
+def store_transposed(
+    b: Builder, s: Staged, lanes: CopyLanes, parts: Mapping[str, Any], fixed: Mapping[str, int], rows: Sequence[Value],
+    slot: Any, buffer: str,
+) -> None:  # fmt: skip
+    """Put a block of `deep` copied vectors into shared memory, a column at a time."""
+    es = s.info.elsize
+    base = total(b, [s.offset, slot])
+    fast, down = list(s.extents)[-1], next(iter(s.extents))
+    columns = transposed(b, rows, es, s.vector)
+    for j, words in enumerate(columns):
+        for first in range(0, s.deep, s.piece):
+            shifted = dict(fixed)
+            shifted[fast] = fixed.get(fast, 0) + j
+            shifted[down] = fixed.get(down, 0) + first
+            address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
+            size = s.piece * es
+            if size >= 4:
+                mine = words[first * es // 4 : (first * es + size) // 4]
+                data = b.vec(*mine) if len(mine) > 1 else mine[0]
+            else:
+                shift = first * es % 4 * 8
+                word = words[first * es // 4]
+                data = b.bitcast(b.lshr(b.bitcast(word, I32), shift), B32) if shift else word
+            b.store_shared(address, data, bytes=size, mask=b.true, buffer=buffer)
+
+
+def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[list[Value]]:
+    """Column j of loaded rows of `count` packed elements, as 32-bit words; elements of 1 or 2 bytes.
+
+    Words of two 16-bit elements take one byte permutation. Four bytes are gathered in two rounds: pairs of rows first,
+    a permutation for the bytes of two columns at once.
+    """
+    per = 4 // es
+
+    def word(r: int, j: int) -> Value:
+        return b.slice(rows[r], j // per) if rows[r].type.n > 1 else rows[r]
+
+    out: list[list[Value]] = []
+    for j in range(count):
+        words = []
+        at = j % per
+        for r in range(0, len(rows), per):
+            if es == 2:
+                selector = (4 + 2 * at) << 16 | (5 + 2 * at) << 24 | (2 * at) | (2 * at + 1) << 8
+                words.append(b.permute_bytes(word(r + 1, j), word(r, j), selector))
+                continue
+            pair = at & ~1  # both columns of a pair from two rows: bytes (r, c), (r+1, c), (r, c+1), (r+1, c+1)
+            first = pair | (pair + 4) << 8 | (pair + 1) << 16 | (pair + 5) << 24
+            low = b.permute_bytes(word(r + 1, j), word(r, j), first)
+            high = b.permute_bytes(word(r + 3, j), word(r + 2, j), first)
+            words.append(b.permute_bytes(high, low, 0x05040100 if at % 2 == 0 else 0x07060302))
+        out.append(words)
+    return out
 
 
 class FragmentLoads:

@@ -13,11 +13,15 @@ from math import prod
 
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import Node, ValueType, loop_bounds
+from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds
+from wavedsl.ir.lower_reads import wants_shared
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_matrix
 from wavedsl.ir.tile_order import TileOrder, best_group
+from wavedsl.ir.views import fixed_coordinates
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -35,13 +39,16 @@ MOST_REGISTERS = 240
 
 @dataclass
 class Strategy:
-    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `registers`: per thread of the
-    copying and of the computing waves. `why`: choice → reason."""
+    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `outlets`: writes that leave
+    through shared memory. `registers`: per thread of the copying and of the computing waves. `why`: choice → reason."""
 
     bulk: bool = False
     specialize: bool = False
     stages: int = 1
     cluster: int = 1
+    teams: int = 1
+    """Groups of computing waves that take output tiles in turn."""
+    outlets: int = 0
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -50,7 +57,12 @@ class Strategy:
         """One line per choice."""
         out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
-        out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
+        if self.teams > 1:
+            out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
             out.append(f"cluster: {self.cluster} workgroups along the first grid axis")
         if self.order is not None:
@@ -60,11 +72,62 @@ class Strategy:
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
 
 
-def bulk_problem(staged: Staged) -> str:
+def walk_problem(n: Node) -> str:
+    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can."""
+    if n.op in ("when", "repeat"):
+        return f"what the kernel does depends on a value it computes ({n.op})"
+    if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
+        return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
+    return ""
+
+
+SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
+
+
+def simple(x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions and scalar arguments: any thread can compute it, and all waves
+    get the same."""
+    if not isinstance(x.type, ValueType) or x.dims:
+        return False
+    if x.op in SIMPLE:
+        return True
+    return x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs) and all(map(simple, x.inputs))
+
+
+def walked(graph: Graph) -> set[int]:
+    """Nodes that a thread which only copies computes as well: those of which bounds and coordinates are made."""
+    work: list[Node] = []
+    for n in graph.all_nodes():
+        if n.op == "iterate":
+            work += [x for x in loop_bounds(n) if x is not None]
+        elif n.op == "read":
+            work += [c for c in (fixed_coordinates(graph, n) or {}).values() if isinstance(c, Node)]
+    found: set[int] = set()
+    while work:
+        x = work.pop()
+        if x.id not in found:
+            found.add(x.id)
+            work += x.inputs
+    return found
+
+
+def depends(low: Lowering, n: Node) -> set[str]:
+    """Dimensions on which the tile that a read takes from its array depends."""
+    fixed = fixed_coordinates(low.graph, n) or {}
+    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in fixed}
+    for c in fixed.values():
+        if isinstance(c, Node):
+            return set(map(str, low.plans))  # a number that may differ between any two workgroups
+        own |= {str(s) for s in c.free_symbols}
+    return own
+
+
+def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    if staged.node.attrs.get("mapping") is not None:
-        return f"{info.name} is read through a mapping"
+    fixed = (fixed_coordinates(graph, staged.node) or {}).values()
+    if any(isinstance(c, Node) and not simple(c) for c in fixed):
+        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:
@@ -88,17 +151,16 @@ def choose(low: Lowering) -> Strategy:
     found = Strategy()
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
     if not reads:
+        refuse(low, "no product of the kernel is a warpgroup's")
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
-    problems = [p for s in plans if (p := bulk_problem(s))]
-    problems += [
-        f"the loop over {n.attrs['body'].dim} has bounds of its own"
-        for n in low.graph.all_nodes()
-        if n.op == "iterate" and any(x is not None for x in loop_bounds(n))
-    ]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
+    problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     found.bulk = not problems
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
+    if not found.bulk:
+        refuse(low, problems[0])
     wanted = low.choices.specialize
     threads = (low.partition.waves + 1) * low.target.wave_size
     reason = ""
@@ -110,15 +172,35 @@ def choose(low: Lowering) -> Strategy:
         raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    choose_cluster(low, found)
+    choose_order(low, found)
+    choose_teams(low, found)
     if found.specialize:
-        entry = REGISTER_FILE // threads // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(low.partition.waves, low.target.wave_size)
+        waves = low.partition.waves * found.teams
+        entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
+        registers = budgets(waves, low.target.wave_size, entry)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
-    choose_cluster(low, found)
-    choose_order(low, found)
     return found
+
+
+def refuse(low: Lowering, reason: str) -> None:
+    """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
+    for name in low.choices.roles:
+        value = getattr(low.choices, name)
+        raise ConstraintError(f"Schedule({name}={value}): {reason}", low.graph.loc, f"leave {name} out")
+
+
+def choose_teams(low: Lowering, found: Strategy) -> None:
+    """Whether two warpgroups take tiles in turn: one stores results while the other's products run. For tiles that are
+    one warpgroup's, in workgroups that take several, where nothing but rings is shared."""
+    staged = any(n.op == "read" and n.id not in low.matrix_uses and wants_shared(low, n) for n in low.graph.all_nodes())
+    alone = not staged and SCRATCH not in low.kernel.shared_names
+    alone = alone and not bounded(low.graph)
+    if found.specialize and found.order is not None and low.partition.waves == 1 and alone:
+        found.teams = 2
+        found.why["computing"] = "a tile is one warpgroup's, and its results are stored beside the other's products"
 
 
 def choose_cluster(low: Lowering, found: Strategy) -> None:
@@ -134,6 +216,11 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         many = size > MOST_CLUSTER
         why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
         raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
+    if size > 1 and bounded(low.graph):
+        raise ConstraintError(
+            f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
+            "leave cluster out",
+        )  # fmt: skip
     if size > 1 and counts[0] is not None and counts[0] % size:
         raise ConstraintError(
             f"Schedule(cluster={asked}): the first grid axis has {counts[0]} tiles, no multiple of {size}",
@@ -146,8 +233,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             size = 2
             found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are enough to fill the chip"
     first = {str(d) for d in low.partition.grid_axes()[0]}
-    shared = [n for n in low.matrix_uses if not first.intersection(low.arrays[_memory(low, n)].names)]
-    if not shared and asked is None:
+    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
+    if asked is None and (bounded(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
     found.cluster = size
     if asked:
@@ -160,6 +247,8 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
+    if found.cluster > 1 and low.choices.swizzle and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
     workgroups = low.target.units // found.cluster * found.cluster
@@ -186,8 +275,9 @@ def _product(counts: Sequence[int | None]) -> int | None:
     return prod(known) if len(known) == len(counts) else None
 
 
-def _memory(low: Lowering, node: int) -> str:
-    return next(n.attrs["memory"] for n in low.graph.all_nodes() if n.id == node)
+def bounded(graph: Graph) -> bool:
+    """Whether a loop runs over a part of its dimension that a workgroup works out."""
+    return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
@@ -198,10 +288,11 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int) -> tuple[int, int]:
-    """Registers per thread of (the copying warpgroup, each of the computing ones): what is left is divided equally."""
-    rest = (REGISTER_FILE - PRODUCER_REGISTERS * lanes) // (waves * lanes)
-    computing = min(MOST_REGISTERS, rest // REGISTER_STEP * REGISTER_STEP)
+def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
+    the first gives back is divided among the others. A workgroup never gets more than it started with."""
+    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     return PRODUCER_REGISTERS, computing
 
 

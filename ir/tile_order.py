@@ -67,10 +67,11 @@ def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[A
     plane = scaled(b, first, second)
     out: list[Any] = []
     rest: Any = number
+    outer: Any = 0
     if len(counts) > 2 and counts[2] != 1:
         outer, rest = b.udiv(number, plane), b.urem(number, plane)
-    else:
-        outer = 0
+    along: Any
+    across: Any
     if second == 1:
         along, across = rest, 0
     elif first == 1:

@@ -32,6 +32,9 @@ STRIDE = 16
 MAP_ALIGN = 64
 """Alignment of a tensor map among the parameters."""
 
+ADDRESS_BITS = 48
+"""Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
+
 
 class Launchable(Protocol):
     """What launching needs of a compiled kernel.
@@ -159,6 +162,12 @@ def check_expected(
             f"but the kernel was compiled for {_pattern(strides)}",
             where,
             "pass an array with those strides, or call the kernel object itself, which compiles for new ones",
+        )
+    if ref.place != "cpu" and ref.pointer >> ADDRESS_BITS:
+        raise LaunchError(
+            f"argument `{param.name}` lies at {ref.pointer:#x}, but compiled kernels take addresses of "
+            f"{ADDRESS_BITS} bits, as the supported systems give out",
+            where,
         )
     if ref.place != "cpu" and ref.pointer % alignment:
         raise LaunchError(
@@ -487,7 +496,8 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         driver.synchronize(0)
         for i, name, ref in written:
             _copy_back(driver, copies[i], ref)
-            done.append(name)
+            if compiled.params[i].source != SOURCE:
+                done.append(name)
     except LaunchError as error:
         state = f"`{'`, `'.join(done)}` hold results, the other arguments" if done else "the arguments"
         raise LaunchError(f"{error.message}; {state} are as they were", compiled.location, error.hint) from error
@@ -558,7 +568,7 @@ def _written(compiled: Launchable, call: Call) -> list[tuple[int, str, ArrayRef]
     return [
         (i, param.name, value)
         for i, (param, value) in enumerate(zip(compiled.params, call.values))
-        if isinstance(value, ArrayRef) and param.access != "read" and not param.source
+        if isinstance(value, ArrayRef) and param.access != "read" and param.source in ("", SOURCE)
     ]
 
 

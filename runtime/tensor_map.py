@@ -253,8 +253,8 @@ class TensorMap:
 # ---------------------------------------------------------------- the emulator's 128 bytes
 
 _MAGIC = 0x70614D726F736E54
-_LAYOUT = struct.Struct("<QQ5I4Q5H5B6B")
-"""Magic, address, sizes - 1, strides, box, element strides, then the enumerations."""
+_LAYOUT = struct.Struct("<QQ4Q5I5H5B6B")
+"""Magic, address, strides, sizes - 1, box, element strides, rank, then the enumerations; each field is aligned."""
 
 
 def encode(spec: TensorMapSpec, address: int) -> bytes:
@@ -264,9 +264,9 @@ def encode(spec: TensorMapSpec, address: int) -> bytes:
     return _LAYOUT.pack(
         _MAGIC,
         address,
-        *(n - 1 for n in spec.dims),
-        *[0] * pad,
         *spec.strides,
+        *[0] * pad,
+        *(n - 1 for n in spec.dims),
         *[0] * pad,
         *spec.box,
         *[0] * pad,
@@ -281,20 +281,43 @@ def encode(spec: TensorMapSpec, address: int) -> bytes:
     ).ljust(BYTES, b"\0")
 
 
+_FIELDS = {
+    "global_address": (8, 8, 0),
+    "global_dim": (48, 4, -1),
+    "global_stride": (16, 8, 0),
+    "box_dim": (68, 2, 0),
+    "element_stride": (78, 1, 0),
+    "rank": (83, 1, 1),
+    "elemtype": (84, 1, 0),
+    "interleave_layout": (85, 1, 0),
+    "swizzle_mode": (86, 1, 0),
+    "fill_mode": (88, 1, 0),
+}
+"""Field of `_LAYOUT` -> its first byte, bytes per value, and what is added to a value."""
+
+
+def patch(field: str, dim: int, value: int) -> list[tuple[int, bytes]]:
+    """(offset, bytes) to write so that a field of the emulator's form has a value, numbered as the driver does."""
+    at, size, add = _FIELDS[field]
+    data = ((value + add) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    return [(0, _MAGIC.to_bytes(8, "little")), (at + dim * size, data)]
+
+
 def decode(data: bytes) -> tuple[TensorMapSpec, int] | None:
     """Description and address that `encode` wrote, or None if these bytes are no tensor map."""
     fields = _LAYOUT.unpack_from(data)
     if fields[0] != _MAGIC:
         return None
+    # Raises LaunchError for a description that `tensormap.replace` left without sense.
     rank, kind, interleave, swizzle, promotion, fill = fields[21:27]
 
     def back(table: dict[Any, int], code: int) -> Any:
-        return next(k for k, v in table.items() if v == code)
+        return next((k for k, v in table.items() if v == code), code)
 
     spec = TensorMapSpec(
         back(DATA_TYPES, kind),
-        tuple(n + 1 for n in fields[2 : 2 + rank]),
-        fields[7 : 6 + rank],
+        tuple(n + 1 for n in fields[6 : 6 + rank]),
+        fields[2 : 1 + rank],
         fields[11 : 11 + rank],
         fields[16 : 16 + rank],
         back(INTERLEAVES, interleave),

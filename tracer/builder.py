@@ -442,9 +442,7 @@ class Builder:
         second = Region(loc=loc)
         self._carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
         other = self._branch("cond", otherwise, (), second, loc)
-        if [n.type.dtype for n in other] != [n.type.dtype for n in passed] or any(
-            not o.type.same_as(p.type) for o, p in zip(other, passed)
-        ):
+        if not _alike(other, [n.type for n in passed]):
             have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, passed))
             raise TraceError(
                 f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
@@ -468,7 +466,7 @@ class Builder:
         inner = Region(loc=loc)
         arguments = self._carries(inner, types, spots)
         found = self._branch("while_loop", body, arguments, inner, loc)
-        if len(found) != len(inits) or any(not n.type.same_as(t) for n, t in zip(found, types)):
+        if not _alike(found, types):
             have = ", ".join(str(n.type) for n in found) or "nothing"
             raise TraceError(
                 f"while_loop: carries {', '.join(map(str, types))}, but the function returns {have}", loc,
@@ -654,6 +652,13 @@ class Builder:
 
 def _count(n: int, thing: str) -> str:
     return f"{n} {thing}" + "s" * (n != 1)
+
+
+def _alike(nodes: Sequence[Node], types: Sequence[Any]) -> bool:
+    """Whether nodes have these types, up to the order of dimensions."""
+    return len(nodes) == len(types) and all(
+        isinstance(n.type, ValueType) and n.type.same_as(t) for n, t in zip(nodes, types)
+    )
 
 
 def _symbols_of(dim: Any) -> Any:

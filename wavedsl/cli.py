@@ -7,6 +7,7 @@ status 1, never in a traceback. Kernels are named `path.py:name` or `module:name
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -84,11 +85,17 @@ def parser() -> argparse.ArgumentParser:
         ("ir", "the kernel IR"),
         ("schedule", "the loops as cycle tables"),
         ("cycles", "clocks per trip of each loop of AMDGCN text by the cycle model, memory taken as ideal"),
+        ("machine", "AMDGCN machine code before it is text, with registers and how many are live"),
+        ("liveness", "which instructions each register tuple is live between"),
+        ("allocation", "what each register holds in the course of the program"),
         ("asm", "the target text"),
         ("roofline", "work, traffic per level, what bounds it and a strategy"),
         ("resources", "registers, shared memory, instructions (the default)"),
     ):
         inspect.add_argument(f"--{what}", action="append_const", dest="what", const=what, help=text)
+    inspect.add_argument(
+        "--live-plot", type=Path, metavar="FILE", help="draw live registers over the AMDGCN program (needs matplotlib)"
+    )
     inspect.add_argument("--product", help="for --roofline: A100, H200, MI300X, … (default: the target's)")
     inspect.add_argument("--plot", type=Path, help="draw the roofline to a file too (needs matplotlib)")
 
@@ -195,8 +202,12 @@ def _emulate(options: Any) -> int:
 
 
 def _inspect(options: Any) -> int:
+    from wavedsl import registers
     from wavedsl.ir.kernel_text import text
     from wavedsl.reports import loop_cycles_text, resources_text, schedule_text
+
+    def register_view(view: str) -> str:
+        return registers.text(compiled(), view) + "\n"
 
     kernel, subs = _kernel(options)
     views: dict[str, Callable[[], str]] = {
@@ -205,6 +216,7 @@ def _inspect(options: Any) -> int:
         "ir": lambda: text(compiled().kernel_ir),
         "schedule": lambda: schedule_text(compiled().kernel_ir),
         "cycles": lambda: loop_cycles_text(compiled()) + "\n",
+        **{view: functools.partial(register_view, view) for view in registers.VIEWS},
         "asm": lambda: compiled().asm,
         "roofline": lambda: _roofline(kernel, subs, options),
         "resources": lambda: resources_text(compiled()) + "\n",
@@ -216,8 +228,11 @@ def _inspect(options: Any) -> int:
             found.append(_compiled(options))
         return found[0]
 
-    for what in options.what or (["roofline"] if options.plot else ["resources"]):
+    drawn = ["roofline"] if options.plot else [] if options.live_plot else ["resources"]
+    for what in options.what or drawn:
         print(views[what](), end="")
+    if options.live_plot:
+        print(registers.plot(compiled(), options.live_plot))
     return 0
 
 

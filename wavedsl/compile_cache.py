@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from wavedsl.ir import trail
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.graph import Graph, Node, node_text
 from wavedsl.runtime import cache
@@ -34,7 +35,7 @@ def compile_cached(
     graph = kernel.trace()
     parts = key_parts(kernel, graph, arguments, target)
     key = cache.key_of(parts)
-    files = cache.load(key)
+    files = None if trail.asked() else cache.load(key)  # a compile that is to be looked at must happen
     if files is not None and _FILE in files:
         compiled = from_json(json.loads(files[_FILE]))
         compiled.graph = graph

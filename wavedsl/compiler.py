@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from wavedsl.collector import PAUSED
+from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
@@ -259,7 +260,10 @@ def compile_kernel(
 ) -> CompiledKernel:
     """Compile a `wavedsl.Kernel` for one target. See `Kernel.compile`. Raises WaveErrors at the user's lines."""
     with PAUSED:
-        return _compile(kernel, arguments, target, subs, dynamic)
+        if not trail.asked():
+            return _compile(kernel, arguments, target, subs, dynamic)
+        with trail.begin(kernel.name, target if target is not None else _default_target()):
+            return _compile(kernel, arguments, target, subs, dynamic)
 
 
 def _compile(
@@ -339,7 +343,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages"} | ({"specialize", "persistent", "swizzle", "cluster"} if chip.warpgroup else set())
+    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(

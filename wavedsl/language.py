@@ -343,8 +343,18 @@ def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Val
     return builder.results(builder.emit("random", nodes, {"dims": builder.dims(dims, "random"), "dtype": dtype}, loc))
 
 
+def fence() -> None:
+    """What the workgroup has written to arrays before is seen by every workgroup that learns of it later.
+
+    With an atomic ticket, the last workgroup to arrive can finish what all have begun: write a partial result, fence,
+    take a ticket with `atomic_add`, and where it is the last (`wd.cond`), fence again and read them all, in one order.
+    """
+    builder = current("fence")
+    builder.emit("fence", (), {})
+
+
 def device_print(text: Any, *values: Any) -> None:
-    """Prints `text` and each element of `values` with its indices while the kernel runs."""
+    """Prints `text` and each element of `values` with its indices, when the kernel has ended and in their order."""
     builder = current("device_print")
     if not isinstance(text, str):
         text, values = "", (text, *values)
@@ -353,7 +363,10 @@ def device_print(text: Any, *values: Any) -> None:
 
 
 def device_assert(condition: Any, message: str = "") -> None:
-    """Stops the kernel with `message` where an element of the i1 value `condition` does not hold."""
+    """Raises an error with `message` and the first indices where an element of the i1 value `condition` did not hold.
+
+    The kernel itself runs on; the error comes when it has ended (EmulationError, on a GPU LaunchError).
+    """
     builder = current("device_assert")
     if not isinstance(condition, Value):
         what, _ = describe(condition)

@@ -70,6 +70,11 @@ def schedule_text(kernel_ir: Any) -> str:
         return "nothing is known of the schedule\n"
     out = [f"matrix instruction of {node}: {atom}" for node, atom in notes.atoms.items()]
     out += [f"shared buffer {name}: {why}" for name, why in notes.places.items()]
+    if notes.strategy is not None and notes.strategy.why:
+        out += notes.strategy.lines()
+    out += notes.rings
+    for role, doing in notes.roles.items():
+        out += [f"{role}:", *(f"  {line}" for line in doing)]
     if not notes.loops:
         out.append("no loop is pipelined")
     for note in notes.loops:

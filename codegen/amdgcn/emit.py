@@ -13,25 +13,27 @@ from wavedsl.codegen.amdgcn import isa, liveness
 from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
+from wavedsl.codegen.amdgcn.explain import explain_registers, explain_spill
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazards import insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
+from wavedsl.codegen.amdgcn.machine_text import program_text
+from wavedsl.codegen.amdgcn.occupancy import fewer_registers
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.codegen.amdgcn.spill_rewrite import remember
 from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
 from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
-from wavedsl.codegen.amdgcn.target import register_limit
+from wavedsl.codegen.amdgcn.target import SGPRS, VGPRS, register_limit
 from wavedsl.codegen.amdgcn.text import render
 from wavedsl.codegen.amdgcn.waits import insert_waits
 from wavedsl.codegen.amdgcn.waits_check import check_waits
+from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.target import Target
 
-VGPRS = 256
-SGPRS = 102
 _SPARE = 64
 """Vector registers that should stay free of accumulators when some of these must leave."""
 _BATCH = 12
@@ -58,11 +60,12 @@ def compile_kernel_ir(
     `RegisterPressureError` when registers run out, `CompileError` for what the chip has no instructions for.
     """
     rows = rows_of(target.name)
-    program = select(kernel, target.name)
-    used, spilled = _allocate(program, rows, registers)
+    program, used, spilled = allocated(kernel, target, registers=registers)
+    explain_registers(program, used, spilled)
     if verify:
         _complain(kernel, "register allocation", check_allocation(program))
     _complain(kernel, "register moves", make_physical(program, rows, verify))
+    trail.stage("registers placed", lambda: program_text(program))
     insert_waits(program, rows)
     if verify:
         _complain(kernel, "waits", check_waits(program))
@@ -70,7 +73,24 @@ def compile_kernel_ir(
     _check_operands(program)
     occupancy = target.occupancy(_registers(used), program.shared_bytes, program.block_threads)
     resources = describe(program, used, occupancy, spilled)
-    return AmdProgram(kernel.name, render(program, resources, kernel.params), resources, program)
+    text = render(program, resources, kernel.params)
+    trail.stage("text", lambda: text)
+    return AmdProgram(kernel.name, text, resources, program)
+
+
+def allocated(
+    kernel: Kernel, target: Target, *, registers: int | None = None
+) -> tuple[Program, dict[str, int], Spilled]:
+    """A kernel's program with a register for every tuple, copies still in place; registers by file; what is spilled."""
+    rows = rows_of(target.name)
+    program = select(kernel, target.name)
+    selected = program
+    trail.stage("selected", lambda: program_text(selected))
+    used, spilled = _allocate(program, rows, registers)
+    if not spilled.registers and not used["a"]:
+        program, used, again = fewer_registers(program, rows, used, target)
+        spilled.again += again
+    return program, used, spilled
 
 
 def _registers(used: dict[str, int]) -> int:
@@ -100,6 +120,7 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
             return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
         except Pressure as failure:
             remember(program)
+            explain_spill(program, live, failure.cls, failure.limit, failure.bundles)
             if failure.cls == "s":
                 if scalars.words < MAX_SPILLED and scalars.some(live, _BATCH):
                     continue

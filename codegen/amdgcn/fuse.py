@@ -3,7 +3,8 @@
 In: a kernel and the use counts of its values. Out: `Fusion`s by result id, and the ids of values that vanish into them.
 
 A fusion is a row of `PATTERNS`: outer op, inner op, condition; `roles.FUSED` names the instruction. It applies to
-per-lane i32 values (and the largest or smallest of three f32) whose inner op has no other use, stands in the same region, and where the three sources read at
+per-lane i32 values (and the largest or smallest of three f32) whose inner op has no other use, stands in the same
+region, and where the three sources read at
 most one scalar register or literal. Uniform values have two fusions of their own: (a << 1 to 4) + b, and bit fields.
 
 The lane and the wave number are bits of the thread's number. Who reads only some bits of them reads these there, and
@@ -140,7 +141,7 @@ def _plan_scalar(
         inner = x.op
         if inner is None or inner.name != "shl" or not _free(x, uses, here, absorbed, fusions):
             continue
-        row = FUSED_SCALAR.get(inner.args[1].const)
+        row = FUSED_SCALAR.get(inner.args[1].const)  # type: ignore[arg-type]
         if row is not None:
             fusions[v.id] = Fusion(row, (inner.args[0], other))
             absorbed.add(x.id)

@@ -620,8 +620,8 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     """One instruction as the assembler reads it. Modifiers come in the order of the row's `modifiers` column.
 
     Spelled as LLVM's disassembler does: vector instructions that have two encodings name theirs, offsets of scalar
-    loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return) share a mnemonic with
-    another row; the flag that tells them apart is printed from the name.
+    loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return)
+    share a mnemonic with another row; the flag that tells them apart is printed from the name.
     """
     out, _, form = inst.mnemonic.partition(" ")
     modifiers = dict(modifiers or {})
@@ -632,7 +632,10 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     if inst.encoding in _TWO_FORMS and inst.mnemonic == inst.base and "op_sel" in inst.modifiers:
         out += "_e32" if is_short(inst, operands, modifiers) else "_e64"
     if operands:
-        words = [operand_text(o) for o in operands]
+        words = [
+            operand_text(o - (1 << 32) if o.__class__ is int and o >= _LOWEST and spec.regs == 1 else o)
+            for spec, o in zip(inst.explicit, operands)
+        ]
         if inst.encoding == "SMEM" and operands[-1].__class__ is int:
             words[-1] = hex(operands[-1])
         out += " " + ", ".join(words)
@@ -643,6 +646,8 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     return out
 
 
+_LOWEST = (1 << 32) - 16
+"""From here on, 32 bits are the inline constants -16 to -1."""
 _TWO_FORMS = ("VOP1", "VOP2", "VOPC")
 
 

@@ -4,7 +4,8 @@ In: a `Program` before allocation, its liveness. Out: candidates, and a rewrite 
 made the value goes, and stands again before every reader (neighbouring readers share one).
 
 A value can be made again where it is written once, by one vector instruction of full rate that touches nothing but its
-operands, and where each of those operands is written once and is live anyway: no other range grows.
+operands, and where each of those operands is written once and is live anyway, or is one that several such values are
+made of: then its range grows and all of theirs shrink.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
 
 _NEAR = 8
 """Instructions for which a value that was made again is kept for the next reader."""
+_SHARE = 3
+"""Values that must be made of one operand before it is kept alive for them."""
 _FULL_RATE = 4
 """Clocks of a vector instruction that is cheap enough."""
 
@@ -51,17 +54,28 @@ def candidates(program: Program, live: Liveness) -> list[Candidate]:
                 readers.setdefault(ref.reg.id, []).append((point, block.depth))
             point += 2
     out = []
+    shared: dict[int, list[Candidate]] = {}
     for reg in program.regs:
         if reg.cls != "v" or reg.fixed or reg.origin is not None or writers.get(reg.id) != 1 or reg.id not in readers:
             continue
         maker, depth = makers[reg.id]
         if not _cheap(maker, reg) or any(r.reg.id < 0 or writers.get(r.reg.id) != 1 for r in maker.uses):
             continue
-        pieces = [p for r in maker.uses for p in live.pieces(r)]
-        if all(live.live[p] >> at & 1 for p in pieces for at, _ in readers[reg.id]):
-            cost = sum(10**d for _, d in readers[reg.id]) - 10**depth
-            out.append(Candidate(reg, maker, cost))
-    return out
+        cost = sum(10**d for _, d in readers[reg.id]) - 10**depth
+        found = Candidate(reg, maker, cost)
+        dead = {
+            r.reg.id
+            for r in maker.uses
+            if not all(live.live[p] >> at & 1 for p in live.pieces(r) for at, _ in readers[reg.id])
+        }
+        if not dead:
+            out.append(found)
+        elif len(dead) == 1:
+            shared.setdefault(dead.pop(), []).append(found)
+    for key, group in shared.items():
+        if len(group) >= _SHARE and program.regs[key].n == 1:
+            out += group
+    return sorted(out, key=lambda c: c.reg.id)
 
 
 def _cheap(maker: Inst, reg: Reg) -> bool:

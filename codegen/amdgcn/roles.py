@@ -4,6 +4,8 @@ tables where mnemonics are spelled as strings; everything else names rows as att
 
 from __future__ import annotations
 
+from typing import Any
+
 SCALAR = {
     "add": "s_add_u32", "sub": "s_sub_u32", "mul": "s_mul_i32", "mulhi_u": "s_mul_hi_u32", "and": "s_and_b32",
     "or": "s_or_b32", "xor": "s_xor_b32", "shl": "s_lshl_b32", "lshr": "s_lshr_b32", "ashr": "s_ashr_i32",
@@ -85,6 +87,15 @@ def returning(chip: str) -> str:
     """The flag that makes an atomic return what was in memory."""
     return "glc" if chip == "gfx90a" else "sc0"
 
+
+FENCES: dict[str, tuple[tuple[str, dict[str, Any]] | None, tuple[str, dict[str, Any]]]] = {
+    "gfx90a": (None, ("buffer_wbinvl1_vol", {})),
+    "gfx942": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+    "gfx950": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
+}
+"""Chip → (release, acquire) of a fence among all workgroups, as LLVM has them for the scope `agent`."""
+ALL_ARRIVED = "vmcnt(0)"
+"""Operand of the wait for everything in flight to and from global memory."""
 
 SHARED_LOADS = {
     1: "ds_read_u8", 2: "ds_read_u16", 4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128",

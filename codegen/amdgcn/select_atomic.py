@@ -70,3 +70,19 @@ def any_lane(s: Selector, op: Op) -> None:
     s.emit(s.rows.s_cselect_b64, out, -1, 0)
     s.bind(op, out)
 
+
+
+@lower("fence")
+def fence(s: Selector, op: Op) -> None:
+    """Release and acquire at the scope of the chip: write back what caches hold, wait, meet, drop what they hold.
+
+    gfx90a writes through to L2, which all of a die shares; later chips have an L2 per part of the die.
+    """
+    r = s.rows
+    release, acquire = roles.FENCES[s.chip]
+    if release is not None:
+        s.emit(r.named(release[0]), vcc=None, **release[1])
+    s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
+    if s.kernel.waves > 1:
+        s.emit(r.s_barrier)
+    s.emit(r.named(acquire[0]), vcc=None, **acquire[1])

@@ -1,11 +1,11 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
 A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
-address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, which the
-launch checks. The hardware drops what lies at or past the size, which also realises masks: a lane that is masked off gets an offset
-that is past the end of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline
-constant -0.5 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to
-wrap around.
+address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, and a
+launch refuses others. Descriptors of one size copy the pair of it and the last word from the first. The hardware drops
+what lies at or past the size, which also realises masks: a lane that is masked off gets an offset that is past the end
+of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline constant -0.5
+(0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to wrap around.
 
 (GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
 made. Its size word is set again whenever another guard, or another region, was there in between; one comparison sets
@@ -26,6 +26,7 @@ from wavedsl.codegen.amdgcn.machine import Inst, Operand, Ref
 from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF
 from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
+from wavedsl.ir import trail
 from wavedsl.ir.kernel_ir import Op, Value
 from wavedsl.ir.target import MmaAtom
 
@@ -118,6 +119,8 @@ def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Oper
         return None
     soff = s.scalar(scalar)
     voff = s.operand(offset)
+    if trail.explains("offsets"):
+        trail.explain("offsets", _offsets_text(op, buffer, offset, scalar, imm, width))
     extra: Operand = 0
     if soff != 0 and not op.attrs.get("bounded") and not _inside(buffer, offset, scalar, imm + width):
         extra, soff = soff, 0
@@ -140,6 +143,24 @@ def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Oper
 
         voff = s.remember(("masked", _key(voff), held.reg.id, far.__class__), make)
     return voff, soff if is_inline(soff) or soff.__class__ is Ref else s.pooled(soff), imm
+
+
+def _offsets_text(op: Op, buffer: Value, offset: Value, scalar: Value, imm: int, width: int) -> str:
+    """Where the parts of an address go, and why."""
+    fits = 0 <= imm <= MAX_IMM
+    parts = [
+        f"immediate {imm} folded" if fits else f"immediate {imm} is outside 0..{MAX_IMM}: the rest is added per lane",
+        "nothing uniform"
+        if scalar.const == 0
+        else "the uniform part stays scalar"
+        if op.attrs.get("bounded")
+        else "the uniform part stays scalar: the access is inside the buffer"
+        if _inside(buffer, offset, scalar, imm + width)
+        else "the uniform part is added per lane: the bounds check may not see it",
+        f"per lane {'constant ' + str(offset.const) if offset.const is not None else f'in {offset.lo}..{offset.hi}'}",
+    ]
+    where = f"line {op.loc.line}: " if op.loc is not None else ""
+    return f"{where}{op.name} of {width} bytes: {'; '.join(parts)}"
 
 
 def _key(operand: Operand) -> Any:

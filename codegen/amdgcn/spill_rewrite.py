@@ -70,14 +70,34 @@ def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
         out: list[Inst] = []
         recent: dict[int, _Recent] = {}
         for inst in block.insts:
+            if inst.row == KEPT:
+                _kept_home(inst, homes)
             if inst.row in (KEPT, GONE) or not any(r.reg.id in homes for r in (*inst.defs, *inst.uses)):
                 out.append(inst)
+            elif inst.row == COPY and inst.added in ("spill", "reload"):
+                _further(program, rows, inst, homes, out)
             elif inst.row == COPY and (place := _same_home(inst, homes)) is not None:
                 out.append(_kept(inst, place))
                 recent.pop(inst.defs[0].reg.id, None)
             else:
                 _rewrite(program, rows, inst, homes, out, recent)
         block.insts = out
+
+
+def _kept_home(inst: Inst, homes: Mapping[int, Home]) -> None:
+    """A copy that stands for no instruction, when its home in the accumulation file moves to scratch."""
+    assert inst.mods is not None
+    place = inst.mods["home"]
+    if place.__class__ is Ref and place.reg.id in homes:
+        inst.mods["home"] = homes[place.reg.id].start + place.start
+        inst.uses = ()
+
+
+def _further(program: Program, rows: Rows, inst: Inst, homes: Mapping[int, Home], out: list[Inst]) -> None:
+    """A move to or from the accumulation file, when that home moves to scratch: straight to or from there."""
+    dst, src = inst.ops
+    place, other = (dst, src) if dst.reg.id in homes else (src, dst)
+    _transfer(program, rows, other, homes[place.reg.id], place.start, inst, out, load=place is src)
 
 
 def _same_home(inst: Inst, homes: Mapping[int, Home]) -> Any:

@@ -24,10 +24,12 @@ from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
 
 _SLACK = 4
-"""Registers below the limit that pressure should reach: tuples need even places. Grows with every round that failed."""
-_RESERVE = 8
+_GROWTH, _MOST_SLACK = 1.5, 64
+"""Registers below the limit that pressure should reach, since tuples need even places next to each other: so many in
+the first round, more with every round that was not enough."""
+_RESERVE = 16
 """Accumulation registers left free by copies, for the same reason."""
-MAX_ROUNDS = 24
+MAX_ROUNDS = 16
 
 
 @dataclass
@@ -47,38 +49,44 @@ class VectorSpill:
 
     program: Program
     rows: Rows
-    rounds: int = 0
+    rounds: dict[str, int] = field(default_factory=dict)
     again: int = 0
     copied: int = 0
     stored: int = 0
     homes: set[int] = field(default_factory=set)
-    """Ids of the tuples that are homes, which must stay."""
+    """Ids of the tuples in the accumulation file that are homes."""
 
     def relieve(self, live: Liveness, bundles: list[Bundle], cls: str, limits: dict[str, int]) -> bool:
         """Make the program need fewer registers of file `cls`. `limits`: registers by file, `a` as far as it may grow.
 
         False when there is nothing (more) that could leave.
         """
-        self.rounds += 1
-        if self.rounds > MAX_ROUNDS:
+        rounds = self.rounds[cls] = self.rounds.get(cls, 0) + 1
+        if rounds > MAX_ROUNDS:
             return False
         remember(self.program)
         count = 2 * live.instructions + 2
-        goal = limits[cls] - _SLACK * (1 + self.rounds // 2)
+        slack = min(_MOST_SLACK, int(_SLACK * _GROWTH**rounds))
+        goal = limits[cls] - slack
         pressure = pressure_of(bundles, cls, count)
         elsewhere = SCRATCH_WORDS - self.program.scratch_bytes // 4 + (limits["a"] if cls == "v" else 0)
         if int(pressure.max()) - goal > elsewhere:  # there is not enough room in all places together
             return False
         over = pressure - goal
         if not (over > 0).any():  # it fits by numbers, but not by places
-            over = pressure - (int(pressure.max()) - _SLACK)
+            over = pressure - (int(pressure.max()) - slack)
         access = accesses(self.program, live, count)
         if cls == "v" and self._compute_again(live, over, count, access):
             return True
         choices = self._choices(bundles, cls, over, count, access)
-        if cls == "v" and self._copy(choices, over, bundles, limits, count):
-            return True
-        return self._store(choices, over)
+        homes: dict[int, Home] = {}
+        # an accumulation file that has once been too full takes no more: what is put there would be driven out again
+        if cls == "v" and not self.rounds.get("a"):
+            over, choices = self._copy(choices, over, bundles, limits["a"], count, homes)
+        self._store(choices, over, homes)
+        if homes:
+            spill(self.program, self.rows, homes)
+        return bool(homes)
 
     # ---- compute again
 
@@ -120,7 +128,7 @@ class VectorSpill:
             if bundle.at >= 0 or first.cls != cls:
                 continue
             members = [reg for reg, _ in bundle.members]
-            if any(reg.fixed or reg.origin is not None or reg.id in self.homes for reg in members):
+            if any(reg.fixed or reg.origin is not None for reg in members):
                 continue
             touched = np.zeros(count, bool)
             for reg in members:
@@ -139,28 +147,35 @@ class VectorSpill:
         return [choice for _, _, choice in sorted(out, key=lambda c: c[:2])]
 
     def _copy(
-        self, choices: list[Choices], over: np.ndarray, bundles: list[Bundle], limits: dict[str, int], count: int
-    ) -> bool:
-        """Homes in the accumulation file for as many as there is room for."""
-        room = limits["a"] - _RESERVE - pressure_of(bundles, "a", count)
-        left = over.copy()
-        homes: dict[int, Home] = {}
-        for choice in choices:
-            if not (left > 0).any():
+        self,
+        choices: list[Choices],
+        over: np.ndarray,
+        bundles: list[Bundle],
+        limit: int,
+        count: int,
+        homes: dict[int, Home],
+    ) -> tuple[np.ndarray, list[Choices]]:
+        """Homes in the accumulation file for as many as there is room for. Returns what is left to free, and to choose
+        from."""
+        room = limit - _RESERVE - pressure_of(bundles, "a", count)
+        rest = []
+        for i, choice in enumerate(choices):
+            if not (over > 0).any():
+                rest += choices[i:]
                 break
+            if not choice.frees[over > 0].any():
+                continue
             needs = _occupied(choice.bundle, count)
-            if not (choice.frees[left > 0]).any() or (needs > room).any():
+            if (needs > room).any():
+                rest.append(choice)
                 continue
             room = room - needs
-            left = left - choice.frees
+            over = over - choice.frees
             file = self._home(choice)
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(file, offset)
             self.copied += choice.words
-        if not homes:
-            return False
-        spill(self.program, self.rows, homes)
-        return True
+        return over, rest
 
     def _home(self, choice: Choices) -> Reg:
         first = choice.bundle.members[0][0]
@@ -171,16 +186,14 @@ class VectorSpill:
         self.homes.add(reg.id)
         return reg
 
-    def _store(self, choices: list[Choices], over: np.ndarray) -> bool:
-        """Homes in scratch."""
+    def _store(self, choices: list[Choices], over: np.ndarray, homes: dict[int, Home]) -> None:
+        """Homes in scratch for what is still too much."""
         base = self.program.scratch_bytes // 4
         taken: list[int] = []
-        left = over.copy()
-        homes: dict[int, Home] = {}
         for choice in choices:
-            if not (left > 0).any():
+            if not (over > 0).any():
                 break
-            if not (choice.frees[left > 0]).any():
+            if not choice.frees[over > 0].any():
                 continue
             at = _words(choice.bundle, taken)
             if base + at + choice.words > SCRATCH_WORDS:
@@ -188,16 +201,15 @@ class VectorSpill:
             taken += [0] * (at + choice.words - len(taken))
             for k, bits in enumerate(choice.bundle.live):
                 taken[at + k] |= bits
-            left = left - choice.frees
+            over = over - choice.frees
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(None, base + at + offset)
             self.stored += choice.words
-        if not homes:
-            return False
-        open_scratch(self.program, self.rows)
-        spill(self.program, self.rows, homes)
-        self.program.scratch_bytes = 4 * (base + len(taken))
-        return True
+            if choice.bundle.members[0][0].id in self.homes:
+                self.copied -= choice.words
+        if taken:
+            open_scratch(self.program, self.rows)
+            self.program.scratch_bytes = 4 * (base + len(taken))
 
 
 def _words(bundle: Bundle, taken: list[int]) -> int:

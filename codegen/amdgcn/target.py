@@ -25,6 +25,9 @@ for its accumulators at two waves per SIMD."""
 REGISTERS = 512
 """Registers per lane of a SIMD, vector and accumulation together, shared by the waves on it."""
 REGISTER_GRANULE = 8
+VGPRS = 256
+"""Vector registers that an instruction can name, and accumulation registers."""
+SGPRS = 102
 MAX_WAVES_PER_SIMD = 8
 MAX_THREADS = 1024
 

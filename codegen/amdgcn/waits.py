@@ -35,7 +35,8 @@ COPY_COMMIT = "copy.commit"
 COPY_WAIT = "copy.wait"
 WAVE_BARRIER = "barrier.wave"
 """A barrier of a workgroup of one wave: the wait without the instruction."""
-VM_MAX, LGKM_MAX = 63, 15
+VM_MAX, LGKM_MAX = 62, 14
+"""Loosest waits: one below what the fields can say, because the largest number says "do not wait"."""
 LDS_TOKEN = 1 << (UNITS + 1)
 SCALAR = 1 << (UNITS + 2)
 _GROUP = UNITS + 8

@@ -13,6 +13,7 @@ from wavedsl.codegen.ptx.resources import Assemble, PtxResources
 from wavedsl.codegen.ptx.select import row, select
 from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
 from wavedsl.codegen.ptx.verify import verify
+from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.target import Target
@@ -61,12 +62,14 @@ def compile_kernel_ir(
     _check_carried(kernel, target)
     code = select(kernel, target.name)
     lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
+    trail.stage("selected", lambda: "\n".join(str(line) for line in lines))
     printed = print_module(kernel, target.name, code, lines)
     if check:
         found = verify(printed.text)
         if found:
             raise CompileError("the PTX back end made an illegal program:\n  " + "\n  ".join(found[:5]))
     dynamic = kernel.shared_bytes > STATIC_SHARED_LIMIT
+    trail.stage("text", lambda: printed.text)
     resources = PtxResources(
         printed.text, printed.instructions, printed.loops, kernel.shared_bytes, kernel.block, target.occupancy, assemble
     )

@@ -180,3 +180,60 @@ add_row(
     ptx=(8, 0),
     doc="wait until at most n of this thread's groups are pending; .read: until their sources have been read",
 )
+
+# ---------------------------------------------------------------- tensor maps made on the chip
+
+_REPLACE: dict[str, Any] = {
+    "unit": Unit.LSU,
+    "latency": 20,
+    "effects": "tensormap",
+    "sm": 90,
+    "ptx": (8, 3),
+    "needs_a": True,
+    "source": "latency unverified",
+}
+_MAP_SPACE = "{.space:global|shared::cta}"
+add_row(
+    f"tensormap.replace.tile.field:global_address{_MAP_SPACE}.b1024.type:b64",
+    "p:addr, value:b64",
+    doc="change a tensor map's address",
+    **_REPLACE,
+)
+add_row(
+    f"tensormap.replace.tile.field:rank{_MAP_SPACE}.b1024.type:b32",
+    "p:addr, value:b32",
+    doc="change a tensor map's rank; the value is one less",
+    **_REPLACE,
+)
+add_row(
+    f"tensormap.replace.tile.field:box_dim|global_dim|element_stride{_MAP_SPACE}.b1024.type:b32",
+    "p:addr, dim:imm, value:b32",
+    doc="change a size of a tensor map",
+    **_REPLACE,
+)
+add_row(
+    f"tensormap.replace.tile.field:global_stride{_MAP_SPACE}.b1024.type:b64",
+    "p:addr, dim:imm, value:b64",
+    doc="change a tensor map's stride in bytes; number 0 is dimension 1's",
+    **_REPLACE,
+)
+add_row(
+    f"tensormap.replace.tile.field:elemtype|interleave_layout|swizzle_mode|fill_mode{_MAP_SPACE}.b1024.type:b32",
+    "p:addr, value:imm",
+    doc="change a tensor map's type of elements or a mode",
+    **_REPLACE,
+)
+add_row(
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope:cta|cluster|gpu|sys.sync.aligned",
+    "dst:addr, src:addr, size:imm",
+    Unit.LSU,
+    latency=600,
+    effects="tensormap copy convergent",
+    sm=90,
+    ptx=(8, 3),
+    source="latency unverified",
+    doc="copy a tensor map from shared to global memory, for others to use after an acquiring fence",
+)
+
+ELEMENT_TYPES = ("u8", "u16", "u32", "i32", "u64", "i64", "f16", "f32", "f32_ftz", "f64", "bf16", "tf32", "tf32_ftz")
+"""Types of elements as `tensormap.replace` numbers them; the driver's enumeration differs from 8 on."""

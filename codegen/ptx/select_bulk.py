@@ -80,7 +80,7 @@ def _cluster_barrier(s: Selector, op: Op) -> None:
 def _copy(s: Selector, op: Op) -> None:
     map_, saddr, bar, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
-    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
+    words: tuple[str, ...] = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
     mask = op.attrs["cluster"]
     if mask:
@@ -88,6 +88,50 @@ def _copy(s: Selector, op: Op) -> None:
         s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)))
     else:
         s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+
+
+def _store(s: Selector, op: Op) -> None:
+    map_, saddr, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
+    s.emit(words, where, shared_address(s, saddr, 0))
+
+
+def _commit(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "bulk", "commit_group"))
+
+
+def _bulk_wait(s: Selector, op: Op) -> None:
+    read = ("read",) if op.attrs["reading"] else ()
+    s.emit(("cp", "async", "bulk", "wait_group", *read), Imm(op.attrs["pending"]))
+
+
+def _wave_barrier(s: Selector, op: Op) -> None:
+    s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(s.kernel.wave_size))
+
+
+def _turn_take(s: Selector, op: Op) -> None:
+    s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(2 * s.kernel.wave_size))
+
+
+def _turn_give(s: Selector, op: Op) -> None:
+    """The other wave of 0 and 1."""
+    own, first = barrier_of_wave(s, op.attrs["id"]), op.attrs["id"]
+    other = s.hoisted(
+        ("turn", first), 0, lambda: s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own)
+    )
+    s.emit(("bar", "arrive"), other, Imm(2 * s.kernel.wave_size))
+
+
+def barrier_of_wave(s: Selector, first: int) -> Reg:
+    """The number of this wave's own barrier."""
+    shift = s.kernel.wave_size.bit_length() - 1
+
+    def number() -> Reg:
+        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(shift))
+        return s.set("b32", ("add", "s32"), wave, Imm(first))
+
+    return s.hoisted(("wave barrier", first), 0, number)
 
 
 def _elect(s: Selector, op: Op) -> None:
@@ -116,6 +160,12 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "cluster.rank": _rank,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
+    "copy.bulk.store": _store,
+    "bulk.commit": _commit,
+    "bulk.wait": _bulk_wait,
+    "wave.barrier": _wave_barrier,
+    "turn.take": _turn_take,
+    "turn.give": _turn_give,
     "elect": _elect,
     "registers": _registers,
 }

@@ -215,6 +215,13 @@ def _atomic_global(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def _fence(s: Selector, op: Op) -> None:
+    """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after."""
+    s.emit(("fence", "acq_rel", "gpu"))
+    s.emit(("bar", "sync"), Imm(0))
+    s.emit(("fence", "acq_rel", "gpu"))
+
+
 def _any_lane(s: Selector, op: Op) -> None:
     held = s.one(op.args[0])
     if type(held) is Imm:
@@ -243,6 +250,11 @@ def _load_shared(s: Selector, op: Op) -> None:
 
 def _store_shared(s: Selector, op: Op) -> None:
     addr, mask, value = op.args
+    move = MOVES_BY_NAME.get(op.attrs.get("atom", ""))
+    if move is not None:
+        address = shared_address(s, addr, op.attrs.get("imm", 0))
+        s.out.append(Ins(lookup(move.mnemonic, s.target), (address, s.regs(value)), s.loc))
+        return
     _store(s, op, "shared", shared_address(s, addr, op.attrs.get("imm", 0)), s.mask(mask), value)
 
 
@@ -286,6 +298,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "store.global": _store_global,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
+    "fence": _fence,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,

@@ -18,7 +18,12 @@ from wavedsl.ir.errors import CompileError
 _KINDS = {"r": "b32", "rd": "b64", "h": "b16", "p": "pred"}
 _REGISTER = re.compile(r"%(r|rd|h|p)(\d+)$")
 _DECLARATION = re.compile(r"\.reg \.(\w+)\s+%(\w+)<(\d+)>;")
-_SPECIAL = frozenset(f"%{s}.{d}" for s in ("tid", "ntid", "ctaid", "nctaid") for d in "xyz") | {"%laneid", "%warpid", "%cluster_ctarank"}
+_SPECIAL = frozenset(
+    {
+        *(f"%{s}.{d}" for s in ("tid", "ntid", "ctaid", "nctaid") for d in "xyz"),
+        *("%laneid", "%warpid", "%cluster_ctarank"),
+    }
+)
 _NUMBER = re.compile(r"-?(0x[0-9a-fA-F]+|0f[0-9A-F]{8}|0d[0-9A-F]{16}|\d+)$")
 
 
@@ -137,11 +142,11 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
             return
         operand = operands[len(args)]
         if arg.kind == "tensor":
-            base = _register(entry, _split(piece[1:-1])[0])
-            if base is None or base.type != "b64":
+            holder = _register(entry, _split(piece[1:-1])[0])
+            if holder is None or holder.type != "b64":
                 wrong(f"operand {piece!r} has no 64-bit register with the map's address")
                 return
-            reads.append(entry.names[base.text])
+            reads.append(entry.names[holder.text])
         if operand.kind == "label":
             target = arg.text
         into = writes if operand.write and arg.kind != "addr" else reads

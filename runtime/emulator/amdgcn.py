@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -74,13 +75,14 @@ def run_amdgcn(
     kernel: str | None = None,
     shared_bytes: int = 0,
     checks: bool | str = True,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> EmulationReport:
     """Run AMDGCN text. Raises EmulationError for findings when `checks` is True, LaunchError for arguments that do not
     fit.
     """
     program = _parsed(asm, target)
     entry = _entry(program, kernel)
+    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MCA = {"arithmetic": (180, 1.0, 1.0, 1.4), "with memory": (183, 1.0, 1.48, 6.625)}
 """Our clocks over llvm-mca's, per basic block of one wave: blocks, 10th percentile, median, 90th percentile."""
-PUBLISHED = {"MI325X": (1.1, 1.33), "MI355X": (1.19, 1.3)}
+PUBLISHED = {"MI325X": (1.33, 1.6), "MI355X": (1.44, 1.57)}
 """Product: lowest and highest of (predicted over best published TFLOP/s) of bf16 GEMMs.
 
 Predicted for our text at the peak clock; published for hand-tuned kernels at whatever clock the board kept."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.target import CHIPS, Chip
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator import ptx_flow, ptx_parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
@@ -30,6 +31,7 @@ BATCH_WARPS = 256
 SPIN_WARPS = 4096
 """The same where CTAs may wait for each other through memory: they must all be resident."""
 _SMS = 108
+"""SMs of a chip that is not in the table."""
 
 
 def run_ptx(
@@ -90,6 +92,7 @@ def run_ptx(
     executed: list[Counter[str]] = []
     with np.errstate(all="ignore"):
         machine = Machine(launch, batch, collector, rng, order)
+        _check_shared(machine, target)
         runner = Runner(prepare(machine, flow))
         try:
             for first in range(0, total, batch):
@@ -105,7 +108,9 @@ def run_ptx(
     report.bank_conflicts = machine.bank_conflicts
     rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
     report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
-    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts))
+    chip = _chip(target)
+    sms = chip.units if chip is not None else _SMS
+    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts, sms))
     return conclude(report, checks)
 
 
@@ -178,6 +183,18 @@ def _check_launch(f: Function, block: tuple[int, int, int]) -> None:
             raise LaunchError(f"kernel {f.name} allows {limit} threads per CTA, launched with {threads}")
 
 
+def _chip(target: str) -> Chip | None:
+    """The limits of a target, where they are known."""
+    number = isa.parse_target(target).number
+    return next((c for c in CHIPS if c.number == number), None)
+
+
+def _check_shared(m: Machine, target: str) -> None:
+    chip = _chip(target)
+    if chip is not None and m.shared_bytes > chip.shared_block:
+        raise LaunchError(f"{m.shared_bytes} bytes of shared memory: a CTA on {target} has {chip.shared_block}")
+
+
 def _pack(params: list[Param], args: Sequence[Any], memory: GlobalMemory) -> np.ndarray:
     """The parameter block. Arrays are mapped into memory, everything else goes by value."""
     if len(params) != len(args):
@@ -241,13 +258,13 @@ _SUBCORE_UNITS = frozenset(
 
 
 def _model(
-    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int
+    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int, sms: int
 ) -> tuple[int, dict[str, float]]:
     """Clocks of the busiest SM and each unit's share: issue and unit occupancy, spread over four sub-cores per SM.
 
     No latency is modelled beyond one instruction's: a lower bound, tight where enough warps are resident.
     """
-    per_sm = -(-ctas // _SMS) / ctas
+    per_sm = -(-ctas // sms) / ctas
     busy: dict[str, float] = {}
     issue = 0
     longest = 0

@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.isa_bulk import ELEMENT_TYPES
 from wavedsl.codegen.ptx.isa_memory import ATOMIC
+from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.ptx_machine import PARAM_BASE, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, WINDOW, Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
-from wavedsl.runtime.emulator.ptx_memory import _words_of, address_of
+from wavedsl.runtime.emulator.ptx_memory import Access, _words_of, address_of, space_of
 from wavedsl.runtime.emulator.ptx_operands import source
 from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg, Vector
-from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMapSpec, decode
+from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, DATA_TYPES, TensorMapSpec, decode, patch
 
 Array = Any
 Mask = Any
@@ -167,11 +169,16 @@ class BulkCopies:
                     self._say("out-of-bounds", inst, text, thread)
                     return None
                 start = address - allocation.base
-                found = decode(allocation.data[start : start + BYTES].tobytes())
+                try:
+                    found = decode(allocation.data[start : start + BYTES].tobytes())
+                except LaunchError as e:
+                    self._say("hazard", inst, e.message, thread)
+                    return None
             if found is None:
                 self._say("uninitialised-read", inst, "what lies at the address is no tensor map", thread)
                 return None
-            self.maps[address] = found
+            if address >= PARAM_WINDOW:
+                self.maps[address] = found
         if found[0].rank != rank:
             self._say("hazard", inst, f"a {rank}d copy through a tensor map of rank {found[0].rank}", thread)
             return None
@@ -654,3 +661,47 @@ def _fill(spec: TensorMapSpec) -> int:
     if spec.fill == "zero":
         return 0
     return {"f16": 0x7FFF, "bf16": 0x7FFF, "f64": 0x7FFFFFFFFFFFFFFF}.get(spec.data_type, 0x7FFFFFFF)
+
+
+# ---------------------------------------------------------------- tensor maps made on the chip
+
+
+def replace(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
+    """`tensormap.replace`: write a field of the emulator's form of a map."""
+    args = dict(zip([op.name for op in row.operands], inst.args))
+    field = row.mods["field"]
+    dim = args["dim"].value if "dim" in args else 0
+    value = source(m, args["value"], row.mods["type"])
+    space = space_of(m, row, args["p"])
+    at = address_of(m, args["p"])
+    widths = {n: Access(m, inst, pc, space, args["p"], n, True, counted=False) for n in (1, 2, 4, 8)}
+
+    def step(mask: Mask) -> None:
+        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
+        where = at(lanes)
+        values = np.broadcast_to(value() if callable(value) else value, (m.T,))
+        for lane, address in zip(lanes.tolist(), where.tolist()):
+            number = int(values[lane])
+            if field == "elemtype" and number < len(ELEMENT_TYPES):
+                number = DATA_TYPES[ELEMENT_TYPES[number]]
+            for offset, data in patch(field, dim, number):
+                words = np.frombuffer(data.ljust(max(4, len(data)), b"\0"), np.uint32).copy()[:, None]
+                widths[len(data)].store_at(np.array([address + offset]), np.array([lane]), words)
+
+    return step
+
+
+def publish(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
+    """`tensormap.cp_fenceproxy`: each warp copies a map from shared to global memory."""
+    to = Access(m, inst, pc, "generic", inst.args[0], 16, True)
+    frm = Access(m, inst, pc, "shared", inst.args[1], 16, False)
+
+    def step(mask: Mask) -> None:
+        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
+        warps = m.global_warp[lanes]
+        leaders = lanes[np.concatenate(([True], warps[1:] != warps[:-1]))]
+        for i in range(0, BYTES, 16):
+            for words, kept in frm.load_at(frm.address(leaders) + i, leaders):
+                to.store_at(to.address(kept) + i, kept, words)
+
+    return step

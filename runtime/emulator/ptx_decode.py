@@ -15,7 +15,7 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator import ptx_matrix, ptx_memory, ptx_wmma
+from wavedsl.runtime.emulator import ptx_bulk, ptx_matrix, ptx_memory, ptx_wmma
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
 from wavedsl.runtime.emulator.ptx_machine import Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
@@ -83,6 +83,8 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
         return ptx_wmma.step_of(m, inst, row, pc)
     if "matrix" in effects:
         return ptx_matrix.mma(m, inst, row, pc) if opcode == "mma" else ptx_memory.matrix_move(m, inst, row, pc)
+    if "bulk" in effects:
+        return engines.bulk.step(inst, row, pc)
     if "atomic" in effects:
         return ptx_memory.atomic(m, inst, row, pc)
     if "address" in effects:
@@ -93,8 +95,8 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
         return ptx_memory.store(m, inst, row, pc)
     if "mbarrier" in effects:
         return engines.barriers.step(inst, row, pc)
-    if "bulk" in effects:
-        return engines.bulk.step(inst, row, pc)
+    if "tensormap" in effects:
+        return (ptx_bulk.publish if "copy" in effects else ptx_bulk.replace)(m, inst, row, pc)
     if "mapa" in effects:
         return ptx_memory.map_address(m, inst, row)
     if "async" in effects:

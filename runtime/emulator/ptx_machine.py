@@ -84,6 +84,8 @@ class Machine:
         self.live = np.zeros(self.T, np.bool_)
         self.first = 0
         self._conflict_memo: dict[bytes, int] = {}
+        self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}
+        """(Warp, CTA) -> clock, instruction and thread of the last use of another CTA's shared memory."""
         self.undefined: dict[int, np.ndarray] = {}
         self.suspects: set[int] = set()
         self.fragments: dict[Any, Any] = {}
@@ -198,6 +200,7 @@ class Machine:
         self.live = self.exists & (first + self.cta_of < len(self.order))
         self.carry[:] = False
         self.fragment_values.clear()
+        self.visits.clear()
         if self.checks:
             self.shared[:] = 0xBD
             if self.local_valid is not None:
@@ -206,9 +209,29 @@ class Machine:
                 self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents
             )
 
+    def visit(self, inst: Inst, cta: Array, lanes: Array) -> None:
+        """Threads use shared memory of CTAs of the cluster, which must not end before they know of it."""
+        if not self.checks:
+            return
+        for there, lane in zip(cta.tolist(), lanes.tolist()):
+            if there != self.cta_of[lane]:
+                warp = int(self.global_warp[lane])
+                self.visits[warp, there] = int(self.shadow.know[warp, self.shadow.own[warp]]), inst, lane
+
+    def farewell(self) -> None:
+        """At the end of a batch: whose shared memory was used last without its knowing?"""
+        for (warp, cta), (clock, inst, thread) in self.visits.items():
+            known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta, :, self.shadow.own[warp]].max()
+            if clock > known and not self.seen("race", inst):
+                rank = cta % self.cluster
+                text = (
+                    f"CTA {rank} of the cluster may have ended: nothing makes it wait for this use of its shared memory"
+                )
+                self.report("race", inst, text, thread)
+
     granule = 4
     agents = False
-    """Whether the program has asynchronous agents: bulk copies or wgmma."""
+    """Whether the program has asynchronous agents (bulk copies, wgmma) or clusters."""
 
     # ------------------------------------------------------------------------------------------------ registers
 

@@ -226,21 +226,11 @@ class MBarriers:
 
         return run
 
-    def _release(self, threads: Array) -> Array | None:
-        """What the threads' warps know together; a new epoch of those warps begins."""
-        m = self.m
-        if not m.checks:
-            return None
-        warps = np.unique(m.global_warp[threads])
-        out = m.shadow.know[warps].max(axis=0)
-        m.shadow.advance(warps)
-        return out
-
     def arrive(self, inst: Inst, phase: Phase, threads: Array, count: int) -> Array:
         """Each thread arrives `count` times; gives the number of the phase that each arrived in."""
         m = self.m
         tokens = np.zeros(len(threads), np.uint64)
-        clocks = self._release(threads)
+        warps = m.global_warp[threads]
         first = 0
         left = count
         while first < len(threads):
@@ -250,8 +240,6 @@ class MBarriers:
                     text = f"arrives at {self.name(phase.key)} once more than it expects: {phase.lacks()}"
                     m.report("hazard", inst, text, int(threads[first]))
                 break
-            if clocks is not None:
-                phase.gather(clocks)
             if left < count:
                 # The first thread's arrivals began in the phase before.
                 n, took = 1, min(left, phase.pending)
@@ -263,11 +251,15 @@ class MBarriers:
                 if n == 0:
                     n, took = 1, phase.pending
                     left = count - took
+            if m.checks:
+                phase.gather(m.shadow.know[np.unique(warps[first : first + n])].max(axis=0))
             phase.pending -= took
             phase.settle()
             if left in (0, count):
                 first += n
                 left = count
+        if m.checks:
+            m.shadow.advance(np.unique(warps))
         return tokens
 
     def _arrive(self, inst: Inst, row: isa.Inst, access: Access) -> Step:

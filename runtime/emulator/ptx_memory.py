@@ -107,6 +107,7 @@ class _Window:
         if ended.any() and not m.seen("race", inst):
             i = int(np.argmax(ended))
             m.report("race", inst, "uses shared memory of a CTA of the cluster that has ended", int(kept[i]))
+        m.visit(inst, cta, kept)
         return offset + (cta - m.cta_of[kept]) * m.shared_stride, kept
 
     def _here(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:

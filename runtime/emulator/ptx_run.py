@@ -132,7 +132,7 @@ def prepare(m: Machine, flow: Flow) -> Program:
             trouble[i] = e
             rows.append(None)
     m.granule = _granule(insts, rows)
-    m.agents = any(r is not None and r.effects & {"bulk", "wgmma"} for r in rows)
+    m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
     multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
@@ -157,6 +157,11 @@ def prepare(m: Machine, flow: Flow) -> Program:
                 decoded[i] = _unsupported(m, insts[i], e)
     effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
+    if wgmmas is not None and not m.checks:
+        for i, step in enumerate(decoded):
+            row_i = rows[i]
+            if step is not None and (row_i is None or "wgmma" not in row_i.effects):
+                decoded[i] = wgmmas.delivering(step, [*effects[i][0], *effects[i][1]])
     if m.checks:
         if wgmmas is not None:
             for i, step in enumerate(decoded):
@@ -398,6 +403,7 @@ class Runner:
         if self.waiting or self.gathering.holds():
             self._deadlock()
         self.p.engines.barriers.finish()
+        m.farewell()
 
     def _pick(self) -> Group:
         groups = self.runnable

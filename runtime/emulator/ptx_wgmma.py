@@ -81,6 +81,8 @@ class Accumulator:
     matrix: Array
     live: Array
     tick: Array
+    waiting: bool = False
+    """Whether any of them is not in the registers yet."""
 
 
 class Wgmmas:
@@ -220,6 +222,7 @@ class Wgmmas:
                 if len(back):
                     self._to_registers(a, back)
                     a.live[back] = False
+                    a.waiting = bool(a.live.any())
             if m.checks:
                 warps = self.warps_of[groups].reshape(-1)
                 column = np.repeat(self._columns(groups), WARPS)
@@ -257,6 +260,7 @@ class Wgmmas:
             keep = scale(rows, groups)
             if m.checks:
                 self._whole(inst, mask, groups)
+                self._agreed(inst, args["scale_d"], groups, keep)
                 self._ready(inst, d, groups, keep, acc, True, shape)
                 if a_regs is not None:
                     self._ready(inst, a_regs, groups, keep, acc, False, shape)
@@ -273,6 +277,7 @@ class Wgmmas:
             self._add(acc, what, groups, product, keep, saturate)
             acc.live[groups] = True
             acc.tick[groups] = tick
+            acc.waiting = True
             if m.checks:
                 self.now += 1
                 for f in (d, a_regs):
@@ -478,6 +483,18 @@ class Wgmmas:
             thread = int(self.first_warp[groups[i]]) * 32
             m.report("barrier-divergence", inst, "part of a warpgroup's threads execute a wgmma", thread)
 
+    def _agreed(self, inst: Inst, operand: Any, groups: Array, keep: Array) -> None:
+        """All threads add to D or none."""
+        m = self.m
+        if isinstance(operand, Imm) or m.seen("barrier-divergence", inst):
+            return
+        p = source(m, operand, "pred")
+        values = (p() if callable(p) else p).reshape(m.NW, 32)[self.warps_of[groups]].reshape(len(groups), -1)
+        same = (values == keep[:, None]).all(axis=1)
+        if not same.all():
+            thread = int(self.first_warp[groups[int(np.argmin(same))]]) * 32
+            m.report("barrier-divergence", inst, "scale-d differs between threads of the warpgroup", thread)
+
     def _ready(
         self, inst: Inst, f: Fragment, groups: Array, keep: Array, acc: Accumulator, writes: bool, shape: int
     ) -> None:
@@ -551,6 +568,26 @@ class Wgmmas:
             for f, rows in stores:
                 for i in rows:
                     f.written[i, groups] = True
+            step(mask)
+
+        return run
+
+    def delivering(self, step: Step, registers: list[Reg]) -> Step:
+        """Without checks, a step that uses registers of accumulators finds results there that nobody has waited for:
+        ptxas puts in the wait that is missing."""
+        touched = {
+            id(f): f for r in registers for f in self.by_register.get(r.index, ()) if f.names in self.accumulators
+        }
+        if not touched:
+            return step
+        accumulators = [self.accumulators[f.names] for f in touched.values()]
+
+        def run(mask: Mask) -> None:
+            for a in accumulators:
+                if a.waiting:
+                    back = np.flatnonzero(a.live)
+                    self._to_registers(a, back)
+                    a.live[back] = a.waiting = False
             step(mask)
 
         return run

@@ -132,9 +132,10 @@ class Collector:
 def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
     """The report, or EmulationError with all findings when `checks` is True and there are any.
 
-    `unsupported` raises whatever `checks` says, except "report": text that was not executed has no answer.
+    `unsupported` and `deadlock` raise whatever `checks` says, except "report": text that was not executed to its end
+    has no answer.
     """
-    fatal = report.findings if checks is True else [f for f in report.findings if f.kind == "unsupported"]
+    fatal = report.findings if checks is True else [f for f in report.findings if f.kind in ("unsupported", "deadlock")]
     if fatal and checks != "report":
         first = fatal[0]
         more = f"\n  and {len(fatal) - 1} more" if len(fatal) > 1 else ""

@@ -6,13 +6,10 @@ covers each option once; the slow one every pair of options.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import example_files
 import numpy as np
 import pairwise
 import products
@@ -21,23 +18,7 @@ from products import TARGETS
 
 import wavedsl as wd
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-def _example(name: str) -> ModuleType:
-    """An example; the folder is on the path, last, while it imports what examples share."""
-    spec = importlib.util.spec_from_file_location(f"wavedsl_example_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    sys.path.append(str(EXAMPLES))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop()
-    return module
-
-
-attention = _example("attention")
+attention = example_files.load("attention")
 
 
 def attend(
@@ -59,19 +40,21 @@ def tile_for(target: str, d: int) -> tuple[int, int]:
     return (64, 32) if d > 64 else (128, 64)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+PLAIN = (attention.Variant(wd.f16), (2, 128, 128, 64))
+CAUSAL = (attention.Variant(wd.bf16, causal=True), (1, 130, 77, 64))
+LARGE = (attention.Variant(wd.bf16, causal=True, lse=True), (1, 77, 130, 128))
+QUICK = (("gfx90a", LARGE), ("gfx942", PLAIN), ("gfx942", CAUSAL), ("gfx950", LARGE), ("sm_80", PLAIN))
+
+
 @pytest.mark.parametrize(
-    ("variant", "sizes"),
+    ("target", "variant", "sizes"),
     [
-        (attention.Variant(wd.f16), (2, 128, 128, 64)),
-        (attention.Variant(wd.bf16, causal=True), (1, 130, 77, 64)),
-        (attention.Variant(wd.bf16, causal=True, lse=True), (1, 77, 130, 128)),
+        pytest.param(t, *case, marks=() if (t, case) in QUICK else pytest.mark.slow, id=f"{t}-{name}")
+        for t in TARGETS
+        for name, case in (("plain", PLAIN), ("causal", CAUSAL), ("large", LARGE))
     ],
-    ids=["f16-64", "bf16-64-causal-ragged", "bf16-128-causal-ragged"],
 )
-def test_attention(
-    target: str, variant: Any, sizes: tuple[int, int, int, int], oracle: Callable[[str], str]
-) -> None:
+def test_attention(target: str, variant: Any, sizes: tuple[int, int, int, int], oracle: Callable[[str], str]) -> None:
     compiled = attend(target, variant, sizes, tile=(64, 32) if sizes[3] == 128 else (128, 64))
     products.assemble(compiled, oracle)
     notes = compiled.kernel_ir.notes["lowering"]
@@ -154,7 +137,10 @@ def test_every_pair_of_options(case: dict[str, Any]) -> None:
     attend(case["target"], variant, (2, m, n, d), e=e, batch=2, tile=tile_for(case["target"], max(d, e)))
 
 
-@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param("gfx942", marks=pytest.mark.slow), "gfx950", pytest.param("sm_80", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("sizes", "causal", "tile", "waves"),
     [
@@ -178,3 +164,70 @@ def test_run_time_sizes(target: str) -> None:
         given = attention.arguments_of(variant, {"b": 1, "h": 1, "m": m, "n": n, "d": 64, "e": 64})
         compiled.emulate(**given)
         assert attention.check(variant, given) == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "most", "causal"),
+    [("gfx90a", 300, False), ("gfx942", 300, False), ("gfx942", 300, True), ("gfx950", 190, False)],
+)
+def test_instructions_of_a_block_of_keys(target: str, most: int, causal: bool) -> None:
+    """128 queries x 64 keys, head size 128, bf16, four waves: what a trip on whole tiles costs, and that two waves fit
+    a SIMD. Tiles without masks have a loop of their own."""
+    a = attention
+    sizes = {a.B: 1, a.H: 4, a.G: 4, a.M: 512, a.N: 512, a.D: 128, a.E: 128}
+    compiled = a.attention_kernel(a.Variant(wd.bf16, causal=causal), tile=(128, 64)).compile(target=target, subs=sizes)
+    used = compiled.resources
+    whole = min(used.loops, key=lambda loop: loop.instructions["valu"] / loop.steps)
+    assert whole.instructions["valu"] <= most * whole.steps
+    assert whole.instructions["accmove"] == 0 and used.spills == 0 and used.occupancy >= 2
+    assert len(used.loops) == 1 + causal
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ({}, {"k": (2, 2, 30, 64)}, "arguments disagree about N: k with shape (2, 2, 30, 64)"),
+        ({}, {"v": (2, 2, 40, 32), "o": (2, 2, 30, 64)}, "arguments disagree about E: v with shape (2, 2, 40, 32)"),
+        ({"bias": True}, {"bias": (2, 2, 30, 39)}, "arguments disagree about N"),
+        ({"sinks": True}, {"sink": (3,)}, "arguments disagree about H"),
+        ({"lse": True}, {"lse": (2, 2, 31)}, "arguments disagree about M"),
+        ({"group": 2}, {"q": (2, 2, 30, 32)}, "arguments disagree about D"),
+    ],
+)
+def test_shapes_that_do_not_fit(options: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    variant = attention.Variant(wd.f16, **options)
+    given = attention.arguments_of(variant, {"b": 2, "h": 2, "m": 30, "n": 40, "d": 64, "e": 64})
+    given |= {name: np.zeros(shape, given[name].dtype) for name, shape in change.items()}
+    with pytest.raises(wd.LaunchError) as caught:
+        attention.attention_kernel(variant).compile(**given, target="gfx942")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "instead"),
+    [("gfx90a", "f8e4m3", ""), ("gfx942", "f8e4m3", "f8e4m3fnuz"), ("sm_80", "f8e4m3", "")],
+)
+def test_dtypes_that_a_chip_lacks(target: str, name: str, instead: str) -> None:
+    variant = attention.Variant(getattr(wd, name), out=wd.f16)
+    given = attention.arguments_of(variant, {"b": 1, "h": 1, "m": 16, "n": 16, "d": 64, "e": 64})
+    with pytest.raises(wd.ConstraintError, match=f"argument q: {target} has no {name}") as caught:
+        attention.attention_kernel(variant).compile(**given, target=target)
+    assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["gfx950", "sm_80"])
+def test_no_keys_and_no_queries(target: str) -> None:
+    """Without keys O is 0 and the log-sum-exp -inf; without queries nothing is launched."""
+    variant = attention.Variant(wd.f16, lse=True)
+    for m, n in ((40, 0), (0, 40)):
+        given = attention.arguments_of(variant, {"b": 1, "h": 1, "m": m, "n": n, "d": 64, "e": 64})
+        attention.attention_kernel(variant, tile=(64, 32)).compile(**given, target=target).emulate(**given)
+        assert attention.check(variant, given) == 0
+        assert (given["o"] == 0).all() and (given["lse"] == -np.inf).all()
+
+
+def test_accumulators_that_do_not_fit_are_refused_with_what_to_do() -> None:
+    variant = attention.Variant(wd.f16)
+    given = attention.arguments_of(variant, {"b": 1, "h": 1, "m": 128, "n": 64, "d": 64, "e": 2048})
+    with pytest.raises(wd.WaveError, match=r"use a smaller wave tile|smaller tiles"):
+        attention.attention_kernel(variant).compile(**given, target="gfx942")

@@ -5,36 +5,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from emitted import example
 from products import TARGETS, K, M, N
 
 import wavedsl as wd
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "examples"
-
-
-def example(name: str) -> ModuleType:
-    """The module examples/<name>.py under a name of its own: `copy` is the standard library's."""
-    full = f"wavedsl_example_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, ROOT / "examples" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[full] = importlib.util.module_from_spec(spec)
-        sys.path.append(str(ROOT / "examples"))  # where they find what they share; last, behind the standard library
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path.pop()
-    return sys.modules[full]
 
 
 def small_kernels() -> dict[str, tuple[Any, dict[Any, int]]]:

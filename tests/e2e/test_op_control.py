@@ -121,6 +121,20 @@ def test_a_condition_inside_a_loop(target: str) -> None:
         agree(kernel, [*arguments, np.float32(limit)], target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_odd_number_of_halves_is_carried(target: str) -> None:
+    """17 elements of f16 per wave: five per lane, the last word half full; several waves convert at once."""
+    tiles = [wd.WorkgroupConstraint(M, 5, 0), wd.WaveConstraint(M, 5), wd.WorkgroupConstraint(N, 68, 1)]
+
+    @wd.wave([*tiles, wd.WaveConstraint(N, 17)])
+    def kernel(x: wd.Memory[M, N, wd.f16], y: wd.Memory[M, N, wd.f16], flag: wd.Scalar[wd.i32]):
+        value = wd.read(x)
+        wd.write(wd.cond(flag > 0, lambda: value + 1.0, lambda: -value), y)
+
+    for flag in (0, 1):
+        agree(kernel, [whole((7, 65), np.float16), np.zeros((7, 65), np.float16), np.int32(flag)], target)
+
+
 def test_mistakes_are_named() -> None:
     def compiled(use):
         @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])

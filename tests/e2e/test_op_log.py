@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import products
 import pytest
 from agree import TARGETS
+from wavedsl.ir.device_log import HEADER
+from wavedsl.runtime import devices, launch
 
 import wavedsl as wd
 
@@ -104,3 +107,65 @@ def test_kernels_that_report_can_be_saved(tmp_path: Path, capsys: pytest.Capture
     assert json.loads((tmp_path / "k.json").read_text())["sites"]
     wd.load(tmp_path / "k.json").emulate(x)
     assert capsys.readouterr().out == "x [N=0] = 5\n"
+
+
+class HostDriver:
+    """A stand-in for a GPU's driver whose memory is the host's: its kernel leaves `records` in the log."""
+
+    def __init__(self, records: list[int]):
+        self.records = np.array(records, np.int32)
+        self.blocks: dict[int, np.ndarray] = {}
+
+    def allocate(self, size: int) -> int:
+        block = np.zeros(size, np.uint8)
+        self.blocks[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def free(self, address: int) -> None:
+        del self.blocks[address]
+
+    def upload(self, address: int, data: np.ndarray) -> None:
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def download(self, data: np.ndarray, address: int) -> None:
+        ctypes.memmove(data.ctypes.data, address, data.nbytes)
+
+    def load(self, text: str, target: str, name: str, shared_bytes: int) -> str:
+        return name
+
+    def launch(self, function: str, grid: tuple, block: tuple, parameters: int, stream: int) -> None:
+        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        log = ctypes.cast(pointers[1] or 0, ctypes.POINTER(ctypes.c_uint64))[0]  # the parameter after the array
+        words = np.ctypeslib.as_array(ctypes.cast(log, ctypes.POINTER(ctypes.c_int32)), (HEADER + self.records.size,))
+        assert words[0] == HEADER, "the log is empty before a launch"
+        words[0] = words.size
+        words[HEADER:] = self.records
+
+    def synchronize(self, stream: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_gpus_report_too(kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Host arrays are copied there and back, the log with them; prints come out, assertions raise."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(x: wd.Memory[N, wd.i32]):
+        value = wd.read(x)
+        wd.device_print("x", value)
+        wd.device_assert(value > 0, "not positive")
+
+    x = np.array([5, 6], np.int32)
+    target = "sm_80" if kind == "cuda" else "gfx942"
+    compiled = kernel.compile(x, target=target)
+    device = devices.Device(kind, 0, target)
+    for records, failing in (([0, 1, 6, 0, 0, 5], False), ([1, 1], True)):
+        driver = HostDriver(records)
+        monkeypatch.setattr(devices, "open_driver", lambda *_, driver=driver: driver)
+        if failing:
+            with pytest.raises(wd.LaunchError, match=r"not positive \(first at N = 1\)"):
+                launch.launch(compiled, [x], device)
+        else:
+            launch.launch(compiled, [x], device)
+            assert capsys.readouterr().out == "x [N=0] = 5\nx [N=1] = 6\n"
+        assert not driver.blocks, "everything is freed"

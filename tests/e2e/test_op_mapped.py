@@ -148,3 +148,27 @@ def test_gathered_rows_of_a_product(target: str) -> None:
     for t, m, n, k in ((64, 40, 64, 64), (33, 10, 20, 37)):
         ids = np.random.default_rng(1).integers(0, m, t).astype(np.int32)
         agree(kernel, [few((m, k), 1), ids, few((n, k), 2), np.zeros((t, n), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_computed_place_beside_a_condition(target: str) -> None:
+    """The loop's body is not pipelined, and loads go first, but not before what says where they lie."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.TilingConstraint(N, 16)])
+    def kernel(
+        x: wd.Memory[M, N, wd.i32], table: wd.Memory[V, wd.i32], out: wd.Memory[M, wd.i32], f: wd.Scalar[wd.i32]
+    ):
+        row = wd.IndexMapping((), {V: 0 * V})
+
+        @wd.iterate(N, init_args=[wd.Register[M, wd.i32](0)])
+        def loop(total):
+            at = wd.read(table, mapping=row) - 3
+            found = wd.read(table, mapping=wd.IndexMapping((), {V: at}))
+            value = wd.cond(f > 1, lambda: wd.read(x) + found, lambda: wd.read(x) - found)
+            return total + wd.sum(value, dim=N)
+
+        wd.write(loop, out)
+
+    for flag in (1, 2):
+        table = np.array([5, 7, 11, 13], np.int32)
+        agree(kernel, [whole((11, 40), wd.i32), table, np.zeros(11, np.int32), np.int32(flag)], target)

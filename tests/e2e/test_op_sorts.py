@@ -114,3 +114,16 @@ def test_two_dimensions_to_two_others(target: str) -> None:
     for (p, q), (s, u) in (((8, 16), (4, 32)), ((6, 10), (15, 4)), ((1, 64), (64, 1))):
         a = np.random.default_rng(1).standard_normal((2, p, q)).astype(np.float32)
         agree(kernel, [a, np.zeros((2, s, u), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_half_filled_words_move_between_lanes(target: str) -> None:
+    """One bf16 per lane becomes two: its word is half empty before and full after."""
+    tiles = [wd.WorkgroupConstraint(M, 16, 0), wd.WaveConstraint(M, 16), wd.WorkgroupConstraint(N, 32, 1)]
+
+    @wd.wave([*tiles, wd.WaveConstraint(N, 32)])
+    def kernel(x: wd.Memory[M, N, wd.bf16], y: wd.Memory[M, N, wd.f32], z: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.sort(wd.read(y), dim=N) + wd.cast(wd.max(wd.read(x), dim=N), wd.f32), z)
+
+    x = np.random.default_rng(1).integers(-20, 21, (16, 32))
+    agree(kernel, [x.astype(wd.bf16.storage), -x.astype(np.float32), np.zeros((16, 32), np.float32)], target)

@@ -69,6 +69,7 @@ def test_alignment_differs_from_what_was_compiled():
 
     kernel = compiled(expects={"a": ((16, 4), (4, 1), 16)})
     refusal(kernel, on_gpu(0x1008), on_gpu(0x2000), parts=["`a` lies at 0x1008", "aligned to 16 bytes"])
+    refusal(kernel, on_gpu(1 << 48), on_gpu(0x2000), parts=["`a` lies at 0x1000000000000", "addresses of 48 bits"])
     launch.prepare(kernel, [on_gpu(0x1010), on_gpu(0x2008)])
 
 

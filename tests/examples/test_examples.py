@@ -48,3 +48,20 @@ def test_other_types(target: str, dtype: str):
 def test_help_shows_how_to_call_it():
     assert "--kernel waves16" in run("gemm.py", "--help")
     assert "--dtype" in run("copy.py", "--help")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        (
+            "attention.py",
+            ("--causal", "--lse", "--group", "2", "--m", "40", "--n", "50", "--tile-m", "32", "--waves", "2"),
+        ),
+        ("attention_backward.py", ("--causal", "--m", "40", "--n", "30", "--heads", "1", "--target", "sm_80")),
+        ("attention_varlen.py", ("--lengths", "20,0,9", "--heads", "1", "--target", "gfx950")),
+        ("attention_decode.py", ("--lengths", "40,3", "--heads", "2", "--group", "2", "--page", "32")),
+    ],
+)
+def test_attention(name: str, arguments: tuple[str, ...]):
+    assert "largest error against NumPy" in run(name, *arguments)

@@ -83,6 +83,8 @@ class Case:
     values: Callable[[np.random.Generator], list[np.ndarray]] | None = None
     chips: tuple[str, ...] = ("gfx90a", "gfx942", "gfx950")
     absolute: float = 0.0
+    packed: Any = None
+    """dtype of what words of the output hold; any NaN stands for NaN."""
 
 
 def numbers(t: Type, rng: np.random.Generator, salt: int) -> np.ndarray:
@@ -532,6 +534,7 @@ for _name, (_d, _chips) in _PACKED.items():
         _pack_reference,
         values=_floats_that_fit(_d, _n),
         chips=_chips,
+        packed=_d,
     )
     for _k in range(_n):
         case(

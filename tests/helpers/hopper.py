@@ -15,7 +15,7 @@ from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
-SERIALISED = re.compile(r"C75(08|10|11|13|14|15)")
+SERIALISED = re.compile(r"C75(08|1[0-5])")
 """ptxas' codes: setmaxnreg is ignored, or matrix instructions run one after the other."""
 
 

@@ -6,10 +6,12 @@ on the vector pipes.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import wavedsl as wd
 from wavedsl.analysis import GemmShape, Roofline, analyze_gemm, choose_tiles
+from wavedsl.strategies import plan_gemm
 
 
 def analysis(m: int, n: int, k: int) -> Roofline:
@@ -109,3 +111,20 @@ def test_an_empty_extent_is_refused(empty: str):
     sizes = [0 if name == empty else 128 for name in "MNK"]
     with pytest.raises(wd.ConstraintError, match=f"{empty} = 0"):
         analysis(*sizes)
+
+
+def test_a_shallow_product_assembles_and_is_right(oracle, monkeypatch):
+    """What the seed's generator only prints: vector loads and multiply-adds, here assembled by ptxas and run."""
+    oracle("ptxas")
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_80")
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-3, 4, shape).astype(np.float32) for shape in ((100, 16), (16, 72)))
+    c = random.integers(-3, 4, (100, 72)).astype(np.float32)
+    want = 2 * (a @ b) + 3 * c
+    plan = plan_gemm(a, b, c, alpha=2.0, beta=3.0, strategy="shallow_k")
+    (launch,) = plan.launches
+    compiled = launch.kernel.compile(*launch.arguments, target="sm_80")
+    assert ".entry" in compiled.asm and "ld.global.v4" in compiled.asm and "fma.rn.f32" in compiled.asm
+    assert compiled.binary()[:4] == b"\x7fELF"
+    plan.run()
+    np.testing.assert_array_equal(c, want)

@@ -6,7 +6,7 @@ one pass for K below 32, small tiles that stay in L2 for K below 128, tiles spre
 
     shallow_k         K in one pass, wide tiles, no pipeline
     cache_persistent  a short K loop over tiles whose operands stay in L2
-    wave_parallel     many waves per output tile, pipelined
+    wave_parallel     tiles spread over many waves, pipelined; where there are few tiles their waves share K
     gemv              one side has at most 4 rows: no matrix instruction, the long side streams once
     skinny            one side has at most 64 rows: operands swapped so that the long side feeds the matrix rows
     split_k           too few output tiles for the chip: several workgroups share one along K

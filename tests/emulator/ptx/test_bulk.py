@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hopper_text import launch, module, swizzle
 from wavedsl.ir.errors import LaunchError
-from wavedsl.runtime.tensor_map import TensorMap, TensorMapSpec, decode, encode
+from wavedsl.runtime.tensor_map import (
+    DATA_TYPES,
+    FILLS,
+    INTERLEAVES,
+    PROMOTIONS,
+    SWIZZLES,
+    TensorMap,
+    TensorMapSpec,
+    decode,
+    encode,
+)
 
 MAP = "mov.b64 %d0, map; cvta.param.u64 %d1, %d0; mov.u32 %r0, %tid.x; mov.u32 %r1, smem; add.u32 %r2, %r1, BAR;\n"
 INIT = """setp.ne.u32 %p0, %r0, 0; @%p0 bra READY; mbarrier.init.shared::cta.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
@@ -262,6 +272,34 @@ def test_arguments_of_the_driver():
     wide = TensorMapSpec("u8", (16, 64, 32), (32, 64), (16, 64, 1), (), 32, 32)
     with pytest.raises(LaunchError, match="multiple of 32"):
         wide.driver_arguments(0x7010)
+
+
+def test_enumerations_are_the_drivers():
+    driver = pytest.importorskip("cuda.bindings.driver")
+    names = {"i": "INT", "u": "UINT", "f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT"}
+    for name, code in DATA_TYPES.items():
+        kind = name.split("_")[0].rstrip("0123456789")
+        spelled = names[kind] + name[len(kind) :].upper()
+        assert code == int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{spelled}"))
+    for table, enum, prefix in (
+        (SWIZZLES, driver.CUtensorMapSwizzle, "CU_TENSOR_MAP_SWIZZLE_"),
+        (INTERLEAVES, driver.CUtensorMapInterleave, "CU_TENSOR_MAP_INTERLEAVE_"),
+        (PROMOTIONS, driver.CUtensorMapL2promotion, "CU_TENSOR_MAP_L2_PROMOTION_"),
+    ):
+        for size, code in table.items():
+            wanted = {f"{prefix}{size}B", f"{prefix}L2_{size}B"} if size else {f"{prefix}NONE"}
+            assert [int(x) for x in enum if x.name in wanted] == [code], (prefix, size)
+    fills = driver.CUtensorMapFloatOOBfill
+    assert FILLS == {
+        "zero": int(fills.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "nan": int(fills.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA),
+    }
+
+
+def test_too_much_shared_memory():
+    with pytest.raises(LaunchError, match="a CTA on sm_90a has 232448"):
+        launch(module(".param .u64 x", "ret;"), [None], shared=232449)
+    launch(module(".param .u64 x", "ret;"), [None], shared=232448)
 
 
 def test_the_emulators_bytes_round_trip():

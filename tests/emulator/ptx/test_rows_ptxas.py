@@ -47,6 +47,8 @@ IMMEDIATE = {"size": "16", "scale_b": "-1", "a_order": "0"}
 
 def memory(inst, o, mods):
     """The address operand of a row: what its name or the instruction's state space says."""
+    if "copy" in inst.effects:
+        return "[gaddr]" if o.name == "dst" else "[sm]"
     if "bulk" in inst.effects:
         to, shared = mods.get("to", "global"), inst.effects & {"shared", "registers"}
         return "[gaddr]" if o.name == ("dst" if to == "global" else "src") and not shared else "[sm]"
@@ -100,7 +102,11 @@ def instruction(row, mods, registers, full=False):
             written.append("{" + ",".join(register(o, i) for i in range(n)) + "}" if n else register(o))
         elif o.kind == "imm":
             written.append(
-                "128" if "tensormap" in name else "24" if "setmaxnreg" in name else IMMEDIATE.get(o.name, "1")
+                "128"
+                if "tensormap" in name and o.name == "size"
+                else "24"
+                if "setmaxnreg" in name
+                else IMMEDIATE.get(o.name, "1")
             )
         elif o.kind == "label":
             written.append("L")

@@ -6,9 +6,9 @@
 	.type gemm,@function
 	.file 1 "." "gemm.py"
 gemm:
-	s_load_dwordx2          s[4:5], s[0:1], 0
-	s_load_dwordx2          s[8:9], s[0:1], 8
-	s_load_dwordx2          s[12:13], s[0:1], 16
+	s_load_dwordx2          s[4:5], s[0:1], 0x0
+	s_load_dwordx2          s[8:9], s[0:1], 0x8
+	s_load_dwordx2          s[12:13], s[0:1], 0x10
 	.loc 1 12 4
 	s_mov_b32               s6, 0x20000                     ; gemm.py:12
 	s_mov_b32               s7, 0x27000
@@ -22,60 +22,60 @@ gemm:
 	s_mov_b32               s23, s11
 	s_mov_b32               s14, 0x40000
 	s_mov_b32               s15, 0x27000
-	v_and_b32               v8, 63, v0
+	v_and_b32_e32           v8, 63, v0
 	v_readfirstlane_b32     s0, v0
 	s_lshl_b32              s1, s2, 6
 	s_lshl_b32              s24, s3, 6
-	v_lshrrev_b32           v1, 2, v0
-	v_and_b32               v2, 3, v0
+	v_lshrrev_b32_e32       v1, 2, v0
+	v_and_b32_e32           v2, 3, v0
 	v_bfe_u32               v3, v0, 3, 2
-	v_xor_b32               v3, v2, v3
-	v_lshlrev_b32           v3, 4, v3
+	v_xor_b32_e32           v3, v2, v3
+	v_lshlrev_b32_e32       v3, 4, v3
 	v_lshl_add_u32          v32, v1, 6, v3
-	v_and_b32               v33, 15, v0
-	v_lshrrev_b32           v34, 4, v8
+	v_and_b32_e32           v33, 15, v0
+	v_lshrrev_b32_e32       v34, 4, v8
 	s_bfe_u32               s18, s0, 0x10006
 	s_lshr_b32              s0, s0, 7
 	s_lshl_b32              s2, s2, 15
-	v_lshlrev_b32           v0, 9, v1
+	v_lshlrev_b32_e32       v0, 9, v1
 	v_lshl_add_u32          v35, v2, 4, v0
 	buffer_load_dwordx4     v[0:3], v35, s[4:7], s2 offen
 	s_lshl_b32              s3, s3, 15
 	buffer_load_dwordx4     v[4:7], v35, s[8:11], s3 offen
 	s_lshl_b32              s4, s18, 5
-	v_add_u32               v9, s4, v33
-	v_lshrrev_b32           v8, 5, v8
+	v_add_u32_e32           v9, s4, v33
+	v_lshrrev_b32_e32       v8, 5, v8
 	v_bfe_u32               v10, v9, 1, 2
-	v_xor_b32               v11, v8, v10
-	v_lshlrev_b32           v9, 6, v9
-	v_and_b32               v12, 1, v34
-	v_lshlrev_b32           v12, 3, v12
+	v_xor_b32_e32           v11, v8, v10
+	v_lshlrev_b32_e32       v9, 6, v9
+	v_and_b32_e32           v12, 1, v34
+	v_lshlrev_b32_e32       v12, 3, v12
 	v_lshl_add_u32          v11, v11, 4, v9
-	v_add_u32               v36, v12, v11
+	v_add_u32_e32           v36, v12, v11
 	s_lshl_b32              s0, s0, 5
-	v_add_u32               v11, s0, v33
+	v_add_u32_e32           v11, s0, v33
 	v_bfe_u32               v13, v11, 1, 2
-	v_xor_b32               v14, v8, v13
-	v_lshlrev_b32           v11, 6, v11
+	v_xor_b32_e32           v14, v8, v13
+	v_lshlrev_b32_e32       v11, 6, v11
 	v_lshl_add_u32          v14, v14, 4, v11
-	v_add_u32               v37, v12, v14
-	v_add_u32               v38, 0x400, v37
-	v_add_u32               v8, 2, v8
-	v_xor_b32               v10, v10, v8
+	v_add_u32_e32           v37, v12, v14
+	v_add_u32_e32           v38, 0x400, v37
+	v_add_u32_e32           v8, 2, v8
+	v_xor_b32_e32           v10, v10, v8
 	v_lshl_add_u32          v9, v10, 4, v9
-	v_add_u32               v39, v12, v9
-	v_xor_b32               v8, v13, v8
+	v_add_u32_e32           v39, v12, v9
+	v_xor_b32_e32           v8, v13, v8
 	v_lshl_add_u32          v8, v8, 4, v11
-	v_add_u32               v40, v12, v8
-	v_add_u32               v41, 0x400, v40
-	v_mov_b64               v[8:9], 0
-	v_mov_b64               v[10:11], 0
-	v_mov_b64               v[12:13], 0
-	v_mov_b64               v[14:15], 0
-	v_mov_b64               v[16:17], 0
-	v_mov_b64               v[18:19], 0
-	v_mov_b64               v[20:21], 0
-	v_mov_b64               v[22:23], 0
+	v_add_u32_e32           v40, v12, v8
+	v_add_u32_e32           v41, 0x400, v40
+	v_mov_b64_e32           v[8:9], 0
+	v_mov_b64_e32           v[10:11], 0
+	v_mov_b64_e32           v[12:13], 0
+	v_mov_b64_e32           v[14:15], 0
+	v_mov_b64_e32           v[16:17], 0
+	v_mov_b64_e32           v[18:19], 0
+	v_mov_b64_e32           v[20:21], 0
+	v_mov_b64_e32           v[22:23], 0
 	s_mov_b32               s5, 0
 .Lgemm_k1:                                               ; loop over k
 	s_waitcnt               vmcnt(0)
@@ -88,10 +88,10 @@ gemm:
 	s_cmp_lt_i32            s5, 0xe0
 	s_cselect_b32           s18, s6, 0
 	s_cselect_b32           s22, s10, 0
-	v_add_u32               v4, s8, v35
+	v_add_u32_e32           v4, s8, v35
 	buffer_load_dwordx4     v[0:3], v4, s[16:19], 0 offen offset:64
 	s_add_u32               s7, s3, s7
-	v_add_u32               v24, s7, v35
+	v_add_u32_e32           v24, s7, v35
 	buffer_load_dwordx4     v[4:7], v24, s[20:23], 0 offen offset:64
 	ds_read_b64             v[24:25], v36
 	ds_read_b64             v[26:27], v36 offset:1024
@@ -129,7 +129,7 @@ gemm:
 	buffer_store_dword      v13, v0, s[12:15], 0 offen offset:1088
 	buffer_store_dword      v14, v0, s[12:15], 0 offen offset:2112
 	buffer_store_dword      v15, v0, s[12:15], 0 offen offset:3136
-	v_add_u32               v0, 0x4000, v0
+	v_add_u32_e32           v0, 0x4000, v0
 	buffer_store_dword      v16, v0, s[12:15], 0 offen
 	buffer_store_dword      v17, v0, s[12:15], 0 offen offset:1024
 	buffer_store_dword      v18, v0, s[12:15], 0 offen offset:2048

@@ -6,10 +6,10 @@
 	.type copy,@function
 	.file 1 "examples" "copy.py"
 copy:
-	s_load_dwordx2          s[4:5], s[0:1], 0
-	s_load_dwordx2          s[8:9], s[0:1], 8
+	s_load_dwordx2          s[4:5], s[0:1], 0x0
+	s_load_dwordx2          s[8:9], s[0:1], 0x8
 	.loc 1 28 17
-	v_lshlrev_b32           v2, 3, v0                       ; copy.py:28  wd.write(wd.read(a), b)
+	v_lshlrev_b32_e32       v2, 3, v0                       ; copy.py:28  wd.write(wd.read(a), b)
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
 	s_waitcnt               lgkmcnt(0)

@@ -6,9 +6,9 @@
 	.type gemm,@function
 	.file 1 "examples" "gemm.py"
 gemm:
-	s_load_dwordx2          s[4:5], s[0:1], 0
-	s_load_dwordx2          s[8:9], s[0:1], 8
-	s_load_dwordx2          s[12:13], s[0:1], 16
+	s_load_dwordx2          s[4:5], s[0:1], 0x0
+	s_load_dwordx2          s[8:9], s[0:1], 0x8
+	s_load_dwordx2          s[12:13], s[0:1], 0x10
 	.loc 1 52 4
 	s_lshl_b32              s0, s2, 5                       ; gemm.py:52  def gemm(a: wd.Memory[M, K, wd.SHARED, dtype], b: wd.Memory[N, K, wd.SHARED, dtype], c: wd.Memory[M, N, sums]):
 	s_lshl_b32              s1, s3, 5
@@ -17,7 +17,7 @@ gemm:
 	s_lshr_b32              s15, s6, 7
 	.loc 1 57 26
 	s_lshl_b32              s2, s2, 13                      ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	v_and_b32               v1, -8, v0
+	v_and_b32_e32           v1, -8, v0
 	v_add_lshl_u32          v1, v0, v1, 4
 	s_mov_b32               s6, 0x4000
 	s_mov_b32               s7, 0x27000
@@ -29,8 +29,8 @@ gemm:
 	buffer_load_dwordx4     v[6:9], v1, s[8:11], s3 offen
 	.loc 1 57 26
 	v_bfe_u32               v10, v0, 3, 3
-	v_xor_b32               v10, v0, v10
-	v_lshlrev_b32           v18, 4, v10
+	v_xor_b32_e32           v10, v0, v10
+	v_lshlrev_b32_e32       v18, 4, v10
 	s_waitcnt               vmcnt(0)
 	ds_write_b128           v18, v[2:5]
 	buffer_load_dwordx4     v[2:5], v1, s[4:7], s2 offen offset:128
@@ -41,19 +41,19 @@ gemm:
 	s_waitcnt               lgkmcnt(0)                      ; gemm.py:55  @wd.iterate(K, init_args=[acc])
 	s_barrier
 	.loc 1 57 26
-	v_and_b32               v1, 7, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	v_lshlrev_b32           v1, 4, v1
-	v_and_b32               v19, 48, v0
-	v_xor_b32               v1, v1, v19
-	v_and_b32               v20, 15, v0
+	v_and_b32_e32           v1, 7, v0                       ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_lshlrev_b32_e32       v1, 4, v1
+	v_and_b32_e32           v19, 48, v0
+	v_xor_b32_e32           v1, v1, v19
+	v_and_b32_e32           v20, 15, v0
 	v_lshl_add_u32          v0, v20, 7, v1
 	s_lshl_b32              s2, s14, 11
-	v_add_u32               v21, s2, v0
-	v_xor_b32               v22, 64, v21
+	v_add_u32_e32           v21, s2, v0
+	v_xor_b32_e32           v22, 64, v21
 	.loc 1 57 38
 	s_lshl_b32              s2, s15, 11
-	v_add_u32               v23, s2, v0
-	v_xor_b32               v24, 64, v23
+	v_add_u32_e32           v23, s2, v0
+	v_xor_b32_e32           v24, 64, v23
 	.loc 1 57 26
 	ds_read_b128            v[10:13], v21
 	.loc 1 57 38

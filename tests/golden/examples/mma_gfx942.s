@@ -6,30 +6,30 @@
 	.type gemm,@function
 	.file 1 "examples" "gemm.py"
 gemm:
-	s_load_dwordx2          s[4:5], s[0:1], 0
-	s_load_dwordx2          s[8:9], s[0:1], 8
-	s_load_dwordx2          s[12:13], s[0:1], 16
+	s_load_dwordx2          s[4:5], s[0:1], 0x0
+	s_load_dwordx2          s[8:9], s[0:1], 0x8
+	s_load_dwordx2          s[12:13], s[0:1], 0x10
 	.loc 1 57 26
-	v_cmp_lt_i32            vcc, v0, 32                     ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
-	v_lshlrev_b32           v1, 4, v0
+	v_cmp_lt_i32_e64        vcc, v0, 32                     ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	v_lshlrev_b32_e32       v1, 4, v0
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
-	v_cndmask_b32           v1, -0.5, v1, vcc
+	v_cndmask_b32_e32       v1, -0.5, v1, vcc
 	s_waitcnt               lgkmcnt(0)
 	buffer_load_dwordx4     v[2:5], v1, s[4:7], 0 offen
 	.loc 1 57 38
 	s_mov_b64               s[10:11], s[6:7]
 	buffer_load_dwordx4     v[6:9], v1, s[8:11], 0 offen
 	.loc 1 57 26
-	v_and_b32               v1, 24, v0
-	v_and_b32               v10, 31, v0
-	v_lshlrev_b32           v10, 4, v10
-	v_xor_b32               v1, v1, v10
+	v_and_b32_e32           v1, 24, v0
+	v_and_b32_e32           v10, 31, v0
+	v_lshlrev_b32_e32       v10, 4, v10
+	v_xor_b32_e32           v1, v1, v10
 	s_and_saveexec_b64      s[0:1], vcc
 	s_waitcnt               vmcnt(0)
 	ds_write_b64            v1, v[2:3]
 	s_mov_b64               exec, -1
-	v_xor_b32               v2, 8, v1
+	v_xor_b32_e32           v2, 8, v1
 	s_and_saveexec_b64      s[0:1], vcc
 	ds_write_b64            v2, v[4:5]
 	.loc 1 57 38
@@ -37,11 +37,11 @@ gemm:
 	ds_write_b64            v2, v[8:9] offset:512
 	s_mov_b64               exec, -1
 	.loc 1 57 26
-	v_lshlrev_b32           v1, 1, v0
-	v_lshrrev_b32           v2, 1, v0
-	v_xor_b32               v1, v1, v2
-	v_and_b32               v1, 24, v1
-	v_and_b32               v10, 15, v0
+	v_lshlrev_b32_e32       v1, 1, v0
+	v_lshrrev_b32_e32       v2, 1, v0
+	v_xor_b32_e32           v1, v1, v2
+	v_and_b32_e32           v1, 24, v1
+	v_and_b32_e32           v10, 15, v0
 	v_lshl_add_u32          v1, v10, 5, v1
 	ds_read_b64             v[6:7], v1
 	.loc 1 57 38

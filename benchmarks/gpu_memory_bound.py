@@ -1,0 +1,300 @@
+"""Memory-bound kernels on a GPU beside torch (cuBLAS) and torch.compile (Triton), in one run.
+
+    python benchmarks/gpu_memory_bound.py                         on cuda:0, all cases; needs torch
+    python benchmarks/gpu_memory_bound.py --cases copy softmax
+    python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
+
+Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
+algorithm needs, divided by the median time with a cold L2 cache. The table also gives the share of the copy rate that
+the same run measured; a provider that cannot do a case has no number. On a GPU the rows
+are written to results/gpu_memory_bound.json with machine and versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import wavedsl as wd
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+import memory_bound_kernels as kernels
+import record
+
+EPS = 1e-5
+
+
+@dataclass
+class Work:
+    """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off."""
+
+    calls: dict[str, Callable[[], Any]]
+    result: Any
+    want: Callable[[], np.ndarray]
+    tolerance: float
+    bytes: int
+    flops: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator."""
+
+    name: str
+    make: Callable[[Space, tuple[int, ...]], Work]
+    sizes: Sequence[tuple[int, ...]]
+    tiny: Sequence[tuple[int, ...]]
+
+
+class Space:
+    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; `empty_arrays` have no contents at all."""
+
+    def __init__(self, torch: Any = None, empty_arrays: bool = False):
+        self.torch = torch
+        self.empty_arrays = empty_arrays
+        self.random = np.random.default_rng(0)
+
+    def array(self, shape: tuple[int, ...], dtype: wd.DType) -> tuple[Any, np.ndarray]:
+        """Normal numbers of a dtype, and the same as NumPy f64 for references."""
+        if self.empty_arrays:
+            return np.empty(shape, dtype.storage), np.empty(0)
+        host = self.random.standard_normal(shape).astype(dtype.storage)
+        return self.placed(host, dtype), host.astype(np.float64)
+
+    def empty(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
+        if self.empty_arrays:
+            return np.empty(shape, dtype.storage)
+        return self.placed(np.full(shape, np.nan, np.float32).astype(dtype.storage), dtype)
+
+    def placed(self, host: np.ndarray, dtype: wd.DType) -> Any:
+        if self.torch is None:
+            return host
+        name = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}[dtype.name]
+        wide = host.astype(np.float64 if dtype is wd.f64 else np.float32)
+        return self.torch.from_numpy(wide).to("cuda").to(getattr(self.torch, name))
+
+    def host(self, array: Any) -> np.ndarray:
+        return np.asarray(array if self.torch is None else array.double().cpu().numpy(), np.float64)
+
+    def providers(self, ours: Callable[[], Any], theirs: Callable[[Any], Callable[[], Any]]) -> dict[str, Any]:
+        """Our call and, on a GPU, torch's eager and compiled ones; `theirs(torch)` is the function to call."""
+        calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
+        if self.torch is not None:
+            calls["torch"] = theirs(self.torch)
+            calls["triton"] = self.torch.compile(theirs(self.torch))
+        return calls
+
+
+# --------------------------------------------------------------------------------------------------------------- cases
+
+
+def _count(size: tuple[int, ...]) -> int:
+    return int(np.prod(size))
+
+
+def copied(space: Space, size: tuple[int, ...]) -> Work:
+    a, want = space.array(size, wd.f16)
+    b = space.empty(size, wd.f16)
+    run = kernels.copy(wd.f16).bind(a, b)
+    return Work(space.providers(run, lambda t: lambda: b.copy_(a)), b, lambda: want, 0.0, 2 * 2 * _count(size))
+
+
+def elementwise(space: Space, size: tuple[int, ...]) -> Work:
+    (a, x), (b, y) = space.array(size, wd.f16), space.array(size, wd.f16)
+    c = space.empty(size, wd.f16)
+    run = kernels.scaled_sum(wd.f16).bind(a, b, c)
+    calls = space.providers(run, lambda t: lambda: t.add(b, a, alpha=2, out=c))
+    return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * _count(size), 2 * _count(size))
+
+
+def softmax(space: Space, size: tuple[int, ...]) -> Work:
+    a, x = space.array(size, wd.f16)
+    b = space.empty(size, wd.f16)
+    run = kernels.softmax(wd.f16, size[1]).bind(a, b)
+
+    def want() -> np.ndarray:
+        e = np.exp(x - x.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    calls = space.providers(run, lambda t: lambda: t.softmax(a, -1))
+    return Work(calls, b, want, 2e-3, 2 * 2 * _count(size))
+
+
+def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
+    (a, x), (w, y) = space.array(size, wd.f16), space.array(size[1:], wd.f16)
+    c = space.empty(size, wd.f16)
+    run = kernels.rms_norm(wd.f16, size[1]).bind(a, w, c, EPS)
+
+    def want() -> np.ndarray:
+        return x / np.sqrt((x * x).mean(1, keepdims=True) + EPS) * y
+
+    calls = space.providers(run, lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS))
+    return Work(calls, c, want, 2e-2, 2 * 2 * _count(size) + 2 * size[1])
+
+
+def row_sum(space: Space, size: tuple[int, ...]) -> Work:
+    a, x = space.array(size, wd.f16)
+    s = space.empty(size[:1], wd.f32)
+    run = kernels.row_sum(wd.f16, size[1]).bind(a, s)
+    calls = space.providers(run, lambda t: lambda: t.sum(a, -1, dtype=t.float32))
+    return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size))
+
+
+def transpose(space: Space, size: tuple[int, ...]) -> Work:
+    a, x = space.array(size, wd.f16)
+    b = space.empty(size[::-1], wd.f16)
+    run = kernels.transpose(wd.f16).bind(a, b)
+    return Work(space.providers(run, lambda t: lambda: b.copy_(a.T)), b, lambda: x.T, 0.0, 2 * 2 * _count(size))
+
+
+def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ...]], Work]:
+    """C = A B^T of M, N, K by the strategy that the roofline recommends."""
+
+    def make(space: Space, size: tuple[int, ...]) -> Work:
+        from wavedsl.strategies import plan_gemm
+
+        m, n, k = size
+        (a, x), (b, y) = space.array((m, k), dtype), space.array((n, k), dtype)
+        c = space.empty((m, n), dtype)
+        plan = plan_gemm(a, b, c, transpose_b=True)
+        bound = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
+
+        def run() -> None:
+            for launch in bound:
+                launch()
+
+        calls = space.providers(run, lambda t: lambda: t.matmul(a, b.T, out=c))
+        moved = (m * k + n * k + m * n) * dtype.bits // 8
+        return Work(calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k)
+
+    return make
+
+
+HUGE = [(4096, 4096), (8192, 8192), (16384, 16384)]
+TINY = [(5, 300)]
+SKINNY = [1, 2, 4, 8, 16, 32, 64]
+
+CASES = (
+    Case("copy", copied, HUGE, TINY),
+    Case("elementwise", elementwise, HUGE, TINY),
+    Case("softmax", softmax, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
+    Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
+    Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
+    Case("transpose", transpose, [(4096, 4096), (8192, 8192)], [(70, 90)]),
+    Case("gemv", product(wd.bf16, 2e-2), [(1, 8192, 8192), (4, 16384, 4096)], [(2, 70, 140)]),
+    Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)]),
+    Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)]),
+    Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)]),
+    Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
+    Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
+)
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+
+
+def error_of(space: Space, work: Work) -> float:
+    """The largest difference from the reference over what is allowed at most (1 is the limit)."""
+    want = work.want()
+    off = np.abs(space.host(work.result) - want)
+    allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
+    worst = float(np.where(np.isnan(off), np.inf, off).max())
+    return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)
+
+
+def run_case(space: Space, case: Case, size: tuple[int, ...], timed: bool, copy_rate: float | None) -> dict[str, Any]:
+    """A row: our result's error, and with `timed` each provider's rate."""
+    work = case.make(space, size)
+    work.calls["wavedsl"]()
+    row: dict[str, Any] = {"case": case.name, "size": list(size), "bytes": work.bytes, "flops": work.flops}
+    row["error"] = error_of(space, work)
+    if not timed:
+        return row
+    from wavedsl.testing import bench
+
+    for provider, call in work.calls.items():
+        times = bench(call, 0.025, 0.1)
+        assert times.clock == "device"
+        row[provider] = {"seconds": times.median, "best": times.best, "runs": times.count}
+        row[provider]["bytes_per_second"] = work.bytes / times.median
+    if copy_rate:
+        row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
+    return row
+
+
+def text(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as a table: GB/s by provider, and the share of the best of the others."""
+    from wavedsl.reports import table
+
+    def rate(row: dict[str, Any], provider: str) -> float | None:
+        return row[provider]["bytes_per_second"] / 1e9 if provider in row else None
+
+    out = []
+    for row in rows:
+        rates = [rate(row, p) for p in ("wavedsl", "torch", "triton")]
+        others = [r for r in rates[1:] if r]
+        ratio = rates[0] / max(others) if rates[0] and others else None
+        size = " x ".join(map(str, row["size"]))
+        out.append((row["case"], size, *rates, ratio, row.get("of_copy"), row["error"]))
+    heads = ("case", "size", "wavedsl GB/s", "torch GB/s", "triton GB/s", "of best", "of copy", "error of allowed")
+    return table(heads, out)
+
+
+def compile_all(cases: Sequence[Case], target: str) -> int:
+    """Compile every case at its full size, as a run on the chip would."""
+    os.environ["WAVEDSL_DEVICE"] = f"emulator:{target}"
+    space = Space(empty_arrays=True)
+    for case in cases:
+        for size in case.sizes:
+            case.make(space, size)
+        print(f"{case.name}: {len(case.sizes)} sizes compile for {target}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="*", choices=[c.name for c in CASES], help="default: all")
+    parser.add_argument("--compile", metavar="TARGET", help="compile every case at its full size, run nothing")
+    parser.add_argument("--emulate", metavar="TARGET", help="tiny sizes on the emulator, without times")
+    given = parser.parse_args(arguments)
+    chosen = [c for c in CASES if not given.cases or c.name in given.cases]
+    torch = None
+    if given.compile:
+        return compile_all(chosen, given.compile)
+    if given.emulate:
+        os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.emulate}"
+    else:
+        import torch
+
+        if not torch.cuda.is_available():
+            print("no GPU: --emulate TARGET runs tiny sizes without times", file=sys.stderr)
+            return 1
+    space = Space(torch)
+    rows: list[dict[str, Any]] = []
+    copy_rate: float | None = None
+    for case in chosen:
+        for size in case.tiny if given.emulate else case.sizes:
+            row = run_case(space, case, size, torch is not None, copy_rate)
+            rows.append(row)
+            if case.name == "copy" and "wavedsl" in row:
+                best = max(row[p]["bytes_per_second"] for p in ("wavedsl", "torch", "triton"))
+                copy_rate = max(copy_rate or 0.0, best)
+    print(text(rows))
+    wrong = [row for row in rows if not row["error"] <= 1]
+    for row in wrong:
+        print(f"WRONG: {row['case']} {row['size']}", file=sys.stderr)
+    if torch is not None:
+        print(f"written to {record.write('gpu_memory_bound', rows)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Kernels of `gpu_memory_bound.py`: what moves every byte once, whole rows in a workgroup's registers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import wavedsl as wd
+
+M, N, BM, BN = wd.symbols("M N BM BN")
+WAVES = 4
+
+
+@functools.cache
+def copy(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
+    """b = a."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: rows, BN: columns})
+    def copied(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.read(a), b)
+
+    return copied
+
+
+@functools.cache
+def scaled_sum(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
+    """c = 2 a + b, an elementwise chain with two inputs."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: rows, BN: columns})
+    def summed(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype], c: wd.Memory[M, N, dtype]):
+        wide = wd.fma(wd.cast(wd.read(a), wd.f32), 2.0, wd.cast(wd.read(b), wd.f32))
+        wd.write(wd.cast(wide, dtype), c)
+
+    return summed
+
+
+def _row(columns: int) -> list[Any]:
+    """One row per workgroup, its columns shared by the waves."""
+    return [
+        wd.WorkgroupConstraint(M, 1, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.WaveConstraint(N, BN / WAVES),
+    ]
+
+
+def row_tile(columns: int) -> int:
+    """Columns that a workgroup holds: at least one lane's worth for every wave."""
+    return max(WAVES * 64, 1 << (columns - 1).bit_length())
+
+
+@functools.cache
+def softmax(dtype: wd.DType, columns: int) -> Any:
+    """b = softmax(a) along rows: one read, one write."""
+
+    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    def softmaxed(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        x = wd.cast(wd.read(a), wd.f32)
+        e = wd.exp(x - wd.max(x, dim=N))
+        wd.write(wd.cast(e / wd.sum(e, dim=N), dtype), b)
+
+    return softmaxed
+
+
+@functools.cache
+def rms_norm(dtype: wd.DType, columns: int) -> Any:
+    """c = a / sqrt(mean(a^2) + eps) * w along rows."""
+
+    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    def normed(a: wd.Memory[M, N, dtype], w: wd.Memory[N, dtype], c: wd.Memory[M, N, dtype], eps: wd.Scalar[wd.f32]):
+        x = wd.cast(wd.read(a), wd.f32)
+        scale = wd.rsqrt(wd.sum(x * x, dim=N) * (1.0 / columns) + eps)
+        wd.write(wd.cast(x * scale * wd.cast(wd.read(w), wd.f32), dtype), c)
+
+    return normed
+
+
+@functools.cache
+def row_sum(dtype: wd.DType, columns: int) -> Any:
+    """s = sum of each row."""
+
+    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    def rows_summed(a: wd.Memory[M, N, dtype], s: wd.Memory[M, wd.f32]):
+        wd.write(wd.sum(wd.cast(wd.read(a), wd.f32), dim=N), s)
+
+    return rows_summed
+
+
+@functools.cache
+def transpose(dtype: wd.DType, tile: int = 64) -> Any:
+    """b = a transposed, by square tiles."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: tile, BN: tile})
+    def transposed(a: wd.Memory[M, N, dtype], b: wd.Memory[N, M, dtype]):
+        wd.write(wd.read(a), b)
+
+    return transposed

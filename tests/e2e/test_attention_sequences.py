@@ -1,0 +1,119 @@
+"""Packed sequences of different lengths, and decoding from pages: every target, every check, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import example_files
+import numpy as np
+import pairwise
+import pytest
+from products import TARGETS
+
+import wavedsl as wd
+
+varlen = example_files.load("attention_varlen")
+decode = example_files.load("attention_decode")
+Variant = varlen.Variant
+
+
+def attend(target: str, variant: Any, lengths: list[int], keys: list[int], heads: int, d: int) -> dict[str, Any]:
+    given, extents = varlen.arguments_of(variant, lengths, keys, heads, d, seed=sum(lengths))
+    varlen.varlen_kernel(variant).compile(**given, target=target, subs=extents).emulate(**given)
+    assert varlen.check(variant, given) == 0
+    return given
+
+
+def run_decode(target: str, variant: Any, lengths: list[int], heads: int, d: int, page: int, splits: int, **bad: Any):
+    given = decode.arguments_of(variant, lengths, heads, d, page, splits, seed=sum(lengths))
+    for name, change in bad.items():
+        change(given[name])
+    split = decode.split_kernel(variant, page=page, pages=given["table"].shape[1], splits=splits, tile=16)
+    for kernel in (split, decode.combine_kernel(variant)):
+        mine = {p.name: given[p.name] for p in kernel.parameters}
+        kernel.compile(**mine, target=target).emulate(**mine)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "lengths", "keys"),
+    [
+        ("gfx942", {"causal": True, "lse": True}, [40, 0, 65, 1], [40, 0, 65, 1]),
+        ("sm_80", {"group": 2, "causal": True}, [33, 5], [20, 70]),
+        pytest.param("gfx950", {"causal": True, "window": 20}, [50, 64], [50, 64], marks=pytest.mark.slow),
+    ],
+)
+def test_packed_sequences(target: str, options: dict[str, Any], lengths: list[int], keys: list[int]) -> None:
+    attend(target, Variant(wd.bf16, **options), lengths, keys, 2, 64)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "sm_80"])
+def test_pages(target: str) -> None:
+    variant = Variant(wd.f16, group=4)
+    assert decode.check(variant, run_decode(target, variant, [90, 0, 1], 8, 64, 32, 3)) == 0
+
+
+def test_a_page_outside_of_the_pool_is_no_silent_wrong_number() -> None:
+    variant = Variant(wd.f16, group=2)
+
+    def spoil(table: np.ndarray) -> None:
+        table[0, 1] = 99
+
+    given = run_decode("gfx942", variant, [60, 40], 2, 64, 32, 2, table=spoil)
+    assert np.isnan(given["o"][0]).all()
+    assert not np.isnan(given["o"][1]).any()
+
+
+def test_decoding_is_the_same_on_every_run() -> None:
+    variant = Variant(wd.bf16, group=4)
+    first, second = (run_decode("gfx942", variant, [70, 33], 4, 64, 16, 4) for _ in range(2))
+    assert first["o"].tobytes() == second["o"].tobytes()
+
+
+def test_a_tile_must_lie_in_one_page() -> None:
+    with pytest.raises(ValueError, match="tile=32 does not divide page=48"):
+        decode.split_kernel(Variant(wd.f16), page=48, pages=1, splits=1, tile=32)
+
+
+VARLEN = pairwise.pairwise(
+    {
+        "target": TARGETS,
+        "dtype": ("f16", "bf16"),
+        "d": (64, 96, 128),
+        "mask": ("full", "causal", "window"),
+        "sizes": (([40, 0, 65, 1],) * 2, ([33, 5], [20, 70]), ([7], [0]), ([1, 1, 1], [50, 3, 64])),
+        "lse": (False, True),
+        "group": (1, 2),
+        "cap": (None, 15.0),
+    }
+)
+DECODE = pairwise.pairwise(
+    {
+        "target": TARGETS,
+        "dtype": ("f16", "bf16"),
+        "d": (64, 128),
+        "group": (1, 4),
+        "page": (16, 64),
+        "splits": (1, 2, 5),
+        "lengths": ((1, 90), (0, 64, 17), (200,)),
+    }
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", VARLEN, ids=[pairwise.name_of(c) for c in VARLEN])
+def test_every_pair_of_options(case: dict[str, Any]) -> None:
+    variant = Variant(
+        getattr(wd, case["dtype"]), causal=case["mask"] != "full", window=30 if case["mask"] == "window" else None,
+        lse=case["lse"], group=case["group"], cap=case["cap"],
+    )  # fmt: skip
+    attend(case["target"], variant, *case["sizes"], 2, case["d"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", DECODE, ids=[pairwise.name_of(c) for c in DECODE])
+def test_every_pair_of_options_of_decoding(case: dict[str, Any]) -> None:
+    variant = Variant(getattr(wd, case["dtype"]), group=case["group"])
+    heads = 2 * case["group"]
+    given = run_decode(case["target"], variant, list(case["lengths"]), heads, case["d"], case["page"], case["splits"])
+    assert decode.check(variant, given) == 0

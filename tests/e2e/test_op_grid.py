@@ -1,0 +1,56 @@
+"""What workgroups do together, on every chip: the last to arrive finishes; the order in which they are numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import products
+import pytest
+from agree import TARGETS, agree
+from products import TILE, M, N
+
+import wavedsl as wd
+
+B, P, ONE = wd.symbols("B P ONE")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("waves", [1, 2])
+def test_the_last_to_arrive_sums_up(waves: int, target: str, oracle: Callable[[str], str]) -> None:
+    """One sum of a whole matrix in one launch, added in one order whoever comes last."""
+
+    @wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.WorkgroupConstraint(N, 256, 1), wd.WaveConstraint(N, 256 // waves)])
+    def total(
+        x: wd.Memory[B, N, wd.f32], partial: wd.Memory[P, wd.f32], count: wd.Memory[ONE, wd.i32],
+        out: wd.Memory[ONE, wd.f32],
+    ):  # fmt: skip
+        wd.write(wd.sum(wd.read(x), dim=N), partial, mapping=wd.IndexMapping((), {P: B}))
+        wd.fence()
+        ticket = wd.atomic_add(wd.Register[wd.i32](1), count, mapping=wd.IndexMapping((), {ONE: 0}))
+
+        def finish():
+            wd.fence()
+            wd.write(wd.sum(wd.read(partial), dim=P), out, mapping=wd.IndexMapping((), {ONE: 0}))
+
+        wd.cond(ticket == wd.Register[wd.i32](6), finish)
+
+    x = np.random.default_rng(1).integers(-9, 10, (7, 200)).astype(np.float32)
+    arguments = [x, np.full(7, np.nan, np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32)]
+    agree(total, arguments, target, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dynamic", [(), (M, N)], ids=str)
+def test_workgroups_numbered_in_groups(dynamic: tuple, target: str) -> None:
+    kernel = products.gemm(products.F16, schedule=wd.Schedule(swizzle=True))
+    plain = products.gemm(products.F16)
+    subs = dict(zip(TILE, (16, 16, 16, 16, 16)))
+    for m, n in ((16 * 11, 16 * 3), (16 * 5, 16 * 2), (16, 40)):
+        a, b, c = products.operands(products.F16, m, n, 32)
+        compiled = kernel.compile(a, b, c, target=target, subs=subs, dynamic=dynamic or None)
+        compiled.emulate(a, b, c)
+        products.expect_equal(c, products.exact(a, b, products.F16)[0], products.F16)
+        if m > 16:
+            other = plain.compile(a, b, c, target=target, subs=subs, dynamic=dynamic or None)
+            assert other.asm != compiled.asm and other.grid == compiled.grid

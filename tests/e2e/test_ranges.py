@@ -1,0 +1,132 @@
+"""Loops over a range of tiles, tiles placed by index mappings, optional arguments: evaluator and targets agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from products import TARGETS
+
+import wavedsl as wd
+
+M, N, H, G, P = wd.symbols("M N H G P")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 8)])
+def window_sums(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f32], low: wd.Scalar[wd.i32], high: wd.Scalar[wd.i32]):
+    """Sums of the tiles of N that hold an element of tile_start(M) + low up to tile_stop(M) + high."""
+
+    @wd.iterate(
+        N, init_args=[wd.Register[M, wd.f32](0.0)], start=wd.tile_start(M) + low, stop=wd.tile_stop(M) + high
+    )
+    def total(total):
+        return total + wd.sum(wd.read(x), dim=N)
+
+    wd.write(total, y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ranges_that_differ_between_workgroups(target: str) -> None:
+    m, n = 50, 61
+    x = np.random.default_rng(0).integers(-50, 50, (m, n)).astype(np.float32)
+    compiled = window_sums.compile(target=target, subs={M: m, N: n})
+    for low, high in ((-8, 3), (0, 0), (-100, 100), (7, -20), (100, 200), (-3, -16)):
+        want = np.zeros(m, np.float32)
+        for row in range(m):
+            start, stop = row // 16 * 16 + low, min(row // 16 * 16 + 16, m) + high
+            for tile in range(0, n, 8):
+                if start < stop and tile + 8 > start and tile < stop:
+                    want[row] += x[row, tile : tile + 8].sum()
+        evaluated, emulated = np.full(m, 93, np.float32), np.full(m, 93, np.float32)
+        window_sums.evaluate(x, evaluated, np.int32(low), np.int32(high))
+        compiled.emulate(x, emulated, np.int32(low), np.int32(high))
+        assert np.array_equal(evaluated, want), (low, high)
+        assert np.array_equal(emulated, want), (low, high)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 8)])
+def copy_below(x: wd.Memory[M, N, wd.i32], y: wd.Memory[M, N, wd.i32]):
+    """Copies tiles of N up to the end of the workgroup's tile of M: an effect in a loop with a range of its own."""
+
+    @wd.iterate(N, start=0, stop=wd.tile_stop(M))
+    def copied():
+        wd.write(wd.read(x), y)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_effects_happen_in_the_range_only(target: str) -> None:
+    x = np.arange(40 * 45, dtype=np.int32).reshape(40, 45)
+    want = np.full_like(x, -1)
+    for row in range(40):
+        stop = -(-min(row // 16 * 16 + 16, 40) // 8) * 8
+        want[row, :stop] = x[row, :stop]
+    evaluated, emulated = np.full_like(x, -1), np.full_like(x, -1)
+    copy_below.evaluate(x, evaluated)
+    copy_below.compile(x, emulated, target=target).emulate(x, emulated)
+    assert np.array_equal(evaluated, want) and np.array_equal(emulated, want)
+
+
+def shared_rows(group: int) -> Any:
+    """y[h] = x[h // group] + bias[h], the row placed by an index mapping and checked against the array's end."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(H, 1, 1)])
+    def add(x: wd.Memory[G, M, wd.f32], bias: wd.Memory[H, wd.f32], y: wd.Memory[H, M, wd.f32]):
+        wd.write(wd.read(x, mapping=wd.IndexMapping((M,), {G: H // group})) + wd.read(bias), y)
+
+    return add
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("heads", "rows"), [(6, 2), (6, 1)])
+def test_tiles_placed_by_index_dimensions(target: str, heads: int, rows: int) -> None:
+    """With one row, heads from 3 on read outside of the array: zeros."""
+    random = np.random.default_rng(1)
+    x, bias = random.standard_normal((rows, 70)).astype(np.float32), random.standard_normal(heads).astype(np.float32)
+    padded = np.concatenate([x, np.zeros((2, 70), np.float32)])
+    want = padded[np.arange(heads) // 3] + bias[:, None]
+    kernel, y, z = shared_rows(3), np.zeros((heads, 70), np.float32), np.zeros((heads, 70), np.float32)
+    kernel.evaluate(x, bias, y)
+    kernel.compile(x, bias, z, target=target).emulate(x, bias, z)
+    assert np.array_equal(y, want) and np.array_equal(z, want)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(H, 1, 1)])
+def chosen_rows(x: wd.Memory[G, M, wd.f32], which: wd.Memory[H, wd.i32], y: wd.Memory[H, M, wd.f32]):
+    """y[h] = x[which[h]]: one traced number places the tile; one outside of the array reads zeros."""
+    wd.write(wd.read(x, mapping=wd.IndexMapping((M,), {G: wd.read(which)})), y)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_tiles_placed_by_a_number_from_memory(target: str) -> None:
+    x = np.random.default_rng(2).standard_normal((5, 50)).astype(np.float32)
+    which = np.array([4, 0, -1, 5, 2, 1 << 30], np.int32)
+    want = np.where(((which >= 0) & (which < 5))[:, None], x[np.clip(which, 0, 4)], 0)
+    y, z = (np.zeros((len(which), 50), np.float32) for _ in range(2))
+    chosen_rows.evaluate(x, which, y)
+    chosen_rows.compile(x, which, z, target=target).emulate(x, which, z)
+    assert np.array_equal(y, want) and np.array_equal(z, want)
+
+
+def scaled(factor: bool) -> Any:
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(
+        x: wd.Memory[M, wd.f32],
+        y: wd.Memory[M, wd.f32],
+        by: wd.Scalar[wd.f32] if factor else None,
+    ):
+        wd.write(wd.read(x) if by is None else wd.read(x) * by, y)
+
+    return kernel
+
+
+def test_a_parameter_annotated_none_is_none() -> None:
+    x, y = np.arange(70, dtype=np.float32), np.zeros(70, np.float32)
+    plain = scaled(False)
+    assert [p.name for p in plain.parameters] == ["x", "y"]
+    plain.compile(x, y, target="gfx942").emulate(x, y)
+    assert np.array_equal(y, x)
+    scaled(True).compile(x, y, np.float32(3), target="gfx942").emulate(x, y, np.float32(3))
+    assert np.array_equal(y, 3 * x)
+    with pytest.raises(wd.LaunchError, match="takes 2 arguments, got 3"):
+        plain.evaluate(x, y, np.float32(3))

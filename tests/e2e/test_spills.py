@@ -1,0 +1,124 @@
+"""Tiles that ask for more registers than a wave has: they compile, run right, and say what they spill."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+
+H, M, N, K, D, BM, BN, BK = wd.symbols("H M N K D BM BN BK")
+CHIPS = ("gfx90a", "gfx942", "gfx950")
+
+
+def product(rows: int, columns: int):
+    """A GEMM whose workgroup tile of 256 x 256 is cut into `rows` x `columns` waves."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, BM / rows),
+            wd.WaveConstraint(N, BN / columns),
+        ],
+        subs={BM: 256, BN: 256, BK: 16},
+    )
+    def gemm(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    return gemm
+
+
+@pytest.mark.parametrize(
+    ("target", "columns"),
+    [
+        ("gfx950", 2),
+        *(pytest.param(t, n, marks=pytest.mark.slow) for t in CHIPS for n in (1, 2) if (t, n) != ("gfx950", 2)),
+    ],
+)
+def test_accumulators_that_do_not_fit(target: str, columns: int) -> None:
+    """512 and 1024 accumulators per lane, on 512 registers."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, (256, 48)).astype(np.float16) for _ in range(2))
+    c = np.full((256, 256), np.nan, np.float32)
+    compiled = product(1, columns).compile(a, b, c, target=target)
+    r = compiled.resources
+    assert r.scratch_bytes > 0 and r.spills > 0 and r.occupancy == 1 and r.registers <= 512
+    assert f"live in {r.scratch_bytes} bytes of scratch" in compiled.asm
+    assert r.instructions["scratch"] == sum(line.strip().startswith("scratch_") for line in compiled.asm.splitlines())
+    compiled.emulate(a, b, c, checks=True)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def test_what_is_spilled_survives_saving(tmp_path) -> None:
+    compiled = product(1, 2).compile(target="gfx950", subs={M: 256, N: 256, K: 32})
+    compiled.save(tmp_path / "k.json")
+    loaded = wd.load(tmp_path / "k.json")
+    assert loaded.resources == compiled.resources and loaded.resources.spilled.scratch > 0
+
+
+def attention(queries: int, keys: int, waves: int):
+    """Attention whose output tile alone is `queries` x D per workgroup, in f32."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(H, 1, 1),
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.TilingConstraint(N, BN),
+            wd.WaveConstraint(M, BM / waves),
+        ],
+        subs={BM: queries, BN: keys},
+    )
+    def kernel(
+        q: wd.Memory[H, M, D, wd.f16],
+        k: wd.Memory[H, N, D, wd.SHARED, wd.f16],
+        v: wd.Memory[H, N, D, wd.SHARED, wd.f16],
+        o: wd.Memory[H, M, D, wd.f16],
+        scale: wd.Scalar[wd.f32],
+    ):
+        top = wd.Register[M, wd.f32](-math.inf)
+        total = wd.Register[M, wd.f32](0.0)
+        acc = wd.Register[M, D, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[top, total, acc])
+        def over_keys(top, total, acc):
+            scores = wd.mma(wd.read(q), wd.read(k), wd.Register[M, N, wd.f32](0.0)) * (scale * math.log2(math.e))
+            new_top = wd.maximum(top, wd.max(scores, dim=N))
+            p = wd.exp2(scores - new_top)
+            keep = wd.exp2(top - new_top)
+            return new_top, total * keep + wd.sum(p, dim=N), wd.mma(wd.cast(p, wd.f16), wd.read(v), acc * keep)
+
+        top, total, acc = over_keys
+        wd.write(wd.cast(acc / total, wd.f16), o)
+
+    return kernel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize(("d", "tile"), [(256, (128, 64, 4)), (256, (128, 32, 2)), (512, (64, 32, 2))])
+def test_attention_with_wide_heads(target: str, d: int, tile: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(d)
+    q, k, v = ((rng.standard_normal((1, n, d)) / 4).astype(np.float16) for n in (tile[0], 70, 70))
+    o = np.zeros_like(q)
+    scale = np.float32(d**-0.5)
+    compiled = attention(*tile).compile(q, k, v, o, scale, target=target)
+    r = compiled.resources
+    assert (r.spills > 0) == ("; spills: " in compiled.asm and r.spilled.registers > 0)
+    if tile[2] == 2:  # 512 registers hold neither O and Q of 64 x 256 nor of 32 x 512 beside everything else
+        assert r.spills > 0, r.spilled
+    compiled.emulate(q, k, v, o, scale, checks=True)
+    s = (q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1)) * float(scale)
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    want = (p / p.sum(axis=-1, keepdims=True)) @ v.astype(np.float64)
+    assert np.abs(o - want).max() < 4e-3
+    print(target, d, tile, r.spilled, r.vgprs, r.agprs, {k: round(v, 2) for k, v in compiled.times.items()})

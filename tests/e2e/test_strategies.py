@@ -1,0 +1,229 @@
+"""Strategies for memory-bound products, emulated against NumPy: odd sizes, alpha and beta, both layouts of B, every
+dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+SIZES = {
+    "shallow_k": (70, 50, 21),
+    "cache_persistent": (70, 50, 75),
+    "wave_parallel": (20, 37, 300),
+    "gemv": (3, 70, 140),
+    "skinny": (10, 150, 200),
+    "split_k": (40, 50, 333),
+    "stream_k": (150, 70, 200),
+}
+FP8 = {"gfx942": wd.f8e4m3fnuz, "gfx950": wd.f8e4m3, "sm_90a": wd.f8e4m3}
+
+
+def data(dtype: wd.DType, m: int, n: int, k: int, b_rows: bool, whole: bool = True):
+    """a, b, c: whole numbers whose sums are exact, or normal numbers."""
+    random = np.random.default_rng(m * n + k)
+    out = dtype if dtype.bits > 8 else wd.f32
+
+    def array(shape: tuple[int, int], of: wd.DType) -> np.ndarray:
+        values = random.integers(-3, 4, shape) if whole else random.standard_normal(shape)
+        return np.asarray(values, np.float64).astype(of.storage)
+
+    return array((m, k), dtype), array((n, k) if b_rows else (k, n), dtype), array((m, n), out)
+
+
+def exact(a, b, c, alpha: float, beta: float, b_rows: bool) -> np.ndarray:
+    wide = [x.astype(np.float64) for x in (a, b, c)]
+    product = wide[0] @ (wide[1].T if b_rows else wide[1])
+    return alpha * product + (beta * wide[2] if beta else 0.0)
+
+
+def check(monkeypatch, target: str, dtype: wd.DType, strategy: str, b_rows: bool, beta: float = -0.5) -> None:
+    monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{target}")
+    a, b, c = data(dtype, *SIZES[strategy], b_rows)
+    want = exact(a, b, c, 1.5, beta, b_rows).astype(c.dtype)
+    if not beta:
+        c[...] = np.nan
+    plan = matmul(a, b, c, alpha=1.5, beta=beta, transpose_b=b_rows, strategy=strategy)
+    assert plan.strategy == strategy
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+
+
+@pytest.mark.parametrize("strategy", SIZES)
+def test_f16(monkeypatch, strategy):
+    target = "sm_80" if strategy in ("gemv", "cache_persistent") else "gfx942"
+    check(monkeypatch, target, wd.f16, strategy, b_rows=strategy in ("gemv", "split_k", "skinny"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", SIZES)
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [(t, d) for t in TARGETS for d in (wd.f64, wd.f32, wd.f16, wd.bf16, FP8.get(t)) if d is not None],
+    ids=str,
+)
+def test_every_dtype_and_target(monkeypatch, target, dtype, strategy):
+    """The layout of B alternates over dtypes and strategies."""
+    order = [d.name for d in (wd.f64, wd.f32, wd.f16, wd.bf16)]
+    turn = list(SIZES).index(strategy) + (order.index(dtype.name) if dtype.name in order else TARGETS.index(target))
+    check(monkeypatch, target, dtype, strategy, b_rows=bool(turn % 2))
+
+
+@pytest.mark.parametrize("strategy", ["shallow_k", "wave_parallel"])
+def test_without_beta_c_is_not_read(monkeypatch, strategy):
+    check(monkeypatch, "gfx942", wd.f32, strategy, True, beta=0.0)
+
+
+@pytest.mark.parametrize("strategy", ["wave_parallel", "split_k", pytest.param("stream_k", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", [pytest.param("gfx942", marks=pytest.mark.slow), "sm_80"])
+def test_two_runs_agree_bit_for_bit(monkeypatch, target, strategy):
+    """The emulator runs workgroups and waves in another order each time; f32 sums would show it."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{target}")
+    a, b, c = data(wd.f16, 20, 30, 150, True, whole=False)
+    runs = []
+    for seed in ("1", "2"):
+        monkeypatch.setenv("WAVEDSL_SEED", seed)
+        out = c.astype(np.float32)
+        matmul(a, b, out, alpha=0.3, beta=0.7, transpose_b=True, strategy=strategy)
+        runs.append(out)
+    assert runs[0].tobytes() == runs[1].tobytes()
+    want = exact(a, b, c.astype(np.float32), 0.3, 0.7, True)
+    np.testing.assert_allclose(runs[0], want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "strategy"),
+    [(40, 36, 8, "shallow_k"), (24, 24, 64, "cache_persistent"), (2, 100, 200, "gemv"), (16, 100, 200, "skinny")],
+)
+def test_auto_follows_the_roofline(monkeypatch, m, n, k, strategy):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    a, b, c = data(wd.f16, m, n, k, False)
+    want = exact(a, b, c, 1.0, 0.0, False).astype(np.float16)
+    plan = matmul(a, b, c)
+    assert plan.strategy == strategy and plan.why
+    np.testing.assert_array_equal(c, want)
+
+
+def test_thin_columns_swap_the_operands(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    for b_rows in (False, True):
+        a, b, c = data(wd.f32, 70, 2, 90, b_rows)
+        want = exact(a, b, c, 2.0, 1.0, b_rows).astype(np.float32)
+        matmul(a, b, c, alpha=2.0, beta=1.0, transpose_b=b_rows, strategy="gemv")
+        np.testing.assert_array_equal(c, want)
+
+
+def test_whole_rounds_run_as_they_are_and_the_rest_is_dealt(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_80")
+    a, b, c = (np.zeros(s, np.float16) for s in ((128 * 10, 4096), (4096, 64 * 15), (128 * 10, 64 * 15)))
+    plan = plan_gemm(a, b, c, strategy="stream_k")
+    shapes = [launch.arguments[0].shape for launch in plan.launches]
+    # 10 x 15 tiles of 128 x 64 on 108 SMs: 7 rows fill one round; the 45 tiles left are cut in two along K.
+    assert shapes[0] == (7 * 128, 4096) and shapes[1] == (3 * 128, 2, 2048)
+    assert plan.launches[2].arguments[0].shape == (2, 3 * 128, 64 * 15)
+
+
+def test_nothing_and_an_empty_sum(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    c = np.full((3, 5), 4.0, np.float32)
+    matmul(np.zeros((3, 0), np.float32), np.zeros((0, 5), np.float32), c, beta=0.5)
+    assert (c == 2.0).all()
+    assert (
+        matmul(np.zeros((0, 4), np.float32), np.zeros((4, 5), np.float32), np.zeros((0, 5), np.float32)).launches == []
+    )
+
+
+def test_integers(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    a, b = (np.random.default_rng(s).integers(-9, 9, (40, 100)).astype(np.int8) for s in (1, 2))
+    c = np.zeros((40, 40), np.int32)
+    matmul(a, b, c, alpha=2, transpose_b=True, strategy="split_k")
+    np.testing.assert_array_equal(c, 2 * (a.astype(np.int32) @ b.astype(np.int32).T))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "why"),
+    [
+        ({"strategy": "magic"}, wd.ConstraintError, "unknown strategy"),
+        ({"b": np.zeros((5, 4), np.float32)}, wd.LaunchError, r"b must be \[4, 4\]"),
+        ({"c": np.zeros(15, np.float32)}, wd.LaunchError, "c has shape"),
+        ({"a": np.zeros((3, 4), np.complex64)}, wd.LaunchError, "dtype complex64"),
+        ({"product": "A1000"}, wd.ConstraintError, "no product"),
+    ],
+)
+def test_mistakes(change, error, why):
+    given = {"a": np.zeros((3, 4), np.float32), "b": np.zeros((4, 5), np.float32), "c": np.zeros((3, 5), np.float32)}
+    options = {**given, **change}
+    arrays = [options.pop(name) for name in "abc"]
+    with pytest.raises(error, match=why):
+        plan_gemm(*arrays, **options)
+
+
+def test_strategies_that_do_not_fit_a_shape_say_so():
+    a, b, c = (np.zeros(s, np.float16) for s in ((64, 100), (100, 64), (64, 64)))
+    with pytest.raises(wd.ConstraintError, match="does not fit one pass"):
+        plan_gemm(a, b, c, strategy="shallow_k", product="MI300X")
+    with pytest.raises(wd.ConstraintError, match="use skinny"):
+        plan_gemm(a, b, c, strategy="gemv", product="MI300X")
+    assert set(SIZES) | {"auto"} == set(GEMM_STRATEGIES)
+
+
+M, N, K, BM, BK = wd.symbols("M N K BM BK")
+A_TYPE, B_TYPE, C_TYPE = wd.Memory[M, K, wd.GLOBAL, wd.f16], wd.Memory[N, K, wd.GLOBAL, wd.f16], wd.Memory[M, N, wd.f32]
+
+
+@pytest.mark.parametrize(("target", "started"), [(t, 7) for t in TARGETS] + [("gfx942", 0), ("sm_80", 0)])
+def test_waves_that_share_k_add_up(target, started):
+    """What waves hold of a product whose contracted dimension they share is added, its addend counted once."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 16, 0),
+            wd.WorkgroupConstraint(N, 16, 1),
+            wd.WorkgroupConstraint(K, BK, 2),
+            wd.WaveConstraint(K, BK / 4),
+        ],
+        subs={BK: 256},
+    )
+    def product(
+        a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.GLOBAL, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):
+        wd.write(wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32](started)), c)
+
+    a, b, _ = data(wd.f16, 20, 24, 230, True)
+    c = np.zeros((20, 24), np.float32)
+    product.compile(a, b, c, target=target).emulate(a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T + started)
+
+
+def test_workgroups_that_share_k_are_refused():
+    """Nobody adds what workgroups hold: it would be a wrong number."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WorkgroupConstraint(K, 64, 2)]
+    )  # fmt: skip
+    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.mma(wd.read(a), wd.read(b)), c)
+
+    with pytest.raises(wd.CompileError, match="mma along K, which is spread over workgroups"):
+        product.compile(target="gfx942", subs={M: 32, N: 32, K: 128})
+
+
+def test_a_wave_s_share_of_k_holds_whole_instructions():
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 16, 0),
+            wd.WorkgroupConstraint(N, 16, 1),
+            wd.WorkgroupConstraint(K, 32, 2),
+            wd.WaveConstraint(K, 8),
+        ]
+    )
+    def product(
+        a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.GLOBAL, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):
+        wd.write(wd.mma(wd.read(a), wd.read(b)), c)
+
+    with pytest.raises(wd.ConstraintError, match="no multiple of the 16"):
+        product.compile(target="gfx942", subs={M: 32, N: 32, K: 32})

@@ -1,0 +1,40 @@
+"""One wait serves several results where that costs nothing, and only there."""
+
+from __future__ import annotations
+
+import amdgcn_kernels as kernels
+from wavedsl.codegen.amdgcn import get_target
+from wavedsl.codegen.amdgcn.emit import compile_kernel_ir
+from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.kernel_ir import B32, I32
+
+CHIP = "gfx942"
+
+
+def waits(between: int) -> list[str]:
+    """The waits of two loads that are used one after the other, with `between` instructions between the loads."""
+    kernel = kernels.new_kernel("two", CHIP, ["x", "y"])
+    b = Builder(kernel, get_target(CHIP))
+    at = b.mul(b.tid(), 4)
+    source, target = b.buffer(b.param(0), 4096), b.buffer(b.param(1), 4096)
+    first = b.load_global(source, at, bytes=4, type=B32)
+    work = b.tid()
+    for i in range(between):
+        work = b.xor(b.mul(work, 12345), 1 + i)
+        b.store_shared(at, b.bitcast(work, B32), bytes=4)
+    kernel.shared_bytes = 1024
+    second = b.load_global(source, at, bytes=4, imm=1024, type=B32)
+    for word, imm in ((first, 0), (second, 1024)):
+        b.store_global(target, at, b.bitcast(b.add(b.bitcast(word, I32), 1), B32), bytes=4, imm=imm)
+    program = compile_kernel_ir(b.finish(), get_target(CHIP)).program
+    found = [i.ops[0] for block in program.blocks for i in block.insts if i.row.unit is Unit.WAITCNT]
+    return [counts for counts in found if "vm" in counts]
+
+
+def test_loads_issued_together_are_waited_for_together() -> None:
+    assert waits(0) == ["vmcnt(0)"]
+
+
+def test_a_load_issued_much_later_is_not_waited_for_early() -> None:
+    assert waits(40)[0] == "vmcnt(1)"

@@ -1,0 +1,153 @@
+"""Passes that rearrange float arithmetic and masks: loops cut where masks hold, conditions sunk, f32 in pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from wavedsl.ir import dtypes
+from wavedsl.ir.builder import Builder, new_kernel
+from wavedsl.ir.kernel_eval import run
+from wavedsl.ir.kernel_ir import F32, Param, vector
+from wavedsl.ir.kernel_verify import check
+from wavedsl.ir.linear import difference, linear
+from wavedsl.ir.pair_floats import pair_floats
+from wavedsl.ir.sink import sink_conditions
+from wavedsl.ir.split_loops import split_loops
+
+from .kernels import make_target
+
+TARGET = make_target(packed_f32=True)
+
+
+def masked_sum(low: int, high: int, trips: int, waves: int = 1):
+    """Each lane adds the indices i * 64 + j, j < 16, that lie in low + thread .. high + thread, over `trips` trips."""
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write"), Param("n", "scalar", dtypes.i32, 8, 4)]
+    kernel = new_kernel("sum", "gfx942", waves=waves, params=params, grid=(1, 1, 1))
+    b = Builder(kernel)
+    tid = b.tid() if waves > 1 else b.lane()
+    n = b.param(1, lo=0, hi=trips)
+    with b.for_(0, n, 1, [b.const(0.0, F32)], label="i") as loop:
+        total = loop.carried[0]
+        base = b.mul(loop.iv, 64)
+        for j in range(16):
+            at = b.add(base, j)
+            inside = b.pand(b.cmp("sge", at, b.add(tid, low)), b.cmp("slt", at, b.add(tid, high)))
+            number = b.cvt(at, F32)
+            total = b.fadd(total, b.select(inside, number, b.const(0.0, F32)))
+        if waves > 1:
+            b.barrier()
+        loop.yield_([total])
+    b.store_global(b.buffer(b.param(0), 64 * waves * 4), b.mul(tid, 4), loop.results[0])
+    return b.finish()
+
+
+def result(kernel, n: int, waves: int = 1) -> np.ndarray:
+    y = np.zeros(64 * waves, np.float32)
+    run(kernel, [y, n])
+    return y
+
+
+def loops(kernel):
+    return [op for op in kernel.body.walk() if op.name == "for"]
+
+
+@pytest.mark.parametrize("waves", [1, 2])
+@pytest.mark.parametrize(("low", "high"), [(-1000, 700), (150, 5000), (130, 900), (200, 210), (300, 100)])
+def test_cut_loops_give_the_same_sums(low: int, high: int, waves: int) -> None:
+    trips = 20
+    cut = split_loops(masked_sum(low, high, trips, waves))
+    assert not check(cut, TARGET)
+    for n in (0, 1, 7, trips):
+        assert np.array_equal(result(cut, n, waves), result(masked_sum(low, high, trips, waves), n, waves)), n
+
+
+def test_the_middle_loop_has_no_masks() -> None:
+    found = loops(split_loops(masked_sum(130, 900, 20)))
+    assert [op.attrs["part"] for op in found] == ["masked", "whole", "masked"]
+    parts = {op.attrs["part"]: op for op in found}
+    inside = {op.name for op in parts["whole"].regions[0].ops}
+    assert not inside & {"cmp", "select", "pand"}
+    assert {"cmp", "select"} <= {op.name for op in parts["masked"].regions[0].ops}
+
+
+def test_loops_that_gain_too_little_stay_whole() -> None:
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write"), Param("n", "scalar", dtypes.i32, 8, 4)]
+    kernel = new_kernel("sum", "gfx942", params=params, grid=(1, 1, 1))
+    b = Builder(kernel)
+    with b.for_(0, b.param(1, lo=0, hi=9), 1, [b.const(0.0, F32)], label="i") as loop:
+        x = loop.carried[0]
+        for j in range(40):
+            x = b.fadd(b.fmul(x, float(j + 2)), float(j))
+        loop.yield_([b.select(b.cmp("slt", b.lane(), loop.iv), x, loop.carried[0])])
+    b.store_global(b.buffer(b.param(0), 256), b.mul(b.lane(), 4), loop.results[0])
+    kernel = b.finish()
+    assert split_loops(kernel) is kernel
+
+
+def test_linear_forms_are_whole_numbers() -> None:
+    kernel = new_kernel("k", "gfx942", params=[Param("n", "scalar", dtypes.i32, 0, 4)], grid=(1, 1, 1))
+    b = Builder(kernel)
+    lane, n = b.lane(), b.param(0, lo=0, hi=1000)
+    form = difference(b.add(b.mul(n, 64), b.add(lane, 5)), b.shl(lane, 2))
+    assert (form.constant, form.terms) == (5, {n: 64, lane: -3})
+    wild = b.param(0)  # nothing is known of it: it may wrap, and then the sum is no sum
+    assert linear(b.add(wild, lane)).terms == {b.add(wild, lane): 1}
+
+
+def test_conditions_stand_before_their_readers_and_again_before_far_ones() -> None:
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write")]
+    kernel = new_kernel("k", "gfx942", params=params, grid=(1, 1, 1))
+    b = Builder(kernel)
+    lane, zero = b.lane(), b.const(0.0, F32)
+    numbers = [b.cvt(b.add(lane, j), F32) for j in range(20)]
+    masks = [b.cmp("slt", b.add(b.mul(lane, 3), j), 40) for j in range(20)]
+    first = [b.select(m, x, zero) for m, x in zip(masks, numbers)]
+    more = [b.fmul(x, x) for x in first] + [b.fadd(x, 1.0) for x in first]
+    second = [b.select(m, x, zero) for m, x in zip(masks, more)]
+    total = second[0]
+    for x in second[1:]:
+        total = b.fadd(total, x)
+    b.store_global(b.buffer(b.param(0), 256), b.mul(lane, 4), total)
+    kernel = b.finish()
+    want, got = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    run(kernel, [want])
+    sink_conditions(kernel, TARGET)
+    run(kernel, [got])
+    assert np.array_equal(want, got) and not check(kernel, TARGET)
+    ops = kernel.body.ops
+    masks_made = [i for i, op in enumerate(ops) if op.name == "cmp"]
+    assert len(masks_made) == 40  # once per reader: the second ones are far away
+    assert all(ops[i + 1].name == "select" and ops[i].results[0] in ops[i + 1].args for i in masks_made)
+
+
+def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
+    params = [
+        Param("x", "pointer", dtypes.f32, 0, 8, access="read"),
+        Param("y", "pointer", dtypes.f32, 8, 8, access="write"),
+    ]
+
+    def build():
+        kernel = new_kernel("k", "gfx942", params=list(params), grid=(1, 1, 1))
+        b = Builder(kernel)
+        at = b.mul(b.lane(), 16)
+        four = b.bitcast(b.load_global(b.buffer(b.param(0), 1024), at, bytes=16), vector(4, "f32"))
+        x = [b.slice(four, i) for i in range(4)]
+        scale = b.cvt(b.lane(), F32)
+        exponents = [b.ffma(v, scale, b.const(-1.0, F32)) for v in x]
+        y = [b.exp2(v) for v in exponents]
+        products = [b.fmul(a, c) for a, c in zip(y, x)]
+        z = [b.fadd(p, a) for p, a in zip(products, y)]
+        b.store_global(b.buffer(b.param(1), 1024), at, b.vec(*z))
+        return b.finish()
+
+    x = np.random.default_rng(0).uniform(-0.05, 0.05, 256).astype(np.float32)
+    want, got = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(build(), [x, want])
+    paired = pair_floats(build(), TARGET)
+    assert not check(paired, TARGET)
+    run(paired, [x, got])
+    assert np.array_equal(want, got)
+    arithmetic = [op for op in paired.body.walk() if op.name in ("ffma", "exp2", "fmul", "fadd")]
+    assert all(op.results[0].type.n == 2 for op in arithmetic) and len(arithmetic) == 8
+    assert pair_floats(build(), make_target()).body.ops  # without packed arithmetic nothing changes
+    assert all(op.results[0].type.n == 1 for op in pair_floats(build(), make_target()).body.walk() if op.name == "ffma")

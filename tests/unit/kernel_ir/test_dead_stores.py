@@ -1,0 +1,57 @@
+"""Stores to shared memory that nothing reads go from the kernel's last stretch; all others stay."""
+
+from __future__ import annotations
+
+import pytest
+from amdgcn_kernels import new_kernel
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dead_stores import remove_dead_stores
+from wavedsl.ir.kernel_ir import B32, Kernel
+from wavedsl.ir.passes import no_dead_stores
+
+
+def kernel(last_read: int, in_loop: bool = False) -> Kernel:
+    """Stores at bytes 0 and 4096, a barrier, a read at `last_read`, then again a store at 0."""
+    b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b.kernel.shared_names["a"] = (0, 8192)
+    b.kernel.shared_bytes = 8192
+    at = b.mul(b.tid(), 4)
+    word = b.bitcast(b.tid(), B32)
+
+    def body() -> None:
+        b.store_shared(at, word, bytes=4, buffer="a")
+        b.store_shared(b.add(at, 4096), word, bytes=4, buffer="a")
+        b.barrier()
+        got = b.load_shared(b.add(at, last_read), bytes=4, buffer="a", type=B32)
+        b.store_shared(at, got, bytes=4, buffer="a")
+        b.store_global(b.buffer(b.param(0), 1024), at, got, bytes=4)
+        b.barrier()
+
+    if in_loop:
+        with b.for_(0, 3) as loop:
+            body()
+            loop.yield_()
+    else:
+        body()
+    return b.finish()
+
+
+def ops(k: Kernel, name: str) -> int:
+    return sum(op.name == name for op in k.body.walk())
+
+
+@pytest.mark.parametrize("last_read", [0, 4096])
+def test_the_store_that_is_read_stays(last_read: int) -> None:
+    k = kernel(last_read)
+    assert len(no_dead_stores(k)) == 2
+    assert remove_dead_stores(k) == 3  # the other slot, the copy behind the last read, the last barrier
+    assert ops(k, "store.shared") == 1 and ops(k, "barrier") == 1
+    (store,) = (op for op in k.body.walk() if op.name == "store.shared")
+    assert store.args[0].lo + store.attrs.get("imm", 0) == last_read
+    assert no_dead_stores(k) == []
+
+
+def test_loops_are_left_alone() -> None:
+    k = kernel(0, in_loop=True)
+    assert remove_dead_stores(k) == 0
+    assert ops(k, "store.shared") == 3 and ops(k, "barrier") == 2

@@ -1,0 +1,78 @@
+"""Tiles of K are cut finer where that makes room for a second stage, and only where no one can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+
+M, N, K = wd.symbols("M N K")
+SIZES = {M: 256, N: 256, K: 512}
+WAVES = [
+    wd.WorkgroupConstraint(M, 256, 0),
+    wd.WorkgroupConstraint(N, 256, 1),
+    wd.TilingConstraint(K, 64),
+    wd.WaveConstraint(M, 64),
+    wd.WaveConstraint(N, 128),
+]
+
+
+@wd.wave(WAVES)
+def products(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(loop, c)
+
+
+@wd.wave(WAVES)
+def counting(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    """Adds one per trip: the number of trips is the user's."""
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc) + 1.0
+
+    wd.write(loop, c)
+
+
+def slots(compiled: wd.CompiledKernel) -> tuple[int, int | None]:
+    (note,) = compiled.kernel_ir.notes["lowering"].loops
+    return note.slots, note.trips
+
+
+def test_a_tile_that_fills_shared_memory_is_halved() -> None:
+    compiled = products.compile(target="gfx942", subs=SIZES)
+    assert slots(compiled) == (2, 16)
+    loop = compiled.resources.loops[0]
+    assert loop.instructions["mfma"] == 64 * loop.steps  # steps are the user's
+    assert compiled.shared_bytes == 65536
+
+
+def test_room_for_two_keeps_the_tile() -> None:
+    assert slots(products.compile(target="gfx950", subs=SIZES)) == (2, 8)
+
+
+def test_stages_that_the_user_fixes_keep_the_tile() -> None:
+    kernel = wd.wave(WAVES, schedule=wd.Schedule(stages=1))(products.function)
+    assert slots(kernel.compile(target="gfx942", subs=SIZES)) == (1, 8)
+
+
+def test_a_loop_that_counts_its_trips_keeps_the_tile() -> None:
+    assert slots(counting.compile(target="gfx942", subs=SIZES))[1] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [products, counting])
+def test_both_compute_what_they_say(kernel) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-4, 5, (256, 512)).astype(np.float16) for _ in range(2))
+    got, want = np.zeros((256, 256), np.float32), np.zeros((256, 256), np.float32)
+    kernel.compile(a, b, got, target="gfx942").emulate(a, b, got)
+    kernel.evaluate(a, b, want)
+    np.testing.assert_array_equal(got, want)
