@@ -55,11 +55,11 @@ class Staged:
     offset: int = 0
     """Byte of slot 0 in shared memory."""
     cost: Any = None
+    tile: MatrixTile | None = None
+    """How matrix instructions see the tile, where they read it themselves."""
     deep: int = 1
     """Vectors of a thread that are neighbours across the array's rows: transposed in registers, so that a piece is
     `piece` elements of a column."""
-    tile: MatrixTile | None = None
-    """How matrix instructions see the tile, where they read it themselves."""
 
     @property
     def name(self) -> str:
@@ -229,7 +229,7 @@ def plan_staged(
     piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
-        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep,
+        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep,
     )  # fmt: skip
 
 
