@@ -18,3 +18,13 @@ class Choices:
     swizzle: bool | None = None
     cluster: tuple[int, ...] | None = None
     modulo: bool = True
+
+    @property
+    def roles(self) -> list[str]:
+        """What of the asked-for needs asynchronous products whose operands come by bulk copies."""
+        asked = {
+            "specialize": self.specialize,
+            "persistent": self.persistent,
+            "cluster": self.cluster is not None and any(n > 1 for n in self.cluster),
+        }
+        return [name for name, value in asked.items() if value]

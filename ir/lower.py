@@ -32,7 +32,6 @@ from wavedsl.ir.graph import (
     Region,
     ValueType,
     initial_values,
-    loop_bounds,
     next_values,
     region_nodes,
 )
@@ -40,6 +39,7 @@ from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
+from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
@@ -268,7 +268,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if outer_dim is not None:
         low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
     low.loop_dim = dim
-    first, trips = loop_range(low, n, dim, context)
+    first, trips = loop_range(low, n, dim, context.env)
     low.first[dim] = scaled(b, first, plan.tile)
     env = Env(context.env.fixed)
     for (key, it), v in context.env.values.items():
@@ -331,29 +331,6 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
-
-
-def loop_range(low: Lowering, n: Node, dim: str, context: Context) -> tuple[Any, Any]:
-    """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
-    b, plan = low.b, low.plans[dim]
-    whole = low.trip_count(dim)
-    start, stop = (None if x is None else low.uniform(x, context.env) for x in loop_bounds(n))
-    if start is None and stop is None:
-        return 0, whole
-    first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
-    last = b.const(whole) if isinstance(whole, int) else whole
-    if stop is not None:
-        # Rounded up without passing 2^31; a range that ends where it starts has no tile.
-        end = b.max_s(stop, 0)
-        ends = b.add(b.udiv(b.max_s(b.sub(end, 1), 0), plan.tile), 1)
-        some = b.cmp("sgt", end, 0 if start is None else b.max_s(start, 0))
-        last = b.select(some, b.min_s(last, ends), first)
-    trips = b.max_s(b.sub(last, first), 0)
-    known_first, known_trips = first.const, trips.const
-    return (
-        known_first if isinstance(known_first, int) else first,
-        known_trips if isinstance(known_trips, int) else trips,
-    )
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:

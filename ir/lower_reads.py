@@ -208,7 +208,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
         valu = low.target.cost("valu")
         clocks = low.issue_clocks() * transposing_clocks(low.target, es, s.vector * s.deep, s.vector, s.deep)
-        moved = tuple((u, c * stores) for u, c in resources) + ((valu.unit, clocks // low.target.clock_unit),)
+        moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
         return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put_block, buffer, n.loc)
 
     steps: list[Step] = []

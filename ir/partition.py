@@ -88,12 +88,13 @@ class Partition:
 
 
 def default_waves(
-    tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int]
-) -> dict[Any, int]:
+    tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int],
+    rows: frozenset[Any] = frozenset(),
+) -> dict[Any, int]:  # fmt: skip
     """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough.
 
     `multiples` is the atom extent per dimension, below which a wave tile is not cut; `fixed` holds the wave tiles
-    that the user gave. Returns the wave tile of every dimension.
+    that the user gave; `rows` are dimensions to cut first. Returns the wave tile of every dimension.
     """
     wave = {d: fixed.get(d, t) for d, t in tiles.items()}
     count = prod(tiles[d] // wave[d] for d in tiles)
@@ -101,7 +102,7 @@ def default_waves(
         free = [d for d in tiles if d not in fixed and wave[d] % 2 == 0 and (wave[d] // 2) % multiples.get(d, 1) == 0]
         if not free:
             break
-        best = max(free, key=lambda d: (wave[d] / multiples.get(d, 1), -list(tiles).index(d)))
+        best = max(free, key=lambda d: (d in rows, wave[d] / multiples.get(d, 1), -list(tiles).index(d)))
         wave[best] //= 2
         count *= 2
     return wave
@@ -181,7 +182,10 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
         if matrix
         else max(1, min(4, prod(p.tile for p in dims.values() if p.role != "index") // (target.wave_size * 4)))
     )
-    share = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed)
+    # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
+    wide = any(a.asynchronous for a in target.mma_atoms)
+    rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
+    share = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
     for d in order:
         dims[d].wave = share[d]
     for d, plan in dims.items():

@@ -135,7 +135,7 @@ def build_kernel(
                     kernel = lower(graph, partition, inference, arrays, params, view, dynamic=dynamic, choices=choices)
                 break
             except ConstraintError:
-                if view is target or _lanes(graph) is not None:
+                if view is target or _lanes(graph) is not None or (choices is not None and choices.roles):
                     raise
         target = view
     except WaveError as error:

@@ -146,7 +146,7 @@ def emit_ring_loop(
     if not low.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
         for j in range(ahead):
-            refill(low, mine, j, trips)
+            refill(low, mine, j, trips, env)
     inits = [v for _, v in carried]
     moving = [*rings, *low.fillers(rings)]
     states = ring_states(moving)
@@ -182,7 +182,7 @@ def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence
     _trip(low, region, body, steps, env, 0, mine, (), None, 1, after=(max(reading, default=-1), turn))
 
 
-def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> None:
+def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env: Env) -> None:
     """Without a copying warpgroup: one thread fills the next slot of every ring, if the loop has that trip."""
     b = low.b
     exists: Value | None = None
@@ -195,12 +195,12 @@ def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any) -> 
     if exists is None or exists.const is True:
         with one_thread(low):
             for filler in fillers:
-                fill(low, filler, iteration)
+                fill(low, filler, iteration, env)
     else:
         with b.if_(exists) as branch:
             with one_thread(low):
                 for filler in fillers:
-                    fill(low, filler, iteration)
+                    fill(low, filler, iteration, env)
             branch.yield_()
     for filler in fillers:
         filler.advance(low)
@@ -215,7 +215,7 @@ def _trip(
     b = low.b
     alone = not low.strategy.specialize
     if alone and not ahead and mine:
-        refill(low, mine, iteration, trips)
+        refill(low, mine, iteration, trips, env)
     outer = low.products
     low.products = products = Products(low, region, postponed, again)
     context = StageContext(env, iteration, None, 0)
@@ -235,4 +235,4 @@ def _trip(
     for ring in mine:
         ring.advance(low)
     if ahead:
-        refill(low, mine, b.add(iteration, ahead), trips)
+        refill(low, mine, b.add(iteration, ahead), trips, env)

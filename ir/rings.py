@@ -21,6 +21,7 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
+from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.staging import Staged
@@ -185,8 +186,9 @@ def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
     return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
 
 
-def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
-    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop."""
+def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
+    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop.
+    `env` holds what the coordinates of the reads need. What lies outside an array becomes zero by itself."""
     b = low.b
     low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
     parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
@@ -206,10 +208,11 @@ def fill(low: Lowering, ring: Ring, iteration: Any) -> None:
             share = staged.extents[tile.other] // parts
             rows, skip = scaled(b, b.cluster_rank(), share), scaled(b, b.cluster_rank(), share * tile.span)
         start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
+        position, _ = low.located(n, Context(env, iteration, None), base)
         more = {staged.tile.other} if parts > 1 and staged.tile is not None else set()
         for inside, byte in found:
             names = [staged.info.names[i] for i in spec.order]
-            at = [total(b, [base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
+            at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
                 cluster=(1 << parts) - 1 if parts > 1 else 0,

@@ -15,16 +15,19 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
-from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
+from wavedsl.ir.loop_range import loop_range
+from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lower_reads import invariant_reads
+from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_matrix
-from wavedsl.ir.strategy import MOST_STAGES, Strategy
+from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
 MAP_BYTES = 128
@@ -45,7 +48,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            each_tile(low, rings, lambda: produce(low, low.graph.region))
+            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()))
             one.yield_()
         role.yield_()
     low.role = "computing warpgroups"
@@ -197,7 +200,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
     for n in ring.members:
         staged = _planned(low, n, 1)
         rows = staged.extents[staged.tile.other]
-        if cluster > 1 and not first.intersection(staged.info.names) and rows % (8 * cluster) == 0:
+        if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1
 
@@ -276,30 +279,34 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
         offset += size
 
 
-def produce(low: Lowering, region: Region, iteration: Any = 0) -> None:
-    """Fill the rings of a region's reads in their order, for one of its trips."""
+def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None:
+    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs."""
     filled: set[str] = set()
+    needed = walked(low.graph)
 
     def bring(n: Node, where: Any) -> None:
         ring = low.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
             with low.b.loc(n.loc):
-                fill(low, ring, where)
+                fill(low, ring, where, env)
                 ring.advance(low)
 
     for n in region.nodes:
+        if n.id in needed:
+            with low.b.loc(n.loc):
+                emit_node(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
             continue
         body: Region = n.attrs["body"]
+        inner = rings_inside(low, body)
         for x in body.nodes:
             bring(x, iteration)
-        inner = rings_inside(low, body)
         if inner:
             with low.b.loc(n.loc):
-                _produce_loop(low, body, inner, iteration)
+                _produce_loop(low, n, inner, env, iteration)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
@@ -308,29 +315,29 @@ def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     return [ring for ring in low.rings if any(ring.region is r for r in regions)]
 
 
-def _produce_loop(low: Lowering, body: Region, inner: Sequence[Ring], iteration: Any) -> None:
-    b = low.b
-    with entered(low, body, iteration):
-        trips = low.trip_count(str(body.dim))
+def _produce_loop(low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any) -> None:
+    b, body = low.b, n.attrs["body"]
+    first, trips = loop_range(low, n, str(body.dim), env)
+    with entered(low, body, iteration, first):
         if isinstance(trips, int) and trips <= 1:
             if trips:
-                produce(low, body, 0)
+                produce(low, body, env, 0)
             return
         states = ring_states(inner)
         label = f"copy_{body.dim}"
         least = 1 if isinstance(trips, int) else 0
         with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
-            produce(low, body, loop.iv)
+            produce(low, body, env, loop.iv)
             loop.yield_(ring_states(inner))
         set_states(inner, loop.results)
 
 
 class entered:
-    """Inside, positions are those of a loop over `body`'s dimension."""
+    """Inside, positions are those of a loop over `body`'s dimension, from tile `first` on."""
 
-    def __init__(self, low: Lowering, body: Region, iteration: Any):
-        self.low, self.body, self.iteration = low, body, iteration
+    def __init__(self, low: Lowering, body: Region, iteration: Any, first: Any):
+        self.low, self.body, self.iteration, self.first = low, body, iteration, first
 
     def __enter__(self) -> None:
         low = self.low
@@ -338,7 +345,7 @@ class entered:
         if low.loop_dim is not None:
             low.base[low.loop_dim] = low.trip_base(low.loop_dim, self.iteration)
         low.loop_dim = str(self.body.dim)
-        low.first[low.loop_dim] = 0
+        low.first[low.loop_dim] = scaled(low.b, self.first, low.plans[low.loop_dim].tile)
 
     def __exit__(self, *error: Any) -> None:
         del self.low.first[str(self.body.dim)]

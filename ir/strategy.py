@@ -15,11 +15,13 @@ from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import Node, ValueType, loop_bounds
+from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds
 from wavedsl.ir.lower_reads import wants_shared
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_matrix
 from wavedsl.ir.tile_order import TileOrder, best_group
+from wavedsl.ir.views import fixed_coordinates, placement
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -74,16 +76,61 @@ def walk_problem(n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can."""
     if n.op in ("when", "repeat"):
         return f"what the kernel does depends on a value it computes ({n.op})"
-    if n.op == "iterate" and loop_bounds(n) != (None, None):
-        return f"the loop over {n.attrs['body'].dim} has bounds that the kernel computes"
+    if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
+        return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
 
 
-def bulk_problem(staged: Staged) -> str:
+SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
+
+
+def simple(x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions and scalar arguments: any thread can compute it, and all waves
+    get the same."""
+    if not isinstance(x.type, ValueType) or x.dims:
+        return False
+    if x.op in SIMPLE:
+        return True
+    return x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs) and all(map(simple, x.inputs))
+
+
+def walked(graph: Graph) -> set[int]:
+    """Nodes that a thread which only copies computes as well: those of which bounds and coordinates are made."""
+    work: list[Node] = []
+    for n in graph.all_nodes():
+        if n.op == "iterate":
+            work += [x for x in loop_bounds(n) if x is not None]
+        elif n.op == "read":
+            found_place = placement(graph, n)
+            work += found_place.numbers() if found_place is not None else []
+    found: set[int] = set()
+    while work:
+        x = work.pop()
+        if x.id not in found:
+            found.add(x.id)
+            work += x.inputs
+    return found
+
+
+def depends(low: Lowering, n: Node) -> set[str]:
+    """Dimensions on which the tile that a read takes from its array depends."""
+    fixed = fixed_coordinates(low.graph, n)
+    if fixed is None:
+        return set(map(str, low.plans))
+    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in fixed}
+    for c in fixed.values():
+        if isinstance(c, Node):
+            return set(map(str, low.plans))  # a number that may differ between any two workgroups
+        own |= {str(s) for s in c.free_symbols}
+    return own
+
+
+def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    if staged.node.attrs.get("mapping") is not None:
-        return f"{info.name} is read through a mapping"
+    fixed = (fixed_coordinates(graph, staged.node) or {}).values()
+    if any(isinstance(c, Node) and not simple(c) for c in fixed):
+        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:
@@ -107,13 +154,16 @@ def choose(low: Lowering) -> Strategy:
     found = Strategy()
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
     if not reads:
+        refuse(low, "no product of the kernel is a warpgroup's")
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
-    problems += [p for s in plans if (p := bulk_problem(s))]
+    problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     found.bulk = not problems
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
+    if not found.bulk:
+        refuse(low, problems[0])
     wanted = low.choices.specialize
     threads = (low.partition.waves + 1) * low.target.wave_size
     reason = ""
@@ -138,11 +188,19 @@ def choose(low: Lowering) -> Strategy:
     return found
 
 
+def refuse(low: Lowering, reason: str) -> None:
+    """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
+    for name in low.choices.roles:
+        value = getattr(low.choices, name)
+        raise ConstraintError(f"Schedule({name}={value}): {reason}", low.graph.loc, f"leave {name} out")
+
+
 def choose_teams(low: Lowering, found: Strategy) -> None:
     """Whether two warpgroups take tiles in turn: one stores results while the other's products run. For tiles that are
     one warpgroup's, in workgroups that take several, where nothing but rings is shared."""
     staged = any(n.op == "read" and n.id not in low.matrix_uses and wants_shared(low, n) for n in low.graph.all_nodes())
     alone = not staged and SCRATCH not in low.kernel.shared_names
+    alone = alone and not bounded(low.graph)
     if found.specialize and found.order is not None and low.partition.waves == 1 and alone:
         found.teams = 2
         found.why["computing"] = "a tile is one warpgroup's, and its results are stored beside the other's products"
@@ -161,6 +219,11 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         many = size > MOST_CLUSTER
         why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
         raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
+    if size > 1 and bounded(low.graph):
+        raise ConstraintError(
+            f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
+            "leave cluster out",
+        )  # fmt: skip
     if size > 1 and counts[0] is not None and counts[0] % size:
         raise ConstraintError(
             f"Schedule(cluster={asked}): the first grid axis has {counts[0]} tiles, no multiple of {size}",
@@ -173,8 +236,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             size = 2
             found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are enough to fill the chip"
     first = {str(d) for d in low.partition.grid_axes()[0]}
-    shared = [n for n in low.matrix_uses if not first.intersection(low.arrays[_memory(low, n)].names)]
-    if not shared and asked is None:
+    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
+    if asked is None and (bounded(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
     found.cluster = size
     if asked:
@@ -215,8 +278,9 @@ def _product(counts: Sequence[int | None]) -> int | None:
     return prod(known) if len(known) == len(counts) else None
 
 
-def _memory(low: Lowering, node: int) -> str:
-    return next(n.attrs["memory"] for n in low.graph.all_nodes() if n.id == node)
+def bounded(graph: Graph) -> bool:
+    """Whether a loop runs over a part of its dimension that a workgroup works out."""
+    return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

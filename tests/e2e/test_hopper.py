@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import example_files
 import hopper
 import numpy as np
 import products
@@ -312,6 +313,20 @@ def test_swapped_operands() -> None:
     assert set(compiled.kernel_ir.notes["lowering"].atoms.values()) == {"F32_64x16x16_F16 swapped"}
 
 
+@pytest.mark.parametrize(
+    ("bm", "bn", "wave"), [(128, 256, (64, 256)), (64, 256, (64, 128)), (256, 128, (128, 128))], ids=str
+)
+def test_division_into_warpgroups(bm: int, bn: int, wave: tuple[int, int]) -> None:
+    """Two warpgroups, cut so that an instruction is as wide as it can be."""
+    sizes = {products.M: 4096, products.N: 4096, products.K: 4096}
+    compiled = hopper.gemm(BF16, given=False).compile(
+        target="sm_90a", subs={products.BM: bm, products.BN: bn, products.BK: 64, **sizes}
+    )
+    assert compiled.kernel_ir is not None and compiled.block[0] == 384
+    atoms = compiled.kernel_ir.notes["lowering"].atoms
+    assert set(atoms.values()) == {f"F32_64x{wave[1]}x16_BF16"}
+
+
 def test_four_waves_are_taken_together() -> None:
     compiled = multiply(F16, 64, 40, 128, tiles(64, 40, 64, 16, 40), lanes=None)
     assert compiled.block[0] == 256 and "wgmma" in compiled.asm
@@ -335,6 +350,40 @@ def test_schedule_is_the_reviewed_one() -> None:
     if os.environ.get("WAVEDSL_UPDATE_GOLDEN") == "1":
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text(), "look at the difference, and run with WAVEDSL_UPDATE_GOLDEN=1"
+
+
+attention = example_files.load("attention")
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes", "tile"),
+    [
+        ({}, (2, 128, 128, 64), (128, 64)),
+        ({"causal": True, "lse": True}, (1, 77, 130, 128), (64, 64)),
+        ({"window": 40, "causal": True, "sinks": True}, (2, 64, 96, 64), (64, 32)),
+        ({"group": 2, "order": "bshd", "bias": True, "cap": 20.0}, (4, 64, 64, 64), (64, 32)),
+    ],
+    ids=["plain", "causal", "window", "grouped"],
+)
+def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], tile: tuple[int, int]) -> None:
+    """Nothing of the roles knows what a kernel computes: Q, K and V are three rings, bounds are worked out twice."""
+    variant = attention.Variant(wd.bf16, **options)
+    heads, m, n, d = sizes
+    given = attention.arguments_of(variant, {"b": 1, "h": heads, "m": m, "n": n, "d": d, "e": d}, m + n)
+    compiled = attention.attention_kernel(variant, tile=tile).compile(**given, target="sm_90a")
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+    assert strategy(compiled).specialize and set(strategy(compiled).why) >= {"copies", "roles", "stages"}
+
+
+def test_a_loop_with_bounds_refuses_clusters() -> None:
+    """Workgroups of a cluster hand slots over together, so they must run the same trips."""
+    variant = attention.Variant(wd.bf16, causal=True)
+    kernel = attention.attention_kernel(variant, tile=(64, 64))
+    kernel.schedule = wd.Schedule(cluster=(2, 1, 1))
+    sizes = {attention.B: 1, attention.H: 2, attention.G: 2, attention.M: 128, attention.N: 128}
+    with pytest.raises(wd.ConstraintError, match="bounds that may differ between workgroups"):
+        kernel.compile(target="sm_90a", subs={**sizes, attention.D: 64, attention.E: 64})
 
 
 def test_saved_kernels_keep_their_tensor_maps(tmp_path: Any) -> None:

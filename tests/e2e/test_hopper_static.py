@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import example_files
 import hopper
 import pytest
 from hopper import tiles
@@ -68,6 +69,22 @@ def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) 
     assert found.spills == 0 and not found.codes
     assert found.products > 0
     assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+
+
+attention = example_files.load("attention")
+
+
+@pytest.mark.parametrize("causal", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [pytest.param(64, marks=pytest.mark.slow), 128])
+def test_attention_overlaps_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
+    """128 queries of two warpgroups, 128 keys; a causal loop is cut in two, with masks and without."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kernel = attention.attention_kernel(attention.Variant(wd.f16, causal=causal), tile=(128, 128), waves=2)
+    sizes = {attention.B: 2, attention.H: 16, attention.G: 16, attention.M: 4096, attention.N: 4096}
+    text = kernel.compile(target="sm_90a", subs={**sizes, attention.D: d, attention.E: d}).asm
+    found = hopper.static(text)
+    assert found.spills == 0 and not found.codes
+    assert found.groups == len(re.findall(r"\bcommit_group\.sync", text)) >= 2
 
 
 def test_there_are_enough_configurations() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from products import TARGETS
 
 import wavedsl as wd
@@ -276,6 +277,18 @@ def run(case: Case) -> bool:
             at = np.argwhere(np.asarray(mine != theirs))[0]
             raise AssertionError(f"{name}{at.tolist()} is {mine[tuple(at)]}, not {theirs[tuple(at)]}")
     return True
+
+
+FOUND = (
+    Case('gfx942', (39, 30), (8, None), (2, 2), 16, (wd.u8, wd.f64), 0, 1, 446770548),
+    Case('gfx90a', (20, 130), (32, None), (2, 1), None, (wd.i32, wd.bf16), 2, 5, 416388815),
+)
+"""Kernels that were wrong once: a number made a trip early; waves whose parts of the scratch buffer overlapped."""
+
+
+@pytest.mark.parametrize("case", FOUND, ids=lambda c: str(c.seed))
+def test_what_was_wrong_once(case: Case) -> None:
+    assert run(case)
 
 
 def shrunk(case: Case) -> Case:

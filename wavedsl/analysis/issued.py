@@ -17,7 +17,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.target import Target
 
 FREE = frozenset(
@@ -70,11 +70,12 @@ def count_issued(compiled: Any, target: Target, extents: Mapping[Any, Any]) -> I
     """Count `compiled.kernel_ir`. `extents` gives the run-time dimensions' sizes by symbol. `waves` in the answer are
     hardware waves."""
     kernel: Kernel = compiled.kernel_ir
-    groups = prod(int(evaluate(g, extents)) for g in compiled.grid)
+    groups = prod(evaluate_int(g, extents) for g in compiled.grid)
     roles = any(op.name == "if" and _asks_for_wave(op.args[0]) for op in kernel.body.walk())
     out = Issued(groups=groups, waves=kernel.waves * kernel.wave_size // target.wave_size)
     for wave in range(kernel.waves) if roles else (None,):
         counter = _Counter(kernel, target, _hidden(compiled, extents), wave)
+        counter.grid = tuple(evaluate_int(g, extents) for g in compiled.grid)
         counter.region(kernel.body, 1)
         times = groups * (1 if roles else kernel.waves)
         one = counter.out
@@ -121,6 +122,8 @@ class _Counter:
         self.out = Issued()
         self.atoms = {a.name: a for a in machine_of(kernel, target).mma_atoms}
         self.known: dict[int, Any] = {}
+        self.grid: tuple[int, ...] = (1,)
+        self.group: tuple[int, ...] | None = None
         notes = kernel.notes.get("lowering")
         self.intervals = {x.label: (x.body.ii, x.steps) for x in (notes.loops if notes else ())}
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
@@ -141,26 +144,72 @@ class _Counter:
                 self.region(region, times)
 
     def loop(self, op: Op, times: int) -> None:
-        lo, hi, step = (self.value(v) for v in op.args[:3])
         body = op.regions[0]
-        if lo is None or hi is None or not step:
-            trips = self.trips.get(op.attrs.get("label", "")) or 1
-            values: range = range(trips)
-            unroll = 1
+        unroll = 1
+        found = self.trip_values(op)
+        if found is not None:
+            values = found
+            unroll = found.step
         else:
-            values = range(int(lo), max(int(lo), int(hi)), int(step))
-            unroll = int(step)
+            # Persistent workgroups take the output tiles in turn: as many as the fullest of them has, counted for all
+            # by the mean.
+            each = self.trips_by_group(op)
+            values = range(max(each, default=0)) if each else range(self.trips.get(op.attrs.get("label", "")) or 1)
+            if each:
+                whole = self.out
+                self.out = Issued()
+                for inner in body.ops:
+                    self.inside(inner, times, body, values)
+                self.fold(whole, sum(each) / len(each), len(values))
+                return
         before = self.out.path
         for inner in body.ops:
-            if inner.name == "for":
-                self.loop(inner, times * len(values))
-            elif inner.name == "if":
-                self.branch(inner, times * len(values))
-            else:
-                self.op(inner, times * len(values), (body, values))
+            self.inside(inner, times * len(values), body, values)
         interval = self.intervals.get(op.attrs.get("label", ""))
         if interval is not None and times == 1:
             self.out.path = before + interval[0] * len(values) * unroll
+
+    def inside(self, inner: Op, times: int, body: Region, values: range) -> None:
+        if inner.name == "for":
+            self.loop(inner, times)
+        elif inner.name == "if":
+            self.branch(inner, times)
+        else:
+            self.op(inner, times, (body, values))
+
+    def trip_values(self, op: Op) -> range | None:
+        """The loop counter's values, where they can be told."""
+        lo, hi, step = (self.value(v) for v in op.args[:3])
+        if lo is None or hi is None or not step:
+            return None
+        return range(int(lo), max(int(lo), int(hi)), int(step))
+
+    def trips_by_group(self, op: Op) -> list[int]:
+        """Trips of each workgroup, where they depend on its place in the grid; empty where they cannot be told."""
+        if prod(self.grid) > FOLLOWED:
+            return []
+        found = []
+        for z in range((*self.grid, 1, 1)[2]):
+            for y in range((*self.grid, 1)[1]):
+                for x in range(self.grid[0]):
+                    self.group = (x, y, z)
+                    values = self.trip_values(op)
+                    if values is None:
+                        self.group = None
+                        return []
+                    found.append(len(values))
+        self.group = None
+        return found
+
+    def fold(self, whole: Issued, mean: float, most: int) -> None:
+        """Add what one trip issued to `whole`: totals by the mean trips of a workgroup, the path by the most."""
+        one, self.out = self.out, whole
+        for name in ("global_read", "global_written", "shared_read", "shared_written"):
+            setattr(whole, name, getattr(whole, name) + round(getattr(one, name) * mean))
+        for unit, clocks in one.clocks.items():
+            whole.clocks[unit] = whole.clocks.get(unit, 0) + round(clocks * mean)
+        whole.path += one.path * most
+        whole.vector = max(whole.vector, one.vector)
 
     def op(self, op: Op, times: int, around: tuple[Region, range] | None) -> None:
         name = op.name
@@ -180,6 +229,9 @@ class _Counter:
             self.bulk_copy(op.attrs["bytes"], times)
             return
         if name == "copy.bulk":
+            return
+        if name == "copy.bulk.store":
+            self.bulk_store(op, times)
             return
         if op.row.effects and "control" not in op.row.effects and name not in UNITS and not name.startswith("atomic"):
             self.busy("salu", self.target.cost("barrier").cycles, times)
@@ -229,6 +281,16 @@ class _Counter:
         self.out.shared_written += size * times
         self.shared_port("load.global", "vmem", size, times)
 
+    def bulk_store(self, op: Op, times: int) -> None:
+        """One thread's request: a box goes from shared to global memory."""
+        source = op.args[0].op
+        param = self.kernel.params[source.attrs["index"]] if source is not None and source.name == "param" else None
+        size = 0 if param is None or param.map is None else prod(param.map.box) * param.dtype.bits // 8
+        self.out.vector = 16
+        self.out.global_written += size * times
+        self.out.shared_read += size * times
+        self.shared_port("store.global", "vmem", size, times)
+
     def shared_port(self, kind: str, unit: str, size: int, times: int) -> None:
         rate = self.target.wave_size * 16 / self.target.cost(kind, 16).cycles
         self.out.clocks[unit] = self.out.clocks.get(unit, 0) + ceil(size / rate) * times
@@ -269,6 +331,10 @@ class _Counter:
             return None
         if v.op.name == "wave":
             return self.wave
+        if v.op.name == "wgcount":
+            return (*self.grid, 1, 1)[v.op.attrs["axis"]]
+        if v.op.name == "wgid" and self.group is not None:
+            return self.group[v.op.attrs["axis"]]
         if v.op.name == "elect":
             return True
         if v.op.name == "param":

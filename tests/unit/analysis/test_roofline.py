@@ -163,11 +163,16 @@ def test_a_warpgroup_kernel_counts_bulk_copies_and_operands_in_shared_memory():
     assert r.bytes == 2 * (m * k + n * k) + 4 * m * n
     assert r.traffic.l2 == staged + 4 * m * n
     # In once; out: 64 rows of A and all of B for each of the two computing warpgroups.
-    assert r.traffic.shared == staged + staged // 2 + staged
+    # C goes out through shared memory as boxes.
+    assert r.traffic.shared == staged + staged // 2 + staged + 2 * 4 * m * n
     assert r.kernel_tiles.waves_m == 2
     # 64 x 128 x 16 takes 64 clocks of the SM.
     groups = (m // 128) * (n // 128)
     assert r.utilisation["mfma"] * r.clocks == pytest.approx(2 * (k // 16) * 64 * -(-groups // 132))
+    # Persistent workgroups take several tiles each.
+    wide = wd.analyze(hopper, target="sm_90a", subs={M: m, N: 16 * n, K: k})
+    assert wide.traffic.l2 == pytest.approx(16 * r.traffic.l2, rel=1e-6)
+    assert wide.utilisation["mfma"] * wide.clocks == pytest.approx(2 * (k // 16) * 64 * 16 * groups / 132, rel=0.05)
 
 
 def test_ragged_sizes_execute_whole_tiles():

@@ -74,6 +74,7 @@ class Twice:
     expects = {}  # noqa: RUF012
     divisors = {}  # noqa: RUF012
     tiles = {}  # noqa: RUF012
+    sites = ()
     location = None
 
     def __init__(self, target: str, shared_bytes: int = 0):

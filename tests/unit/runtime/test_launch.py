@@ -36,6 +36,7 @@ def kernel(**changes):
         "shapes": {"source": (M, N), "out": (M, N)},
         "divisors": {},
         "tiles": {},
+        "sites": (),
         "expects": {"source": ((None, 6), (None, 1), 16), "out": ((None, 6), (6, 1), 16)},
         "location": None,
     }
