@@ -105,7 +105,7 @@ def vector_elements(
     if c is None:
         return 1, ()
     dim = str(info.dims[c])
-    if dim not in layout.dims:
+    if dim not in layout.dims or dim in info.moved:
         return 1, ()
     inner, plan, es = layout.inner, plans[dim], info.elsize
     columns = dict(zip(inner.ins, inner.coordinate_columns(dim)))
@@ -161,7 +161,8 @@ class GlobalAccess:
 
     `guard` (uniform) switches the whole access off. `lanes`: what a lane adds per dimension, where the layout does
     not say.
-    `covers`: per dimension, elements reached from the position on and how many of them belong to it.
+    `covers`: per dimension, elements reached from the position on and how many of them belong to it. `limits`: per
+    dimension whose tile starts anywhere, even before the array, the coordinate at which it ends (not negative).
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class GlobalAccess:
         lanes: Mapping[str, Any] | None = None,
         columns: Columns | None = None,
         covers: Mapping[str, tuple[int, int]] | None = None,
+        limits: Mapping[str, Any] | None = None,
     ):
         self.b, self.info, self.layout, self.plans = b, info, layout, plans
         sizes = dict(layout.extents)
@@ -201,8 +203,12 @@ class GlobalAccess:
         self.masked: list[int] = []
         """Dimensions that need a compare."""
         in_voff: set[int] = set()
+        self.limits = limits or {}
         for i, d in enumerate(self.names):
             plan = plans[d]
+            if d in self.limits:
+                in_voff.add(i)  # the tile may start before the array: the scalar offset must not be negative
+                continue
             if plan.role == "index":
                 continue
             reach, share = self.covers[d]
@@ -228,7 +234,8 @@ class GlobalAccess:
             offset: Any = b.i64(0)
             for d, s in zip(self.names, strides):
                 coordinate = total(b, [position.base.get(d, 0), position.wave.get(d, 0)])
-                wide = b.zext(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
+                widen = b.sext if d in self.limits else b.zext
+                wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
                 step = b.i64(s) if isinstance(s, int) else b.zext(s)
                 offset = b.add(offset, b.mul(wide, step))
             self.buffer = self._buffer(offset)
@@ -312,6 +319,10 @@ class GlobalAccess:
         for i in self.masked:
             d = self.names[i]
             mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self._limit(i)))
+        for d, limit in self.limits.items():
+            first = [self.position.base.get(d, 0), self.position.wave.get(d, 0), offsets.get(d, 0)]
+            at = total(b, [self.lane(d), *first])
+            mask = b.pand(mask, b.cmp("ult", b.i32(at) if isinstance(at, int) else at, limit))
         for d in self.padded:
             mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self.covers[d][1]))
         if self.store:

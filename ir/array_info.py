@@ -31,6 +31,8 @@ class ArrayInfo:
     align: int = 16
     stride_multiples: tuple[int, ...] = ()
     extent_multiples: tuple[int, ...] = ()
+    moved: frozenset[str] = frozenset()
+    """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

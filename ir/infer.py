@@ -29,7 +29,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile
+from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -747,7 +747,7 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
         touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
         if touches and is_tile(graph, n):
             argument = graph.argument(n.attrs["memory"])
-            dims = [d for d in argument.dims if d in widest.dims]
+            dims = [d for d in view_dims(graph, n) if d in widest.dims]
             if set(dims) == set(widest.dims):
                 order = dims
                 bits = max(bits, argument.dtype.bits)

@@ -469,6 +469,19 @@ def _copies(state: _Check) -> None:
     walk(state.kernel.body)
 
 
+def _only_read(kernel: Kernel, buffer: Value) -> bool:
+    """Whether a buffer is an array argument, or lies in one, that the kernel does not write."""
+    work, pointers = [buffer], set()
+    while work:
+        op = work.pop().op
+        if op is None:
+            return False
+        if op.name == "param" and kernel.params[op.attrs["index"]].kind == "pointer":
+            pointers.add(op.attrs["index"])
+        work += op.args
+    return len(pointers) == 1 and all(kernel.params[i].access == "read" for i in pointers)
+
+
 def _barriers(state: _Check) -> None:
     """No barrier under a condition or loop bound that may differ between the waves of a workgroup."""
     if state.kernel.waves == 1:
@@ -482,7 +495,9 @@ def _barriers(state: _Check) -> None:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue
-            if name in ("wave", "tid", "readfirst", "load.global", "load.shared", "atomic.global") or any(
+            constant = name == "load.global" and _only_read(state.kernel, op.args[0])
+            # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
+            if (name in ("wave", "tid", "load.global", "load.shared", "atomic.global") and not constant) or any(
                 a in varies for a in op.args
             ):
                 varies.update(op.results)

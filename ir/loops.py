@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.fragment import Fragment
+from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.modulo import (
     ModuloSchedule,
@@ -768,7 +769,7 @@ def emit_pipelined(
         made = last - body.stages[maker[key]]
         for d in range(1, most + 1):
             slots.append((key, made - d))
-            inits.append(_one_word(env.values[key, made - d]))
+            inits.append(_register(b, env.values[key, made - d]))
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
         if parts > 1:
@@ -777,7 +778,7 @@ def emit_pipelined(
         for (key, _), v in zip(carried, loop.carried):
             inner.fixed[key] = v
         for (key, relative), v in zip(slots, loop.carried[len(carried) :]):
-            inner.values[key, relative] = _as_it_was(env.values[key, relative], v)
+            inner.values[key, relative] = _value(b, v, env.values[key, relative])
 
         def context_of(g: int) -> Context:
             ahead = last - g
@@ -788,27 +789,27 @@ def emit_pipelined(
         inner.iteration = 0
         out = [inner[k] for k in next_keys]
         for key, relative in slots:
-            out.append(_one_word(inner.values[key, relative + 1]))
+            out.append(_register(b, inner.values[key, relative + 1]))
         loop.yield_(out)
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])
 
 
-def _one_word(held: Any) -> Value:
-    """What a loop carries of a value that crosses trips: a single number that ran ahead is its one register."""
-    if isinstance(held, Value):
-        return held
-    chunk = held.chunks[0]
-    return chunk if isinstance(chunk, Value) else chunk[0]
+def _register(b: Builder, v: Any) -> Value:
+    """What a loop carries of a step's result: itself, or the one number of a fragment (conditions as 0 or 1)."""
+    if not isinstance(v, Fragment):
+        return v
+    (word,) = v.words(b)
+    return b.select(word, 1, 0) if word.type is PRED else word
 
 
-def _as_it_was(held: Any, carried: Value) -> Any:
-    """A carried register in the form of the value it stands for."""
-    if isinstance(held, Value):
-        return carried
-    chunk = carried if isinstance(held.chunks[0], Value) else (carried,)
-    return replace(held, chunks=[chunk], _words=None)
+def _value(b: Builder, register: Value, like: Any) -> Any:
+    """The result that `_register` was made of."""
+    if not isinstance(like, Fragment):
+        return register
+    word = b.cmp("ne", register, 0) if like.words(b)[0].type is PRED else register
+    return Fragment(like.layout, like.dtype, [(word,) if word.type is PRED else word])
 
 
 def emit_straight(b: Builder, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any = 0) -> None:

@@ -26,7 +26,7 @@ from wavedsl.ir.staging import (
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
-from wavedsl.ir.views import is_settled, is_tile
+from wavedsl.ir.views import is_settled, is_tile, placement, view_dims
 
 
 def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
@@ -54,7 +54,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         plans = []
         problem: Exception | None = None
         for n in reads:
-            info = low.arrays[n.attrs["memory"]]
+            info = low.view_info(n)
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
@@ -136,7 +136,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
         space = low.graph.subs.get(space, space)
     if not is_tile(low.graph, n) or low.arrays[n.attrs["memory"]].dtype.bits < 8:
         return False
-    if not any(str(d) in low.layout(n).dims for d in argument.dims):
+    if not any(str(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
         return False
     if space is AddressSpace.SHARED:
         return True
@@ -171,7 +171,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of a read through shared memory; `once`: those that use it are in a loop that comes later."""
     b, s = low.b, low.staged[n.id]
     buffer = low.buffer_names[n.id]
-    info, extents, strides = low.array(n.attrs["memory"])
+    info, extents, strides = low.view(n)
     es = info.elsize
     size = s.vector * es
     bundle: dict[str, Any] = {}
@@ -191,8 +191,8 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     placed_by = coordinate_keys(low, n)
 
     def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
-        position, inside = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides)
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
 
     def block_step(first: int) -> Step:
@@ -332,7 +332,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     b = low.b
     if not is_tile(low.graph, n):
         return mapped_steps(low, n)
-    info, extents, strides = low.array(n.attrs["memory"])
+    info, extents, strides = low.view(n)
     layout = low.layout(n)
     width, bits = vector_elements(info, layout, low.plans, False)
     steps = []
@@ -340,19 +340,23 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     loop_dim = low.loop_dim
     moves = loop_dim is not None and loop_dim in info.names
     placed_by = coordinate_keys(low, n)
-    here = loop_dim is not None and any(low.region_of(x) is low.region_of(n) for x in n.inputs)
+    found = placement(low.graph, n)
+    assert found is not None
+    late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
+    kind = "compute" if late else "gload"
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            access = GlobalAccess(b, info, layout, position, low.plans, low.target, extents, strides, store=False)
+            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+            access = GlobalAccess(
+                b, info, layout, position, low.plans, low.target, extents, strides, store=False, limits=limits
+            )
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        kind = "compute" if here else "gload"
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
         step.array = info.name
@@ -361,8 +365,21 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
 
 
 def coordinate_keys(low: Lowering, n: Node) -> tuple[Key, ...]:
-    """Keys of the values that say where the tile of a read lies."""
-    return tuple(k for x in n.inputs for k in low.keys(x))
+    """Keys of the numbers that say where the tile of a read lies."""
+    found = placement(low.graph, n)
+    assert found is not None
+    return tuple(dict.fromkeys(k for x in found.numbers() for k in low.keys(x)))
+
+
+def runs_ahead(low: Lowering, x: Node, region: Any) -> bool:
+    """Whether a single number of a region may be computed before its iteration: from other such numbers and loads."""
+    if low.region_of(x) is not region:
+        return True
+    if x.op == "read":
+        found = placement(low.graph, x)
+        return found is not None and all(runs_ahead(low, y, region) for y in found.numbers())
+    plain = ROWS[x.op].compute is not None or x.op in ("constant", "size", "tile_start", "tile_stop", "index", "cast")
+    return plain and not x.dims and all(runs_ahead(low, y, region) for y in x.inputs)
 
 
 def mapped_steps(low: Lowering, n: Node) -> list[Step]:

@@ -182,7 +182,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
 
         store_mapped(low, n, operand(low, n, 0, context), context)
         return
-    info, extents, strides = low.array(n.attrs["memory"])
+    info, extents, strides = low.view(n)
     value = operand(low, n, 0, context)
     source = n.inputs[0]
     if value.dtype is not info.dtype:
@@ -194,8 +194,10 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     if n.id in low.outlets:
         emit_outlet(low, low.outlets[n.id], value)
         return
-    position, inside = low.located(n, context, low.base_at(context.iteration))
-    access = GlobalAccess(b, info, value.layout, position, low.plans, low.target, extents, strides, store=True)
+    position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+    access = GlobalAccess(
+        b, info, value.layout, position, low.plans, low.target, extents, strides, store=True, limits=limits
+    )
     guard = both(b, one_writer(low, value.layout, info.names, n), inside)
     store_value(b, access, value, guard)
 

@@ -30,7 +30,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import fixed_coordinates
+from wavedsl.ir.views import placement
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -148,15 +148,33 @@ class Lowering:
         wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
         return Position({d: start.get(d, 0) for d in dims}, wave)
 
+    def view(self, n: Node) -> tuple[ArrayInfo, list[Any], list[Any]]:
+        """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
+        value."""
+        _, extents, strides = self.array(n.attrs["memory"])
+        return self.view_info(n), extents, strides
+
+    def view_info(self, n: Node) -> ArrayInfo:
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        if found is None or not found.moved:
+            return info
+        dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
+        free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
+        return replace(info, dims=dims, moved=free)
+
     def located(
         self, n: Node, context: Context, base: Mapping[str, Any] | None = None
-    ) -> tuple[Position, Value | None]:
-        """Where this wave's tile of a read or write lies in its array, and whether what the mapping fixes is inside
-        (None: it surely is)."""
-        b, info = self.b, self.arrays[n.attrs["memory"]]
+    ) -> tuple[Position, Value | None, dict[str, Any]]:
+        """Where this wave's tile of a read or write lies in its array; whether what the mapping fixes is inside (None:
+        it surely is); per dimension that is moved, the coordinate at which the tile ends."""
+        b, info = self.b, self.view_info(n)
         start = dict(self.base if base is None else base)
         inside: Value | None = None
-        for d, c in (fixed_coordinates(self.graph, n) or {}).items():
+        limits: dict[str, Any] = {}
+        found = placement(self.graph, n)
+        assert found is not None
+        for d, c in found.fixed.items():
             if isinstance(c, Node):
                 at: Any = self.uniform(c, context.env)
             else:
@@ -167,8 +185,21 @@ class Lowering:
             for p in (low, high):
                 if p.const is not True:
                     inside = p if inside is None else b.pand(inside, p)
-        position = self.position(info.names, start)
-        return position, inside
+        for d, m in found.moved.items():
+            name = str(m.dim)
+            if m.modulus is not None:
+                at = start.get(name, 0)
+                start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
+                continue
+            extent = self.extent(d)
+            limit = b.i32(extent) if isinstance(extent, int) else extent
+            first: Any = 0 if m.start is None else self.uniform(m.start, context.env)
+            if m.count is not None:
+                end = total(b, [first, self.uniform(m.count, context.env)])
+                limit = b.max_s(b.min_s(limit, end), 0)
+            start[name] = total(b, [start.get(name, 0), first])
+            limits[name] = limit
+        return self.position(info.names, start), inside, limits
 
     def _uniform_symbols(self) -> dict[str, Any]:
         """Numbers for an expression over index dimensions: these stand for their own index, others for what they are

@@ -84,7 +84,7 @@ def tile_extents(layout: Layout, dims: Sequence[str], plans: Mapping[str, DimPla
 def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str, DimPlan]) -> int:
     """Elements per copy: a power of two up to 16 bytes that alignment, strides, tile and extent all allow."""
     c = info.contiguous()
-    if c is None or str(info.dims[c]) not in extents:
+    if c is None or str(info.dims[c]) not in extents or str(info.dims[c]) in info.moved:
         return 1
     d, es = str(info.dims[c]), info.elsize
     limit = gcd(min(info.align, 16) // es, extents[d])
@@ -491,14 +491,14 @@ def _address_by_bits(b: Builder, place: Place, columns: Columns, fixed: Mapping[
 
 def copy_access(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, lanes: CopyLanes,
-    parts: Mapping[str, Any], extents: Sequence[Any], strides: Sequence[Any],
+    parts: Mapping[str, Any], extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any] | None = None,
 ) -> GlobalAccess:  # fmt: skip
     """The array as the copy sees it: the workgroup's tile, no wave offsets."""
     where = Position(position.base, {})
     covers = {d: (s.extents.get(d, 1), plans[d].tile) for d in s.info.names}
     return GlobalAccess(
         b, s.info, s.layout, where, plans, target, extents, strides, store=False, lanes=parts, columns=lanes.by_bit,
-        covers=covers,
+        covers=covers, limits=limits,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_matrix
 from wavedsl.ir.tile_order import TileOrder, best_group
-from wavedsl.ir.views import fixed_coordinates
+from wavedsl.ir.views import fixed_coordinates, placement
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -101,7 +101,8 @@ def walked(graph: Graph) -> set[int]:
         if n.op == "iterate":
             work += [x for x in loop_bounds(n) if x is not None]
         elif n.op == "read":
-            work += [c for c in (fixed_coordinates(graph, n) or {}).values() if isinstance(c, Node)]
+            found_place = placement(graph, n)
+            work += found_place.numbers() if found_place is not None else []
     found: set[int] = set()
     while work:
         x = work.pop()
@@ -113,7 +114,9 @@ def walked(graph: Graph) -> set[int]:
 
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends."""
-    fixed = fixed_coordinates(low.graph, n) or {}
+    fixed = fixed_coordinates(low.graph, n)
+    if fixed is None:
+        return set(map(str, low.plans))
     own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in fixed}
     for c in fixed.values():
         if isinstance(c, Node):

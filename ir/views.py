@@ -1,54 +1,151 @@
 """Mappings that move a whole tile: reads and writes through an `IndexMapping` that need no gather.
 
-In: a node with a mapping, the graph. Out: per dimension of the array that the mapping fixes, where its coordinate comes
-from; the other dimensions are indexed by themselves. Such a coordinate is the same for all elements of the tile: an
-expression over index dimensions (`{G: H // 4}`, the key head of a query head) or a single traced integer (a page
-number). So the access is that of a plain tile, staged, vectorised and masked like one, from another base.
+In: a node with a mapping, the graph. Out: a `Placement`, which says per dimension of the array where its coordinate
+comes from; dimensions it does not mention are indexed by themselves. The access is that of a plain tile, staged,
+vectorised and masked like one, from another base:
+
+fixed   the same coordinate for the whole tile: an expression over index dimensions (`{G: H // 4}`, the key head of a
+        query head) or a single traced integer (a page number);
+moved   a dimension of the value from another start: `index(M) + start`, also only as far as a count reaches
+        (`where(index(M) < count, index(M) + start, -1)`, the rows of a sequence among others), or `N % page` where
+        tiles of N divide pages.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.symbols import evaluate
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A dimension of the array that is indexed by `dim` of the value, moved: by `start`, in elements below `count`
+    (both single i32 nodes, None: by nothing, all), or modulo `modulus`."""
+
+    dim: Any
+    start: Node | None = None
+    count: Node | None = None
+    modulus: int | None = None
+
+
+@dataclass
+class Placement:
+    """Where the tile of an access lies, by name of the array's dimensions. `fixed` holds expressions over index
+    dimensions, or the nodes that hold the coordinate."""
+
+    fixed: dict[str, Any] = field(default_factory=dict)
+    moved: dict[str, Moved] = field(default_factory=dict)
+
+    def numbers(self) -> list[Node]:
+        """The single integers that place the tile."""
+        parts = [x for m in self.moved.values() for x in (m.start, m.count) if x is not None]
+        return [c for c in self.fixed.values() if isinstance(c, Node)] + parts
+
+
+def placement(graph: Graph, n: Node) -> Placement | None:
+    """How a read or write is placed. None for a mapping that moves elements one by one."""
+    mapping: ResolvedMapping | None = n.attrs.get("mapping")
+    found = Placement()
+    if mapping is None:
+        return found
+    argument = graph.argument(n.attrs["memory"])
+    index_dims = set(graph.index_dims)
+    values = [d for d in mapping.dims if d not in index_dims]
+    own: list[Any] = []
+    for place, (dim, c) in enumerate(zip(argument.dims, mapping.coords)):
+        last = place == len(argument.dims) - 1
+        if isinstance(c, int):
+            index = n.inputs[c]
+            if not index.dims:
+                found.fixed[str(dim)] = index
+                continue
+            moved = _moved(index)
+        elif c == dim and (dim in mapping.dims or dim in index_dims):
+            own.append(dim)
+            continue
+        elif not c.free_symbols & set(values):
+            found.fixed[str(dim)] = c
+            continue
+        else:
+            moved = _modulo(graph, c, dim)
+        if moved is None or last or moved.dim in own or moved.dim not in values:
+            return None
+        own.append(moved.dim)
+        found.moved[str(dim)] = moved
+    return found if all(own.count(d) == 1 for d in values) else None
+
+
+def _moved(index: Node) -> Moved | None:
+    """`index(M)`, plus a single integer, below a single integer."""
+    count = None
+    if index.op == "where":
+        condition, shifted, other = index.inputs
+        if other.op != "constant" or not isinstance(other.attrs["value"], int) or other.attrs["value"] >= 0:
+            return None
+        if condition.op != "lt" or condition.inputs[0].op != "index" or condition.inputs[1].dims:
+            return None
+        count = condition.inputs[1]
+        compared = condition.inputs[0].attrs["dim"]
+        index = shifted
+    start = None
+    if index.op == "add":
+        parts = [x for x in index.inputs if x.op != "index" or not x.dims]
+        if len(parts) != 1 or parts[0].dims:
+            return None
+        start = parts[0]
+        index = next(x for x in index.inputs if x is not start)
+    if index.op != "index" or not index.dims:
+        return None
+    dim = index.attrs["dim"]
+    numbers = [x for x in (start, count) if x is not None]
+    if any(x.dtype is not dt.i32 for x in numbers) or (count is not None and compared != dim):
+        return None
+    return Moved(dim, start, count)
+
+
+def _modulo(graph: Graph, expr: Any, dim: Any) -> Moved | None:
+    """`N % page`, where a tile of N lies in one page and the array's dimension holds a page."""
+    if expr.func.__name__ != "Mod" or not expr.args[0].is_Symbol:
+        return None
+    along, modulus = expr.args[0], evaluate(expr.args[1], graph.subs)
+    extent = evaluate(dim, graph.subs)
+    for c in graph.constraints:
+        tile = evaluate(c.tile, graph.subs) if getattr(c, "dim", None) == along and hasattr(c, "tile") else None
+        if isinstance(tile, int) and isinstance(modulus, int) and isinstance(extent, int):
+            whole = evaluate(along, graph.subs)
+            if modulus % tile == 0 and modulus <= extent and isinstance(whole, int) and whole % tile == 0:
+                return Moved(along, modulus=modulus)
+            return None
+    return None
 
 
 def fixed_coordinates(graph: Graph, n: Node) -> dict[str, Any] | None:
-    """Array dimension → expression over index dimensions, or the node that holds the coordinate; empty without a
-    mapping. None for a mapping that moves elements one by one."""
-    mapping: ResolvedMapping | None = n.attrs.get("mapping")
-    if mapping is None:
-        return {}
-    argument = graph.argument(n.attrs["memory"])
-    index_dims = set(graph.index_dims)
-    fixed: dict[str, Any] = {}
-    own = set()
-    for dim, c in zip(argument.dims, mapping.coords):
-        if isinstance(c, int):
-            if n.inputs[c].dims:
-                return None
-            fixed[str(dim)] = n.inputs[c]
-        elif c == dim and (dim in mapping.dims or dim in index_dims):
-            own.add(dim)
-        elif not c.free_symbols & (set(mapping.dims) - index_dims):
-            fixed[str(dim)] = c
-        else:
-            return None
-    if any(d not in own for d in mapping.dims if d not in index_dims):
-        return None
-    return fixed
+    """The fixed coordinates of a tile none of whose dimensions is moved; None for every other access."""
+    found = placement(graph, n)
+    return None if found is None or found.moved else found.fixed
+
+
+def view_dims(graph: Graph, n: Node) -> tuple[Any, ...]:
+    """The dimensions of an access's array, under the names that they have in the value."""
+    found = placement(graph, n)
+    dims = graph.argument(n.attrs["memory"]).dims
+    return dims if found is None else tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in dims)
 
 
 def is_tile(graph: Graph, n: Node) -> bool:
     """Whether a read or write moves a plain tile, with a mapping or without."""
-    return fixed_coordinates(graph, n) is not None
+    return placement(graph, n) is not None
 
 
 def is_settled(graph: Graph, n: Node) -> bool:
     """Whether a read moves a tile that no traced value places."""
-    fixed = fixed_coordinates(graph, n)
-    return fixed is not None and not any(isinstance(c, Node) for c in fixed.values())
+    found = placement(graph, n)
+    return found is not None and not found.moved and not found.numbers()
 
 
 def unmapped_dims(graph: Graph) -> set[Any]:

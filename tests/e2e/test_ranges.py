@@ -17,9 +17,7 @@ M, N, H, G, P = wd.symbols("M N H G P")
 def window_sums(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f32], low: wd.Scalar[wd.i32], high: wd.Scalar[wd.i32]):
     """Sums of the tiles of N that hold an element of tile_start(M) + low up to tile_stop(M) + high."""
 
-    @wd.iterate(
-        N, init_args=[wd.Register[M, wd.f32](0.0)], start=wd.tile_start(M) + low, stop=wd.tile_stop(M) + high
-    )
+    @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)], start=wd.tile_start(M) + low, stop=wd.tile_stop(M) + high)
     def total(total):
         return total + wd.sum(wd.read(x), dim=N)
 
@@ -130,3 +128,87 @@ def test_a_parameter_annotated_none_is_none() -> None:
     assert np.array_equal(y, 3 * x)
     with pytest.raises(wd.LaunchError, match="takes 2 arguments, got 3"):
         plain.evaluate(x, y, np.float32(3))
+
+
+T, D = wd.symbols("T D")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 32, 0)])
+def moved_rows(
+    x: wd.Memory[T, D, wd.f32],
+    y: wd.Memory[T, D, wd.f32],
+    start: wd.Scalar[wd.i32],
+    count: wd.Scalar[wd.i32],
+    to: wd.Scalar[wd.i32],
+):
+    """y[to + m] = x[start + m] for m < count; rows outside of x are zeros, rows outside of y are skipped."""
+    taken = wd.read(x, mapping=wd.IndexMapping((M, D), {T: wd.index(M) + start}))
+    row = wd.where(wd.index(M) < count, wd.index(M) + to, -1)
+    wd.write(taken, y, mapping=wd.IndexMapping((M, D), {T: row}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_moved_by_run_time_numbers(target: str) -> None:
+    x = np.random.default_rng(3).standard_normal((50, 24)).astype(np.float32)
+    compiled = moved_rows.compile(target=target, subs={T: 50, D: 24, M: 70})
+    for start, count, to in (
+        (0, 70, 0),
+        (7, 30, 11),
+        (-9, 60, 3),
+        (40, 20, -5),
+        (60, 9, 0),
+        (3, 0, 0),
+        (0, -4, 2),
+        (5, 70, 48),
+    ):
+        want = np.full_like(x, 5)
+        for m in range(max(0, min(count, 70))):
+            if 0 <= to + m < 50:
+                want[to + m] = x[start + m] if 0 <= start + m < 50 else 0
+        numbers = [np.int32(n) for n in (start, count, to)]
+        evaluated, emulated = np.full_like(x, 5), np.full_like(x, 5)
+        moved_rows.evaluate(x, evaluated, *numbers, subs={M: 70})
+        compiled.emulate(x, emulated, *numbers)
+        assert np.array_equal(evaluated, want), (start, count, to)
+        assert np.array_equal(emulated, want), (start, count, to)
+
+
+K, S, J = wd.symbols("K S J")
+
+
+@wd.wave(
+    [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 16), wd.WaveConstraint(M, 16)],
+    subs={S: 32, N: 96},
+)
+def paged_product(
+    a: wd.Memory[M, N, wd.f16],
+    pool: wd.Memory[P, S, K, wd.SHARED, wd.f16],
+    table: wd.Memory[J, wd.i32],
+    y: wd.Memory[M, K, wd.f32],
+):
+    """y = a b, the rows n of b in pages: pool[table[n // 32], n % 32]. The page's number is loaded in the loop."""
+
+    @wd.iterate(N, init_args=[wd.Register[M, K, wd.f32](0.0)])
+    def product(acc):
+        number = wd.read(table, mapping=wd.IndexMapping((), {J: wd.tile_start(N) // 32}))
+        rows = wd.read(pool, mapping=wd.IndexMapping((N, K), {P: number, S: N % 32}))
+        return wd.mma(wd.read(a), rows, acc)
+
+    wd.write(product, y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pages_are_staged_through_shared_memory(target: str) -> None:
+    random = np.random.default_rng(4)
+    a = random.integers(-3, 4, (32, 96)).astype(np.float16)
+    pool = random.integers(-3, 4, (7, 32, 32)).astype(np.float16)
+    for table in ([4, 0, 6], [1, 9, -1]):
+        pages = np.array(table, np.int32)
+        rows = np.concatenate([pool[p] if 0 <= p < 7 else np.zeros((32, 32), np.float16) for p in table])
+        want = a.astype(np.float32) @ rows.astype(np.float32)
+        y, z = np.zeros((32, 32), np.float32), np.zeros((32, 32), np.float32)
+        paged_product.evaluate(a, pool, pages, y)
+        compiled = paged_product.compile(a, pool, pages, z, target=target)
+        compiled.emulate(a, pool, pages, z)
+        assert np.array_equal(y, want) and np.array_equal(z, want)
+        assert compiled.shared_bytes >= 16 * 32 * 2
