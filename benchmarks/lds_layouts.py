@@ -2,8 +2,8 @@
 
     python benchmarks/lds_layouts.py
 
-Four waves copy the tile, one reads it for 32 x 32 x 16 matrix instructions. Q·Kᵀ contracts along the rows (128 wide), P·V
-along the columns. Clocks of LDS come from the addresses of every lane, the banks and the phases of the target table;
+Four waves copy the tile, one reads it for 32 x 32 x 16 matrix instructions. Q·Kᵀ contracts along the rows (128 wide),
+P·V along the columns. Clocks of LDS come from the addresses of every lane, the banks and the phases of the target;
 one VALU or LDS instruction takes an issue slot of 4 clocks. `once` counts the address registers that a layout needs
 before its first tile beyond those of the cheapest, so a layout with cheaper tiles wins from the tile given last.
 
@@ -52,7 +52,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Way:
-    """A layout with its instructions: per wave and tile, `valu` beside the accesses. `addresses`: registers set once."""
+    """A layout with its instructions per wave and tile, `valu` beside the accesses. `addresses`: registers set once."""
 
     product: str
     name: str

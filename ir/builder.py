@@ -453,7 +453,7 @@ class Builder(Core):
             else:
                 return self.slice(source, start, end - start)
         if n > 2:
-            parts = self._joined_slices(parts)
+            parts = tuple(self._joined_slices(parts))
         return self._pure("vec", tuple(parts), vector(n, kind))
 
     def _joined_slices(self, parts: Sequence[Value]) -> list[Value]:

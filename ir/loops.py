@@ -323,7 +323,7 @@ def plan_body(
         # What a load may take is known to a factor of two: best is one that starts most of a trip ahead, and all that
         # are stored together arrive together; that costs registers.
         far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
-        attempts = [(edges, [])]
+        attempts: list[tuple[Any, Any]] = [(edges, [])]
         if together_edges:
             attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
         if len(steps) > LIGHT_STEPS:

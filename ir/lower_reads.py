@@ -208,7 +208,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
         valu = low.target.cost("valu")
         clocks = low.issue_clocks() * transposing_clocks(low.target, es, s.vector * s.deep, s.vector, s.deep)
-        moved = tuple((u, c * stores) for u, c in resources) + ((valu.unit, clocks // low.target.clock_unit),)
+        moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
         return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put_block, buffer, n.loc)
 
     steps: list[Step] = []
@@ -352,7 +352,8 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
 
-        step = Step(f"load {info.name}.{g}", "compute" if here else "gload", resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
+        kind = "compute" if here else "gload"
+        step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
         step.array = info.name
         steps.append(step)

@@ -423,9 +423,9 @@ def place_address(
     """Byte in a slot of an element at lane part + constant part: constants leave the swizzle where they commute with
     it. `columns`: the lane part by bits, where it is known."""
     if columns is not None:
-        address = _address_by_bits(b, place, columns, fixed)
-        if address is not None:
-            return address
+        by_bits = _address_by_bits(b, place, columns, fixed)
+        if by_bits is not None:
+            return by_bits
     window = place.window
     outside = 0
     inside = dict(fixed)
@@ -542,7 +542,7 @@ def store_transposed(
     """Put a block of `deep` copied vectors into shared memory, a column at a time."""
     es = s.info.elsize
     base = total(b, [s.offset, slot])
-    fast, down = list(s.extents)[-1], list(s.extents)[0]
+    fast, down = list(s.extents)[-1], next(iter(s.extents))
     columns = transposed(b, rows, es, s.vector)
     for j, words in enumerate(columns):
         for first in range(0, s.deep, s.piece):

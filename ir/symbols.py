@@ -128,6 +128,12 @@ def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | symp
     return result
 
 
+def evaluate_int(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int:
+    """`evaluate` where every symbol has a number. Raises TypeError where one has not."""
+    found: Any = evaluate(expr, env)
+    return int(found)
+
+
 def scale_of(expr: Any, dim: sympy.Symbol) -> sympy.Expr | None:
     """The factor c with `expr == c * dim`, c free of `dim`; None where `expr` is no such multiple."""
     if expr == dim:

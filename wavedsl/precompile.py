@@ -15,7 +15,7 @@ import numpy as np
 
 from wavedsl.binding import check_subs
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import evaluate_int
 from wavedsl.tracer.annotations import ScalarType
 
 CLASSES = (4096, 4104, 4100, 4098, 4097)
@@ -76,7 +76,7 @@ def _arguments(kernel: Any, extents: Mapping[Any, Any]) -> dict[str, Any]:
             out[p.name] = 1.0 if p.dtype.is_float else 1
             continue
         axes, _ = p.annotation.resolve(kernel.subs)
-        shape = [int(evaluate(d, extents)) for d in axes]
+        shape = [evaluate_int(d, extents) for d in axes]
         if p.dtype.bits < 8 and p.dtype.kind != "bool" and shape:
             shape[-1] = -(-shape[-1] * p.dtype.bits // 8)
         out[p.name] = np.empty(shape, p.dtype.storage)

@@ -141,7 +141,7 @@ def _plan_scalar(
         inner = x.op
         if inner is None or inner.name != "shl" or not _free(x, uses, here, absorbed, fusions):
             continue
-        row = FUSED_SCALAR.get(inner.args[1].const)
+        row = FUSED_SCALAR.get(inner.args[1].const)  # type: ignore[arg-type]
         if row is not None:
             fusions[v.id] = Fusion(row, (inner.args[0], other))
             absorbed.add(x.id)

@@ -7,6 +7,8 @@ variable and carried values are one tuple each for the loop's life, initialised 
 
 from __future__ import annotations
 
+from typing import Any
+
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
 from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower
 from wavedsl.ir.kernel_ir import Op, Region, Value
@@ -75,7 +77,8 @@ def loop(s: Selector, op: Op) -> None:
     pairs = [(home, v) for home, v in zip(homes, op.args[3:])]
     _assign(s, pairs)
     last_value = _last_value(op)
-    s.copy(counter, last_value - low.const if last_value is not None else s.scalar(low))
+    first: Any = low.const
+    s.copy(counter, last_value - first if last_value is not None else s.scalar(low))
     before = len(s.blocks) - 1
     may_skip = not (low.hi is not None and high.lo is not None and low.hi < high.lo)
     exit_label = s.label(f"{_safe(label)}_end") if may_skip else ""
@@ -132,7 +135,9 @@ def _last_value(op: Op) -> int | None:
     of that counter's addition is the loop's test. None where the bounds are not known or the variable is wanted for
     more than comparisons, or a predicate ends the loop as well."""
     low, high, step = (v.const for v in op.args[:3])
-    if op.attrs.get("again") or not all(v.__class__ is int for v in (low, high, step)):
+    if op.attrs.get("again"):
+        return None
+    if not isinstance(low, int) or not isinstance(high, int) or not isinstance(step, int):
         return None
     if not (0 < step < 1 << 16 and -(1 << 29) < low < high < 1 << 29):
         return None

@@ -6,6 +6,8 @@ or by adding half of the last place, NaNs kept; 8-bit floats by the chip's own f
 
 from __future__ import annotations
 
+from typing import Any
+
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
@@ -273,7 +275,7 @@ def unpack(s: Selector, op: Op) -> None:
         if index == 0:
             s.emit(r.v_cvt_f32_f16, s.result(op), word)
         else:
-            upper = {"dst_sel": "DWORD", "dst_unused": "UNUSED_PAD", "src0_sel": "WORD_1"}
+            upper: dict[str, Any] = {"dst_sel": "DWORD", "dst_unused": "UNUSED_PAD", "src0_sel": "WORD_1"}
             s.emit(r.v_cvt_f32_f16_sdwa, s.result(op), s.to_vector(word), **upper)
     elif name == "bf16":
         if index == 0:

@@ -6,6 +6,8 @@ corrections (exact for all 32-bit operands) or, for 64 bits, through a loop of 6
 
 from __future__ import annotations
 
+from typing import Any
+
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
@@ -51,14 +53,18 @@ def _fused_scalar(s: Selector, op: Op, fusion: Fusion | None, masked: Value | No
     """A uniform fusion, or bits of the wave number taken from the thread's."""
     source = s.first_thread() if masked is not None else None
     moved = s.kernel.wave_size.bit_length() - 1 if masked is not None else 0
+    start: int
+    width: int | None
     if fusion is None:
-        start, width = (0, op.args[1].const.bit_length()) if op.name == "and" else (op.args[1].const, None)
+        known: Any = op.args[1].const
+        start, width = (0, known.bit_length()) if op.name == "and" else (known, None)
     elif fusion.width is None:
         s.emit(s.rows.named(fusion.mnemonic), s.result(op, "s"), *(s.scalar(x) for x in fusion.sources))
         return
     else:
         source = s.scalar(fusion.sources[0]) if source is None else source
-        start, width = fusion.sources[1].const, fusion.width
+        first: Any = fusion.sources[1].const
+        start, width = first, fusion.width
     start += moved
     if width is None:
         s.emit(s.rows.s_lshr_b32, s.result(op, "s"), source, start)
@@ -248,7 +254,8 @@ def cmp(s: Selector, op: Op) -> None:
     last_value = s.countdown.get(a.id)
     if last_value is not None:  # the counter is what is left to the last value: the comparison turns round
         row = s.rows.named(roles.scalar_compare(MIRROR[how]))
-        s.bind(op, Compare(row, s.operand(a), last_value - b.const))
+        last: Any = b.const
+        s.bind(op, Compare(row, s.operand(a), last_value - last))
         return
     if a.type is I32:
         if op.results[0].uniform:

@@ -398,7 +398,7 @@ def _if(s: Selector, op: Op) -> None:
 
 
 def _barrier(s: Selector, op: Op) -> None:
-    threads = op.attrs.get("threads")
+    threads: Any = op.attrs.get("threads")
     if op.attrs.get("per_wave"):
         s.emit(("bar", "sync"), select_bulk.barrier_of_wave(s, op.attrs["id"]), Imm(threads))
         return

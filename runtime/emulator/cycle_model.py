@@ -235,11 +235,12 @@ class Replay:
         self.program, self.spans, self.target, self.chip, self.launch = program, spans, target, chip, launch
         self.decoded: dict[int, list[_Op]] = {}
         self.port_free = [[0] * 7 for _ in range(SIMDS)]
-        self.lds_free = self.memory_free = self.link_free = 0
+        self.lds_free = self.memory_free = 0
+        self.link_free = 0.0
         self.lds_queue: deque[int] = deque(maxlen=chip.queue)
         self.memory_queue: deque[int] = deque(maxlen=chip.queue)
         self.cache: OrderedDict[int, None] = OrderedDict()
-        self.busy = {"mfma": 0, "valu": 0, "salu": 0, "branch": 0, "lds": 0, "vmem": 0, "memory": 0}
+        self.busy: dict[str, float] = {"mfma": 0, "valu": 0, "salu": 0, "branch": 0, "lds": 0, "vmem": 0, "memory": 0}
         self.stalls: dict[str, int] = {}
         self.lines: dict[int, int] = {}
         self.issued: dict[int, int] = {}
@@ -546,7 +547,7 @@ class Replay:
         done = start + clocks
         if missed:
             transfer = missed * chip.line / self.link_rate
-            begin = max(float(start), float(self.link_free))
+            begin = max(float(start), self.link_free)
             self.link_free = begin + transfer
             self.busy["memory"] += transfer
             done = int(max(done + self.miss_latency, self.link_free + self.miss_latency))

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import evaluate_int
 
 FLOPS = {
     **dict.fromkeys(("add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "minimum", "maximum"), 1),
@@ -93,7 +93,7 @@ def _elements(node: Node) -> tuple[tuple[Any, ...], int, tuple[str, str]]:
 
 
 def _extent(dim: Any, dims: Mapping[Any, Any]) -> int:
-    return int(evaluate(dim, dims))
+    return evaluate_int(dim, dims)
 
 
 def _trips(dim: Any, dims: Mapping[Any, Any], partition: Any) -> int:

@@ -17,7 +17,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.target import Target
 
 FREE = frozenset(
@@ -70,12 +70,12 @@ def count_issued(compiled: Any, target: Target, extents: Mapping[Any, Any]) -> I
     """Count `compiled.kernel_ir`. `extents` gives the run-time dimensions' sizes by symbol. `waves` in the answer are
     hardware waves."""
     kernel: Kernel = compiled.kernel_ir
-    groups = prod(int(evaluate(g, extents)) for g in compiled.grid)
+    groups = prod(evaluate_int(g, extents) for g in compiled.grid)
     roles = any(op.name == "if" and _asks_for_wave(op.args[0]) for op in kernel.body.walk())
     out = Issued(groups=groups, waves=kernel.waves * kernel.wave_size // target.wave_size)
     for wave in range(kernel.waves) if roles else (None,):
         counter = _Counter(kernel, target, _hidden(compiled, extents), wave)
-        counter.grid = tuple(int(evaluate(g, extents)) for g in compiled.grid)
+        counter.grid = tuple(evaluate_int(g, extents) for g in compiled.grid)
         counter.region(kernel.body, 1)
         times = groups * (1 if roles else kernel.waves)
         one = counter.out

@@ -19,7 +19,7 @@ from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, ch
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
-from wavedsl.ir.symbols import DYNAMIC, evaluate
+from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
 
 
@@ -310,7 +310,7 @@ def _arrays(compiled: Any, sizes: Mapping[Any, Any]) -> list[tuple[str, int, int
     for p in compiled.params:
         if p.source or p.kind == "scalar":
             continue
-        count = prod(int(evaluate(d, sizes)) for d in compiled.graph.argument(p.name).dims)
+        count = prod(evaluate_int(d, sizes) for d in compiled.graph.argument(p.name).dims)
         found.append((p.name, ceil(count * p.dtype.bits / 8), 2 if p.access == "readwrite" else 1))
     return found
 
@@ -322,10 +322,10 @@ def _gemm_shape(work: Work, sizes: Mapping[Any, Any], compiled: Any) -> GemmShap
     node = work.products[0]
     a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
     shared = [d for d in a.dims if d in b.dims and d not in node.dims]
-    batch = prod(int(evaluate(d, sizes)) for d in compiled.graph.index_dims)
+    batch = prod(evaluate_int(d, sizes) for d in compiled.graph.index_dims)
 
     def extent(dims: Sequence[Any]) -> int:
-        return prod(int(evaluate(d, sizes)) for d in dims)
+        return prod(evaluate_int(d, sizes) for d in dims)
 
     m, n, k = (
         extent([d for d in a.dims if d in node.dims]),

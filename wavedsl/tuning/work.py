@@ -137,14 +137,14 @@ def difference(got: np.ndarray, want: np.ndarray, dtype: Any) -> str:
 def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
     """The same kernel on fewer tiles: one whole tile and the ragged rest of a workgroup dimension, a few trips."""
     from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
-    from wavedsl.ir.symbols import evaluate
+    from wavedsl.ir.symbols import evaluate_int
 
     out = dict(values)
     for c in kernel.constraints:
         extent = values.get(getattr(c, "dim", None))
         if not isinstance(extent, int) or not isinstance(c, (TilingConstraint, WorkgroupConstraint)):
             continue
-        tile = int(evaluate(c.tile, values))
+        tile = evaluate_int(c.tile, values)
         whole = CHECK_LOOPS if isinstance(c, TilingConstraint) else (2 if tile == 1 else 1)
         out[c.dim] = min(extent, whole * tile + extent % tile)
     return out
@@ -198,9 +198,9 @@ def _resident(compiled: Any, target: Any) -> int:
 
 
 def _extent(expr: Any, values: Mapping[Any, Any]) -> int:
-    from wavedsl.ir.symbols import evaluate
+    from wavedsl.ir.symbols import evaluate_int
 
-    return int(evaluate(expr, values))
+    return evaluate_int(expr, values)
 
 
 def _zeros(compiled: Any, p: Any, values: Mapping[Any, Any]) -> Any:
