@@ -159,6 +159,20 @@ def test_cluster_that_does_not_divide_the_grid_is_refused() -> None:
         )
 
 
+def test_scaled_activation() -> None:
+    """Row and column scales and silu on the sums, within what the result's type and exp2 round."""
+    a, b, c = operands(BF16, 64, 48, 128, "MK", "NK")
+    rows, columns = (0.1 * numbers((n,), wd.f32, n, "normal") for n in (64, 48))
+    compiled = hopper.gemm(BF16, epilogue="scales silu").compile(
+        a, b, rows, columns, c, target="sm_90a", subs=tiles(64, 48, 64, 64, 48)
+    )
+    compiled.emulate(a, b, rows, columns, c)
+    x = products.exact(a, b, BF16)[0] * rows[:, None].astype(np.float64) * columns[None]
+    want = x / (1 + np.exp(-x))
+    assert (np.abs(c.astype(np.float64) - want) <= 2.0**-8 * np.abs(want) + 1e-6).all()
+    assert strategy(compiled).specialize and strategy(compiled).outlets == 1
+
+
 @pytest.mark.parametrize("epilogue", ["bias relu", "alpha beta"])
 def test_epilogues(epilogue: str) -> None:
     a, b, c = operands(BF16, 128, 80, 192, "MK", "NK")
@@ -227,40 +241,17 @@ def test_batches() -> None:
 
 
 def test_block_scales() -> None:
-    """fp8 with one scale per row of A and 128 of K, and per 128 of K of B: each block's product is scaled in f32."""
-    @wd.wave(
-        [
-            wd.WorkgroupConstraint(products.M, 64, 0),
-            wd.WorkgroupConstraint(products.N, 64, 1),
-            wd.TilingConstraint(products.K, 128),
-            wd.WaveConstraint(products.M, 64),
-            wd.WaveConstraint(products.N, 64),
-        ]
-    )
-    def scaled(
-        a: wd.Memory[products.M, products.K, wd.f8e4m3],
-        b: wd.Memory[products.N, products.K, wd.f8e4m3],
-        row: wd.Memory[products.M, wd.f32],
-        column: wd.Memory[products.N, wd.f32],
-        c: wd.Memory[products.M, products.N, wd.bf16],
-    ):
-        zero = wd.Register[products.M, products.N, wd.f32](0.0)
-
-        @wd.iterate(products.K, init_args=[zero])
-        def loop(acc: wd.Register[products.M, products.N, wd.f32]):
-            part = wd.mma(wd.read(a), wd.read(b), wd.Register[products.M, products.N, wd.f32](0.0))
-            return acc + part * wd.read(row) * wd.read(column)
-
-        wd.write(wd.cast(loop, wd.bf16), c)
-
-    a, b = numbers((128, 384), wd.f8e4m3, 1), numbers((64, 384), wd.f8e4m3, 2)
-    row, column = numbers((128,), wd.f32, 3), numbers((64,), wd.f32, 4)
+    """fp8 with scales per block of K: each block's product is scaled in f32 registers before it is added."""
+    a, b, _ = operands(FP8, 128, 64, 384, "MK", "NK")
+    rows, columns = numbers((128,), wd.f32, 3), numbers((64,), wd.f32, 4)
+    kind = Kind("f8e4m3-bf16", wd.f8e4m3, wd.f32, wd.bf16)
     c = np.zeros((128, 64), wd.bf16.storage)
-    compiled = scaled.compile(a, b, row, column, c, target="sm_90a")
-    compiled.emulate(a, b, row, column, c)
+    compiled = hopper.gemm(kind, epilogue="block scales").compile(
+        a, b, rows, columns, c, target="sm_90a", subs=tiles(64, 64, 128, 64, 64)
+    )
+    compiled.emulate(a, b, rows, columns, c)
     assert strategy(compiled).specialize
-    want = a.astype(np.float64) @ b.astype(np.float64).T * row[:, None] * column[None]
-    products.expect_equal(c, want, BF16)
+    products.expect_equal(c, products.exact(a, b, kind)[0] * rows[:, None] * columns[None], kind)
 
 
 def test_rows_in_registers() -> None:

@@ -49,13 +49,15 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x256x64 bias relu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu"}),
     "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
+    "fp8 128x128x128 block scales": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "block scales"}),
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
     "tf32 128x128x32": (TF32, tiles(128, 128, 32, 64, 128), {}),
 }
-QUICK = (0, 4, 11, 13, 18, 21, 22, 26)
+QUICK = (0, 4, 11, 13, 18, 21, 23, 24, 28)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,32 @@ def gemm(
             wd.write(finish(wd.maximum(product(a, b) + wd.read(bias), 0.0)), c)
 
         return gemm_bias
+    if epilogue == "scales silu":
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_silu(
+            a: a_type, b: b_type, rows: wd.Memory[M, wd.f32], columns: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out]
+        ):
+            x = product(a, b) * wd.read(rows) * wd.read(columns)
+            wd.write(finish(x * wd.sigmoid(x)), c)
+
+        return gemm_silu
+    if epilogue == "block scales":
+        # One scale per row of A and per column of B for every tile of K: products of a tile are scaled, then added.
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_blocks(
+            a: a_type, b: b_type, rows: wd.Memory[M, wd.f32], columns: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out]
+        ):
+            zero = wd.Register[M, N, sums](0)
+
+            @wd.iterate(K, init_args=[zero])
+            def loop(acc: wd.Register[M, N, sums]):
+                part = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, sums](0))
+                return acc + part * wd.read(rows) * wd.read(columns)
+
+            wd.write(finish(loop), c)
+
+        return gemm_blocks
     assert epilogue == "alpha beta"
 
     @wd.wave(constraints, schedule=schedule)
