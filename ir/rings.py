@@ -208,7 +208,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             share = staged.extents[tile.other] // parts
             rows, skip = scaled(b, b.cluster_rank(), share), scaled(b, b.cluster_rank(), share * tile.span)
         start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
-        position, _ = low.located(n, Context(env, iteration, None), base)
+        position, *_ = low.located(n, Context(env, iteration, None), base)
         more = {staged.tile.other} if parts > 1 and staged.tile is not None else set()
         for inside, byte in found:
             names = [staged.info.names[i] for i in spec.order]

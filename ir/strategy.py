@@ -128,7 +128,10 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    fixed = (fixed_coordinates(graph, staged.node) or {}).values()
+    coordinates = fixed_coordinates(graph, staged.node)
+    if coordinates is None:
+        return f"the tiles of {info.name} are moved by its mapping"
+    fixed = coordinates.values()
     if any(isinstance(c, Node) and not simple(c) for c in fixed):
         return f"where {info.name} is read depends on more than sizes, tiles and scalars"
     assert tile is not None

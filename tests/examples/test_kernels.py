@@ -43,8 +43,9 @@ def load(name: str) -> Any:
 
 
 def test_every_example_is_listed() -> None:
-    others = {"common", "copy", "gemm", "attention"}
-    assert {p.stem for p in EXAMPLES.glob("*.py")} - others == set(CASES)
+    others = {"common", "copy", "gemm"}  # and attention*.py: tests/examples/test_examples.py runs them
+    found = {p.stem for p in EXAMPLES.glob("*.py") if not p.stem.startswith("attention")}
+    assert found - others == set(CASES)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "sm_80"])
