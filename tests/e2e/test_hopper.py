@@ -27,6 +27,11 @@ F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 SMALL = tiles(64, 64, 64, 64, 64)
 
 
+def slow(*values: Any) -> Any:
+    """A case that is not part of the default run."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def multiply(
     kind: Kind, m: int, n: int, k: int, subs: dict[Any, int] = SMALL, *, a_order: str = "MK", b_order: str = "NK",
     **options: Any,
@@ -78,21 +83,28 @@ def test_orders(kind: Kind, a_order: str, b_order: str) -> None:
      tiles(192, 64, 64, 64, 64), tiles(64, 64, 48, 64, 64)],
     ids=lambda s: "x".join(map(str, s.values())),
 )  # fmt: skip
-@pytest.mark.parametrize("b_order", ["NK", "KN"])
+@pytest.mark.parametrize("b_order", [pytest.param("NK", marks=pytest.mark.slow), "KN"])
 def test_tiles(subs: dict[Any, int], b_order: str) -> None:
     bm, bn, bk, *_ = subs.values()
     multiply(F16, bm, 2 * bn, 3 * bk, subs, b_order=b_order)
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 7])
-@pytest.mark.parametrize("specialize", [True, False])
+@pytest.mark.parametrize(
+    ("stages", "specialize"),
+    [(1, True), (2, False), (3, True), *(slow(*x) for x in ((1, False), (2, True), (3, False), (7, True), (7, False)))],
+)
 def test_rings(stages: int, specialize: bool) -> None:
     compiled = multiply(F16, 64, 64, 5 * 64, schedule=wd.Schedule(stages=stages, specialize=specialize))
     assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
 
 
-@pytest.mark.parametrize("k", [0, 64, 128, 1, 40, 200])
-@pytest.mark.parametrize("specialize", [None, False])
+@pytest.mark.parametrize(
+    ("k", "specialize"),
+    [
+        *((0, None), (64, False), (1, None), (40, False), (200, None)),
+        *(slow(*x) for x in ((0, False), (64, None), (128, None), (128, False), (1, False), (40, None), (200, False))),
+    ],
+)
 def test_depths(k: int, specialize: bool | None) -> None:
     """No trip, one, two, and a K that does not fill a tile: copies bring zeros."""
     multiply(F16, 64, 64, k, schedule=wd.Schedule(specialize=specialize))
@@ -132,7 +144,7 @@ def test_persistent_workgroups(specialize: bool) -> None:
 @pytest.mark.parametrize(
     ("subs", "teams"), [(SMALL, 2), (tiles(128, 64, 64, 64, 64), 1)], ids=["in-turn", "together"]
 )
-@pytest.mark.parametrize("k", [64, 192, 320])
+@pytest.mark.parametrize("k", [slow(64), 192, slow(320)])
 def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -> None:
     """The launch holds five workgroups where the compiler foresaw 132. Tiles of one warpgroup go to two in turn."""
     a, b, c = operands(F16, 384, 200, k, "MK", "NK")
@@ -287,7 +299,7 @@ def test_rows_in_registers() -> None:
     assert strategy(compiled).specialize and "wgmma" in compiled.asm
 
 
-@pytest.mark.parametrize("waves", [2, 3, 4, 5])
+@pytest.mark.parametrize("waves", [slow(2), 3, slow(4), 5])
 def test_register_budgets(waves: int) -> None:
     """What the copying warpgroup gives back is all that the others can take: nobody waits for more for ever."""
     bm = 64 * waves
