@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SHARE = 12
+SHARE = 4
 
 
 @pytest.hookimpl(tryfirst=True)
