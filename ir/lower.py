@@ -43,7 +43,7 @@ from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_reads import direct_steps, fragment_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
 from wavedsl.ir.ops import ROWS
@@ -180,7 +180,7 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.ring_of:
-        return []
+        return fragment_steps(low, n) if n.id in low.fetched else []
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:

@@ -112,6 +112,8 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
@@ -322,7 +324,7 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        return staged is not None and staged.tile is None and len(staged.groups[0]) < per_register(n.dtype)
+        return staged is not None and staged.loads is not None and len(staged.groups[0]) < per_register(n.dtype)
 
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""

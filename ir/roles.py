@@ -26,7 +26,7 @@ from wavedsl.ir.lower_reads import invariant_reads
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
-from wavedsl.ir.staging import plan_matrix
+from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
@@ -208,6 +208,8 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
     info = low.arrays[n.attrs["memory"]]
     left = low.target.shared_bytes - low.shared_top
+    if n.id in low.fetched:
+        return plan_fetched(n, info, low.layout(n), low.partition, low.target, slots, left)
     return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
 
 
@@ -235,10 +237,10 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
         if n.op == "iterate":
             body = n.attrs["body"]
             for x in invariant_reads(low, body):
-                if x.id in low.matrix_uses:
+                if x.id in low.matrix_uses or x.id in low.fetched:
                     join(x, region)
             _gather(low, body, rings)
-        elif n.id in low.matrix_uses and n not in outside:
+        elif (n.id in low.matrix_uses or n.id in low.fetched) and n not in outside:
             join(n, region)
 
 
