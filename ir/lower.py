@@ -46,6 +46,7 @@ from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import direct_steps, fragment_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
@@ -99,6 +100,7 @@ def _run(low: Lowering) -> Kernel:
         low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
@@ -214,7 +216,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
-    return [step]
+    return [step, store_step(low, n)] if n.id in low.made else [step]
 
 
 def _single(n: Node) -> bool:

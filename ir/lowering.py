@@ -112,6 +112,8 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
@@ -265,7 +267,8 @@ class Lowering:
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
         ring = self.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)

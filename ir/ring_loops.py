@@ -72,7 +72,7 @@ class Products:
     def rings(self, n: Node) -> list[Ring]:
         """Rings of this loop that a product reads."""
         plan = self.low.inference.mmas[n.id]
-        found = [self.low.ring_of[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+        found = [self.low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
         return [ring for i, ring in enumerate(found) if ring.region is self.region and ring not in found[:i]]
 
     def before(self, step: Step) -> None:

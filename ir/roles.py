@@ -48,7 +48,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()))
+            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
             one.yield_()
         role.yield_()
     low.role = "computing warpgroups"
@@ -69,9 +69,11 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
 
 
-def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1) -> None:
+def each_tile(
+    low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1, copying: bool = False
+) -> None:
     """`body` for the workgroup's output tile, or for each of them in turn, or for each that is this team's: a team goes
-    past the slots that the others use."""
+    past the slots that the others use. `copying`: what is emitted fills rings and shares no other buffer."""
     b, order = low.b, low.notes.order
     if order is None:
         body()
@@ -98,7 +100,7 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], te
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
-        if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+        if not copying and any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
             b.barrier()  # the next tile writes to buffers that others may still read
         for ring in rings if teams > 1 else ():
             ring.skip(low, scaled(b, uses(low, ring), teams - 1))

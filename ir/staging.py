@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Any
+from typing import Any, Protocol
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
@@ -638,13 +638,26 @@ def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[l
     return out
 
 
+class Addressed(Protocol):
+    """What lanes load from shared memory or store there: a staged read, or an operand that is computed."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def loads(self) -> LoadPlan | None: ...
+    @property
+    def addresses(self) -> AddressPlan | None: ...
+    @property
+    def offset(self) -> int: ...
+
+
 class FragmentLoads:
     """Address registers of the fragment loads of one staged read, shared by all its groups."""
 
     def __init__(
         self,
         b: Builder,
-        s: Staged,
+        s: Addressed,
         wave_digit: Mapping[str, Any],
         plans: Mapping[str, DimPlan],
         digit_dims: Sequence[str],
@@ -691,13 +704,18 @@ class FragmentLoads:
             return b.xor(b.add(lane, added), constant)
         return total(b, [b.xor(lane, constant), added])
 
+    def address(self, g: int, slot: Any) -> Any:
+        """Byte of group g in shared memory, of the slot at byte `slot`."""
+        s = self.s
+        assert s.addresses is not None
+        register, immediate = s.addresses.items[g]
+        return total(self.b, [self.bases[register], slot, s.offset + immediate])
+
     def load(self, g: int, slot: Any, buffer: str) -> Value:
         """Group g of the fragment from the slot at byte `slot`."""
         b, s = self.b, self.s
-        assert s.addresses is not None and s.loads is not None
-        register, immediate = s.addresses.items[g]
-        address = total(b, [self.bases[register], slot, s.offset + immediate])
-        return b.load_shared(address, bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
+        assert s.loads is not None
+        return b.load_shared(self.address(g, slot), bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
 
 
 def fragment_of(b: Builder, s: Staged, values: Sequence[Value]) -> Fragment:

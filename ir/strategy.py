@@ -230,7 +230,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     ringed = low.fetched.union(low.matrix_uses)
     staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
     alone = not staged and SCRATCH not in low.kernel.shared_names
-    alone = alone and not bounded(low.graph)
+    alone = alone and not bounded(low.graph) and not low.made
     if found.specialize and found.order is not None and low.partition.waves == 1 and alone:
         found.teams = 2
         found.why["computing"] = "a tile is one warpgroup's, and its results are stored beside the other's products"
