@@ -415,7 +415,8 @@ def mma_options(
         width = _leading_elements(d.get(contiguous or "", ""))
         clocks = issues * atom.cycles
         if atom.asynchronous and (a if swap else b).id not in read_tiles:
-            clocks += STORED_CLOCKS * (wm if swap else wn) * wk
+            both = a.id not in read_tiles and b.id not in read_tiles
+            clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
         found.append(MmaOption((clocks, -width, swap, i), atom, swap))
     if not found and misfits and len(misfits) == len(candidates):
         raise ConstraintError(
