@@ -71,11 +71,28 @@ QUICK = (0, 13, 18, 21, 24)
 def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     oracle("ptxas"), oracle("nvdisasm")
     kind, subs, options = CONFIGURATIONS[name]
-    compiled = hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096})
-    found = hopper.static(compiled.asm)
+    guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
+
+
+def guard(text: str) -> None:
+    """Nothing is spilled, and groups of products overlap."""
+    found = hopper.static(text)
     assert found.spills == 0 and not found.codes
     assert found.products > 0
-    assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+    assert found.groups == len(re.findall(r"\bcommit_group\.sync", text))
+
+
+block_scaled = example_files.load("block_scaled_gemm")
+
+
+@pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
+def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
+    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    oracle("ptxas"), oracle("nvdisasm")
+    sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
+    blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
+    kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
+    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
 
 
 attention = example_files.load("attention")
