@@ -413,7 +413,7 @@ def mma_options(
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = _leading_elements(d.get(contiguous or "", ""))
-        clocks = issues * atom.cycles
+        clocks = float(issues * atom.cycles)
         if atom.asynchronous and (a if swap else b).id not in read_tiles:
             both = a.id not in read_tiles and b.id not in read_tiles
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk

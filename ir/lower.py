@@ -43,7 +43,14 @@ from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, fragment_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_reads import (
+    direct_steps,
+    fragment_steps,
+    holds_loop,
+    invariant_reads,
+    plan_staged_reads,
+    staged_steps,
+)
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
 from wavedsl.ir.made_tiles import plan_made, store_step

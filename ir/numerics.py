@@ -112,15 +112,31 @@ def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.
     return error if dtype is f32 else error + own
 
 
-def mma_tolerance(k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0) -> Any:
+PRECISION: dict[str | None, tuple[int, float, float]] = {
+    None: (1, 0.0, 0.0),
+    "ieee": (1, 0.0, 0.0),
+    "tf32": (1, 0.0, 2.0**-9 + 2.0**-20),
+    "3xtf32": (3, 20.0, 0.0),
+}
+"""Precision of a product of f32 → (terms in its sum per element of K, roundings to f32 and share of Σ|a||b| that come
+to the error of the sum). `tf32`: each operand is cut at 10 mantissa bits. `3xtf32`: what two tf32 numbers leave of an
+operand is below 2^-22 of it, and so is the product of the remainders: three times 2^-22, and their roundings."""
+
+
+def mma_tolerance(
+    k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0,
+    precision: str | None = None,
+) -> Any:  # fmt: skip
     """Largest allowed error of a sum of `k` products with Σ|a||b| = `magnitude`, plus the rounding of the output.
 
     (k + 8) units roundoff of the accumulator per Σ|a||b|, whatever the order of the sum; whole numbers that the
-    accumulator holds exactly come out exact.
+    accumulator holds exactly come out exact. `precision`: what was asked for of a product of f32.
     """
     if accumulator.is_int:
         return np.zeros_like(np.asarray(magnitude, np.float64))
-    error = (k + 8) * 2.0 ** -(accumulator.mantissa + 1) * np.asarray(magnitude, np.float64)
+    terms, roundings, share = PRECISION[precision]
+    unit = (terms * k + 8 + roundings) * 2.0 ** -(accumulator.mantissa + 1)
+    error = (unit + share) * np.asarray(magnitude, np.float64)
     if output is not None and output is not accumulator:
         error = error + 0.5 * ulp(np.abs(exact) + error, output)
     return error

@@ -1,5 +1,6 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
+    precision products of f32 as those of tf32, where that was asked for                          precision.py
     cut       constraints → how each dimension is spread over workgroups, waves and trips        partition.py
     infer     which lane and register holds which element of every value                         infer.py
     lower     steps of every region: shared memory, software pipeline, addresses    lower.py, staging.py, loops.py
@@ -44,6 +45,7 @@ from wavedsl.ir.passes import (
     unroll_pass,
     verifying,
 )
+from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
@@ -120,6 +122,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
+    graph = at_precision(graph, target)
     try:
         found = plans(graph, dims, target)
         while True:

@@ -100,7 +100,8 @@ def each_tile(
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
-        if not copying and any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+        names = [name for name in low.kernel.shared_names if not name.startswith("barriers")]
+        if not copying and any(name not in ring_buffers(low) for name in names):
             b.barrier()  # the next tile writes to buffers that others may still read
         for ring in rings if teams > 1 else ():
             ring.skip(low, scaled(b, uses(low, ring), teams - 1))

@@ -34,15 +34,20 @@ def write(value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any
     return current("write").write(value, mem, mapping, elements_per_thread)
 
 
-def mma(x: Any, y: Any, acc: Any = None) -> Value:
+def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     """The matrix product of `x` and `y`, plus `acc`.
 
     Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have).
     Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
+
+    `precision`, for operands of f32: "tf32" may cut them to tf32's 10 mantissa bits, "3xtf32" takes each as the sum of
+    two such numbers (about f32's precision), "ieee" (and None) leaves them as they are. A chip without tf32
+    instructions is as precise as "ieee".
     """
     operands = (x, y) if acc is None else (x, y, acc)
     builder = current("mma")
-    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], {}))
+    attrs = {} if precision is None else {"precision": precision}
+    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], attrs))
 
 
 def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> Value:

@@ -82,6 +82,24 @@ def guard(text: str) -> None:
     assert found.groups == len(re.findall(r"\bcommit_group\.sync", text))
 
 
+@pytest.mark.parametrize("tile", [(128, 128, 32), pytest.param((128, 256, 32), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["3xtf32", pytest.param("tf32", marks=pytest.mark.slow)])
+def test_products_of_f32_overlap(precision: str, tile: tuple[int, int, int], oracle: Any) -> None:
+    """One product of tf32, or three of operands that waves split."""
+    oracle("ptxas"), oracle("nvdisasm")
+    m, n, k = tile
+
+    @wd.wave([wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, k)])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[N, K, wd.f32], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc, precision=precision)
+
+        wd.write(loop, c)
+
+    guard(gemm.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096}).asm)
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 
