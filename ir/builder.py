@@ -353,6 +353,9 @@ class Builder(Core):
     def sqrt(self, a: Value) -> Value:
         return self._pure("sqrt", (a,), a.type)
 
+    def sqrt_approx(self, a: Value) -> Value:
+        return self._pure("sqrt_approx", (a,), a.type)
+
     def sin(self, a: Value) -> Value:
         return self._pure("sin", (a,), a.type)
 

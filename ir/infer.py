@@ -194,6 +194,8 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
         if n.op in ("sort", "topk"):
             _demand_row(out, chosen, classes, n, nodes, partition, target)
 
+    stored = {classes.find(x.id) for x, _ in out.made_uses()}
+
     # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
     for _ in range(len(order)):
@@ -228,7 +230,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
-            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target)
+            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(_lane_bits(target)))))
     for n in nodes.values():
@@ -794,9 +796,11 @@ def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, 
     return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
 
 
-def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target) -> Layout:
+def _coalesced_for(
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
+) -> Layout:
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
-    the next.
+    the next. `exact`: without padding.
 
     The order of dimensions is that of the array which is written or read with the widest element.
     """
@@ -814,15 +818,17 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
                 bits = max(bits, argument.dtype.bits)
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit)
+    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact)
 
 
 def coalesced(
-    order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8
-) -> Layout:
+    order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
+    exact: bool = False,
+) -> Layout:  # fmt: skip
     """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
+    `exact`: lanes lie along that part only, and what is left of them are replicas.
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
@@ -836,7 +842,7 @@ def coalesced(
     for d in reversed(order):
         size = waves[d]
         own: list[str] = []
-        width = (size - 1).bit_length()
+        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
         if element and not next_element:
             take = min(element, width)
             while take and size % (1 << take):

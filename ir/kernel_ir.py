@@ -317,6 +317,7 @@ _row("log2", "a:f", "same", "Base-2 logarithm, the chip's approximation for f32.
 _row("rcp", "a:f", "same", "1 / a, the chip's approximation for f32.")
 _row("rsqrt", "a:f", "same", "1 / sqrt(a), the chip's approximation for f32.")
 _row("sqrt", "a:f", "same", "sqrt(a)")
+_row("sqrt_approx", "a:f", "same", "sqrt(a), the chip's approximation for f32.")
 _row("sin", "a:f", "same", "sin(a), a in radians.")
 _row("cos", "a:f", "same", "cos(a), a in radians.")
 _row("fcmp", "a:f b:f", "pred", "Float comparison `how`: eq ne lt le gt ge (ordered; ne is unordered).", attrs="how")

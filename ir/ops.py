@@ -133,10 +133,16 @@ def require_kind(dtype: DType, allowed: str, op: str) -> None:
         )
 
 
+FAST = ("div", "reciprocal", "sqrt", "sigmoid", "tanh")
+"""Operations that `fast` changes: a reciprocal or root in them is the chip's approximation."""
+
+
 def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         dtype = one_dtype(types, op)
         require_kind(dtype, allowed, op)
+        if attrs.get("fast") and dtype is dt.f64:
+            raise ConstraintError(f"{op}: fast is for f32, f16 and bf16, not f64", hint="leave fast out")
         return ValueType(union(types), result or dtype)
 
     return rule

@@ -23,7 +23,7 @@ from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
@@ -58,6 +58,8 @@ class Builder:
         self.arguments = {a.name: a for a in graph.arguments}
         self.index_dims = graph.index_dims
         self.known = set(graph.symbols)
+        self.fast, self.fast_math = False, False
+        """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.combining: str | None = None
         self._scalars: dict[str, Value] = {}
 
@@ -73,6 +75,8 @@ class Builder:
         if loc is None:
             loc = here()
         row = ROWS[op]
+        if op in FAST and (self.fast or (self.fast_math and inputs[0].dtype is not dt.f64)):
+            attrs = {**attrs, "fast": True}
         for node in inputs:
             self._check_reach(node, loc)
         if self.combining is not None and row.compute is None and op not in ("constant", "cast", "bitcast"):
@@ -777,6 +781,7 @@ def trace(
     name: str,
     namespace: Callable[[], Namespace],
     index_dims: tuple[Any, ...],
+    fast: bool = False,
 ) -> Graph:
     """Runs `function` once on proxies and gives its graph.
 
@@ -806,6 +811,7 @@ def trace(
         loc=definition(code),
     )
     builder = Builder(graph, namespace)
+    builder.fast_math = fast
     proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":

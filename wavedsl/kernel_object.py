@@ -34,12 +34,14 @@ def wave(
     schedule: Schedule | None = None,
     name: str | None = None,
     buckets: Mapping[Any, Sequence[int]] | None = None,
+    fast_math: bool = False,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Decorates a function that describes the work of one wave; gives a `Kernel`.
 
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
     are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
-    ranges (up to 16, up to 128, above), each with a tuned choice of its own. Raises ConstraintError and TraceError for
+    ranges (up to 16, up to 128, above), each with a tuned choice of its own. `fast_math`: every operation is as
+    approximate as with `fast=True`, `/` as well. Raises ConstraintError and TraceError for
     what is wrong with the declaration.
     """
     loc = here(calls=False)
@@ -58,7 +60,9 @@ def wave(
                 f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
             )
         namespace = Namespace(function, frame)
-        return Kernel(function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets)
+        return Kernel(
+            function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets, fast_math
+        )
 
     return decorate
 
@@ -81,6 +85,7 @@ class Kernel:
         loc: Loc | None,
         namespace: Namespace,
         buckets: Mapping[Any, Sequence[int]] | None = None,
+        fast_math: bool = False,
     ):
         self.function = function
         self.name = name
@@ -89,6 +94,7 @@ class Kernel:
         self.dynamic = check_dynamic(dynamic, loc)
         self.schedule = schedule
         self.buckets = check_buckets(buckets, loc)
+        self.fast_math = fast_math
         self.loc = loc
         self._namespace = namespace
         self._graphs: dict[Any, Graph] = {}
@@ -140,6 +146,7 @@ class Kernel:
             self.name,
             lambda: self._namespace,
             index_dims(self.constraints),
+            self.fast_math,
         )
         verify_graph(graph)
         return graph
@@ -218,7 +225,7 @@ class Kernel:
             subs = {**self.subs, **check_subs(dict(choice.subs), self.loc)}
             found = Kernel(
                 self.function, self.constraints, subs, self.dynamic, schedule, self.name, self.loc, self._namespace,
-                self.buckets,
+                self.buckets, self.fast_math,
             )  # fmt: skip
             self._variants[choice] = found
         return found

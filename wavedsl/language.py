@@ -107,8 +107,11 @@ def _elementwise(name: str) -> Callable[..., Any]:
     row = ROWS[name]
     names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
     signature = inspect.Signature([inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names])
+    option = [inspect.Parameter("fast", inspect.Parameter.KEYWORD_ONLY, default=False)] if row.precise else []
 
     def function(*args: Any, **kwargs: Any) -> Value:
+        if option and "fast" in kwargs:
+            return _fast(name, args, kwargs.pop("fast"), lambda: function(*args, **kwargs))
         if kwargs or len(args) != len(names):
             try:
                 args = signature.bind(*args, **kwargs).args
@@ -117,9 +120,30 @@ def _elementwise(name: str) -> Callable[..., Any]:
         return current(name).apply(name, args)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    words = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
+    words += "`fast`: as approximate as docs/numerics.md says, in fewer instructions.\n    " if option else ""
+    function.__doc__ = words
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *option]
+    )
     return function
+
+
+def _fast(name: str, args: Sequence[Any], fast: Any, call: Callable[[], Value]) -> Value:
+    """A call with `fast`: those operations that it changes are marked while they are recorded."""
+    builder = current(name)
+    if not isinstance(fast, bool):
+        raise TraceError(f"{name}: fast={fast!r}", here(), hint="True or False")
+    outer, builder.fast = builder.fast, fast
+    try:
+        return call()
+    finally:
+        builder.fast = outer
+
+
+def divide(x: Any, y: Any, *, fast: bool = False) -> Value:
+    """`x / y`, elementwise. `fast`: as approximate as docs/numerics.md says, in fewer instructions."""
+    return _fast("divide", (x, y), fast, lambda: current("divide").apply("div", (x, y)))
 
 
 minimum = _elementwise("minimum")
