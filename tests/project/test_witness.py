@@ -82,10 +82,10 @@ def emitted(target: str) -> set[str]:
 def amdgcn_witnesses(target: str) -> set[str]:
     listed = (TESTS / "data" / "amdgcn_witness.txt").read_text().splitlines()
     found = {re.sub(r"_e(32|64)$", "", row) for t, row in (line.split() for line in listed) if t == target}
-    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm.py: none is branched over.
-    compiled = (TESTS / "vectors" / "llvm" / f"kernels.{target}.s").read_text()
-    bodies = re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", compiled, re.M | re.S)
-    assert len(bodies) == 8
+    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm*.py: none is branched over.
+    compiled = [path.read_text() for path in sorted((TESTS / "vectors" / "llvm").glob(f"*.{target}.s"))]
+    bodies = [x for text in compiled for x in re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", text, re.M | re.S)]
+    assert len(bodies) == 8 + 19 + (target == "gfx950")
     for body in bodies:
         found |= amdgcn_rows(body, target)
     calculated = json.loads((TESTS / "data" / "mfma_columns.json").read_text())["mfma"]
