@@ -1,5 +1,5 @@
-"""Buffer atomics that LLVM compiled from tests/vectors/llvm/atomics.ll, each against what LLVM's language reference says:
-`atomicrmw` and `cmpxchg`. No finding, in any order of lanes.
+"""Buffer atomics that LLVM compiled from tests/vectors/llvm/atomics.ll, each against LLVM's language reference
+(`atomicrmw`, `cmpxchg`). No finding, in any order of lanes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ INTEGERS: dict[str, Change] = {
 }  # fmt: skip
 FLOATS: dict[str, tuple[Any, Change]] = {
     "fadd_f32": (np.float32, np.add), "fadd_f64": (np.float64, np.add), "fadd_v2f16": (np.float16, np.add),
-    "fmin_f64": (np.float64, np.minimum), "fmax_f64": (np.float64, np.maximum), "fadd_v2bf16": (ml_dtypes.bfloat16, np.add),
+    "fmin_f64": (np.float64, np.minimum), "fmax_f64": (np.float64, np.maximum),
+    "fadd_v2bf16": (ml_dtypes.bfloat16, np.add),
 }  # fmt: skip
 
 
