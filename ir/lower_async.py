@@ -56,7 +56,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     steps: list[Step] = []
     prepared: Key | None = None
     uses: list[Key] = []
-    if not plan.a_shared:
+    if not plan.in_shared[0]:
         source = plan.ports[0]
         position = int(plan.swapped)
         neutral = needs_zero(low, source, plan.k)
@@ -152,7 +152,7 @@ class OperandTile:
 
     def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
         self.low, self.side, self.k = low, side, k
-        staged = low.staged[x.id]
+        staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
         tile = staged.tile
         if tile is None:
             raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)

@@ -13,6 +13,7 @@ from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
     FragmentLoads,
@@ -283,19 +284,30 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             # The readers come later: a step in their place, before which the copies have arrived.
             steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))
         return steps
+    return steps + fragment_steps(low, n)
+
+
+def fragment_steps(low: Lowering, n: Node) -> list[Step]:
+    """The loads of a read's elements from its tile in shared memory, and what joins them to registers."""
+    b, s = low.b, low.staged[n.id]
+    assert s.loads is not None
+    buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
     _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+    made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
-        got = bundle.get("fragments")
-        if got is None:
-            got = bundle["fragments"] = FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims)
-        return got
+        if not made:
+            made.append(FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims))
+        return made[0]
 
+    steps: list[Step] = []
     resources, latency = low.memory_cost("load.shared", s.loads.bytes)
     for g in range(len(s.groups)):
 
         def fetch(context: Context, g: int = g) -> None:
-            context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
+            if ring is not None:
+                wait_full(low, ring)
+            context.env["f", n.id, g] = fragments().load(g, low.slot_bytes(n, context), buffer)
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
         read.words = max(1, s.loads.bytes // 4)

@@ -112,6 +112,10 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
@@ -263,7 +267,8 @@ class Lowering:
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
         ring = self.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)
@@ -322,7 +327,7 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        return staged is not None and staged.tile is None and len(staged.groups[0]) < per_register(n.dtype)
+        return staged is not None and staged.loads is not None and len(staged.groups[0]) < per_register(n.dtype)
 
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
