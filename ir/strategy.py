@@ -50,6 +50,8 @@ class Strategy:
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
+    overlapped: bool = False
+    """Whether products of neighbouring trips run together (`product_stages`)."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -62,6 +64,8 @@ class Strategy:
             out.append(f"stages: {self.stages}")
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
+        if "products" in self.why:
+            out.append(f"products: {'two stages' if self.overlapped else 'of one trip at a time'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
