@@ -142,7 +142,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment) -> None:
                 total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0)])
                 for d in (info.names[i] for i in outlet.boxes.order)
             ]
-            b.copy_bulk_store(b.param(outlet.param), base, at)
+            b.copy_bulk_store(b.param(outlet.param), base, at, cache=outlet.node.attrs.get("cache"))
             b.bulk_commit()
             one.yield_()
 

@@ -199,7 +199,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         b, info, value.layout, position, low.plans, low.target, extents, strides, store=True, limits=limits
     )
     guard = both(b, one_writer(low, value.layout, info.names, n), inside)
-    store_value(b, access, value, guard)
+    store_value(b, access, value, guard, n.attrs.get("cache"))
 
 
 def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:

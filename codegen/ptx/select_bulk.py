@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_memory import shared_address
@@ -82,19 +83,21 @@ def _copy(s: Selector, op: Op) -> None:
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words: tuple[str, ...] = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
-    mask = op.attrs["cluster"]
+    mask, hint = op.attrs["cluster"], op.attrs.get("cache")
+    policy, more = cache.policy(s, hint), cache.copy_words(hint)
     if mask:
-        words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster")
-        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)))
+        words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster", *more)
+        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)), *policy)
     else:
-        s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+        s.emit((*words, "mbarrier::complete_tx::bytes", *more), target, where, signal, *policy)
 
 
 def _store(s: Selector, op: Op) -> None:
     map_, saddr, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
-    s.emit(words, where, shared_address(s, saddr, 0))
+    hint = op.attrs.get("cache")
+    s.emit((*words, *cache.copy_words(hint)), where, shared_address(s, saddr, 0), *cache.policy(s, hint))
 
 
 def _commit(s: Selector, op: Op) -> None:

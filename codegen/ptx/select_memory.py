@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
@@ -147,13 +148,16 @@ def _load(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool) -> No
         s.values[op.result.id] = tuple(Imm(0) for _ in range(type_.n))
         return
     guard = None if mask is True else mask
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
     regs = tuple(s.new(kind) for _ in range(type_.n))
     if guard is not None:
         for r in regs:
             s.emit(("mov", kind), r, Imm(0))
     for words, first, count, at in _pieces(kind, op.attrs["bytes"], len(regs)):
         dst: Operand = regs[first] if count == 1 else regs[first : first + count]
-        s.emit(("ld", space, *words), dst, Mem(address.base, address.offset + at), guard=guard)
+        prefix = cache.access_words(hint, space, op.attrs["bytes"], True)
+        s.emit(("ld", *prefix, *words), dst, Mem(address.base, address.offset + at), *policy, guard=guard)
     s.values[op.result.id] = regs
 
 
@@ -163,12 +167,15 @@ def _store(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool, valu
     guard = None if mask is True else mask
     regs = s.regs(value)
     bytes_ = op.attrs["bytes"]
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
     if op.attrs.get("high"):
         word = regs[0]
         regs = (s.hoisted(("high", word.id), word.level, lambda: s.set("b32", ("shr", "u32"), word, Imm(16))),)
     for words, first, count, at in _pieces(kind_of(value.type), bytes_, len(regs)):
         src: Operand = regs[first] if count == 1 else regs[first : first + count]
-        s.emit(("st", space, *words), Mem(address.base, address.offset + at), src, guard=guard)
+        prefix = cache.access_words(hint, space, bytes_, False)
+        s.emit(("st", *prefix, *words), Mem(address.base, address.offset + at), src, *policy, guard=guard)
 
 
 def _load_global(s: Selector, op: Op) -> None:
@@ -270,9 +277,11 @@ def _copy_async(s: Selector, op: Op) -> None:
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
-    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
+    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global", *cache.copy_words(hint))
     if mask is True:
-        s.emit(words, target, source, Imm(bytes_))
+        s.emit(words, target, source, Imm(bytes_), *policy)
         return
     take: Operand
     if mask is False:
@@ -281,7 +290,7 @@ def _copy_async(s: Selector, op: Op) -> None:
         take = s.hoisted(
             ("take", mask.id, bytes_), mask.level, lambda: s.set("b32", ("selp", "b32"), Imm(bytes_), Imm(0), mask)
         )
-    s.emit(words, target, source, Imm(bytes_), take)
+    s.emit(words, target, source, Imm(bytes_), take, *policy)
 
 
 def _copy_commit(s: Selector, op: Op) -> None:
