@@ -39,6 +39,9 @@ Cell = tuple[Value, ...]
 SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
 
+SUMMED_WORDS = 16
+"""Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""
+
 
 def scratch_bytes(low: Lowering) -> tuple[int, int]:
     """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind.
@@ -69,7 +72,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
         elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
-            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
+            words = min(plan.atom.d_words, SUMMED_WORDS)
+            reduced = max(reduced, words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
