@@ -661,7 +661,8 @@ class Builder(Core):
         return self._effect("barrier", (), dict(self.role_barrier))
 
     def fence(self) -> Op:
-        return self._effect("fence", (), {})
+        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
+        return self._effect("fence", (), dict(self.role_barrier))
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""

@@ -192,7 +192,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         )  # rounded as it is stored
     del source
     if n.id in low.outlets:
-        emit_outlet(low, low.outlets[n.id], value)
+        emit_outlet(low, low.outlets[n.id], value, low.base_at(context.iteration))
         return
     position, inside, limits = low.located(n, context, low.base_at(context.iteration))
     access = GlobalAccess(

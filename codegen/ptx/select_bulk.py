@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
-from wavedsl.codegen.ptx.select_memory import shared_address
+from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
 from wavedsl.codegen.ptx.select_numbers import special
 from wavedsl.ir.kernel_ir import Op
 
@@ -124,17 +124,6 @@ def _turn_give(s: Selector, op: Op) -> None:
         ("turn", first), 0, lambda: s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own)
     )
     s.emit(("bar", "arrive"), other, Imm(2 * s.kernel.wave_size))
-
-
-def barrier_of_wave(s: Selector, first: int) -> Reg:
-    """The number of this wave's own barrier."""
-    shift = s.kernel.wave_size.bit_length() - 1
-
-    def number() -> Reg:
-        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(shift))
-        return s.set("b32", ("add", "s32"), wave, Imm(first))
-
-    return s.hoisted(("wave barrier", first), 0, number)
 
 
 def _elect(s: Selector, op: Op) -> None:

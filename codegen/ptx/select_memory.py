@@ -10,13 +10,13 @@ source bytes, which makes the hardware read nothing and write zeros.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
-from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
+from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of, special
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op, Value
 
@@ -222,10 +222,30 @@ def _atomic_global(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def barrier(s: Selector, op: Op) -> None:
+    """All threads meet, or those of the role that the op stands in."""
+    threads: Any = op.attrs.get("threads")
+    if op.attrs.get("per_wave"):
+        s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(threads))
+        return
+    s.emit(("bar", "sync"), Imm(op.attrs.get("id", 0)), *((Imm(threads),) if threads else ()))
+
+
+def barrier_of_wave(s: Selector, first: int) -> Reg:
+    """The number of this wave's own barrier."""
+    shift = s.kernel.wave_size.bit_length() - 1
+
+    def number() -> Reg:
+        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(shift))
+        return s.set("b32", ("add", "s32"), wave, Imm(first))
+
+    return s.hoisted(("wave barrier", first), 0, number)
+
+
 def _fence(s: Selector, op: Op) -> None:
     """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after."""
     s.emit(("fence", "acq_rel", "gpu"))
-    s.emit(("bar", "sync"), Imm(0))
+    barrier(s, op)
     s.emit(("fence", "acq_rel", "gpu"))
 
 
@@ -307,6 +327,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "store.global": _store_global,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
+    "barrier": barrier,
     "fence": _fence,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
