@@ -572,7 +572,7 @@ class Builder(Core):
     def load_global(
         self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int = 4, type: Type | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, split: bool | None = None,
-        bounded: bool = False,
+        bounded: bool = False, cache: str | None = None,
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane at voff + soff + imm. Constants of the offsets move to `imm` if it is not given.
 
@@ -581,18 +581,18 @@ class Builder(Core):
         voff, soff, imm = self._global(voff, soff, imm, split)
         t = type or vector(max(bytes // 4, 1))
         args = (buf, voff, soff, mask or self.true, guard or self.true)
-        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {})
+        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {}) | _hinted(cache)
         return self._effect("load.global", args, attrs, t).results[0]
 
     def store_global(
         self, buf: Value, voff: Operand, value: Value, soff: Operand = 0, *, bytes: int | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, high: bool = False,
-        split: bool | None = None, bounded: bool = False,
+        split: bool | None = None, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Store at voff + soff + imm; `bytes` defaults to the width of the value."""
         voff, soff, imm = self._global(voff, soff, imm, split)
         args = (buf, voff, soff, mask or self.true, guard or self.true, value)
-        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high}
+        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high} | _hinted(cache)
         if bounded:
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
@@ -610,6 +610,7 @@ class Builder(Core):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
+        cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group."""
         voff, soff, imm = self._global(voff, soff, imm, split)
@@ -617,7 +618,8 @@ class Builder(Core):
         if simm == 0:
             saddr, simm = self._shared(saddr)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
-        return self._effect("copy.async", args, {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer})
+        attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
+        return self._effect("copy.async", args, attrs)
 
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
@@ -659,7 +661,8 @@ class Builder(Core):
         return self._effect("barrier", (), dict(self.role_barrier))
 
     def fence(self) -> Op:
-        return self._effect("fence", (), {})
+        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
+        return self._effect("fence", (), dict(self.role_barrier))
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
@@ -720,16 +723,19 @@ class Builder(Core):
         return self._effect("cluster.barrier", (), {})
 
     def copy_bulk(
-        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0
-    ) -> Op:
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0,
+        cache: str | None = None,
+    ) -> Op:  # fmt: skip
         """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
         workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
+        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
-    def copy_bulk_store(self, map: Value, saddr: Operand, at: Sequence[Operand]) -> Op:
+    def copy_bulk_store(
+        self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
+    ) -> Op:  # fmt: skip
         """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), {})
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), _hinted(cache))
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})
@@ -765,6 +771,10 @@ class Builder(Core):
         if mask.const is False:
             return None
         return self._effect("trap", (mask,), {"message": message})
+
+
+def _hinted(cache: str | None) -> dict[str, Any]:
+    return {"cache": cache} if cache is not None else {}
 
 
 def _slice_of(v: Value) -> tuple[Value | None, int, int]:

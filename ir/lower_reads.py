@@ -174,7 +174,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
     es = info.elsize
-    size = s.vector * es
+    size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
 
     def slot_of(context: Context) -> Any:
@@ -237,6 +237,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     mask=mask,
                     guard=guard,
                     split=False,
+                    cache=hint,
                 )
 
             resources, latency = low.memory_cost("copy.async", size)
@@ -259,6 +260,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 guard=guard,
                 split=False,
                 bounded=True,
+                cache=hint,
             )
 
         def put(context: Context, i: int = i) -> None:
@@ -367,7 +369,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
+            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
@@ -421,8 +423,9 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
             voff, mask = access.operands(group[0])
             context.env["f", n.id, g] = b.load_global(
-                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True
-            )
+                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True,
+                cache=n.attrs.get("cache"),
+            )  # fmt: skip
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)

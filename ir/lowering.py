@@ -133,6 +133,8 @@ class Lowering:
         self.strategy: Any = None
         """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
         self.zero_started: set[int] = set()
+        self.late_sums: set[int] = set()
+        """Products whose waves' shares are added behind their loop."""
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None

@@ -15,7 +15,7 @@ from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds
+from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
@@ -77,9 +77,10 @@ class Strategy:
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
 
 
-def walk_problem(n: Node) -> str:
-    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can."""
-    if n.op in ("when", "repeat"):
+def walk_problem(low: Lowering, n: Node) -> str:
+    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
+    condition under which nothing is copied is none of its business."""
+    if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
         return f"what the kernel does depends on a value it computes ({n.op})"
     if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
@@ -188,7 +189,7 @@ def choose(low: Lowering) -> Strategy:
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
-    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     problems += [p for p in fetched.values() if p]
