@@ -163,6 +163,8 @@ def choose(low: Lowering) -> Strategy:
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
     problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
+    if low.choices.direct is False:
+        problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
     if not found.bulk:
@@ -290,7 +292,7 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.arrays[n.attrs["memory"]]
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        bool(low.target.copy_async),
+        low.choices.direct,
     )  # fmt: skip
 
 
