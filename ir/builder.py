@@ -610,15 +610,20 @@ class Builder(Core):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
-        cache: str | None = None,
+        linear: bool = False, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
-        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group."""
+        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
+        `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
         voff, soff, imm = self._global(voff, soff, imm, split)
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
+        if linear:
+            attrs["linear"] = True
+        if bounded:
+            attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
 
     def copy_commit(self) -> Op:

@@ -285,6 +285,10 @@ class _Check:
                 self.immediate(op, "imm", t.global_imm)
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
+                    if t.copy_linear != bool(attrs.get("linear")):
+                        self.find("target", op, f"{t.name} copies {'lane by lane from one' if t.copy_linear else 'to any'} address")
+                    elif attrs.get("linear") and not op.args[5].uniform:
+                        self.find("uniform", op, "the shared address of a linear copy is the wave's")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):

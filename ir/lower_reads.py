@@ -19,6 +19,8 @@ from wavedsl.ir.staging import (
     FragmentLoads,
     Staged,
     copy_access,
+    copy_directly,
+    place_address,
     plan_matrix,
     plan_staged,
     store_copied,
@@ -39,7 +41,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         return
     budget = low.target.shared_bytes - low.shared_top
     trips = low.plans[str(region.dim)].trips if loop else 1
-    asynchronous = bool(low.target.copy_async)
+    asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
     depth = low.choices.stages or (4 if asynchronous else 2)
     if not loop or holds_loop(region):
         depth = 1
@@ -60,14 +62,15 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             try:
                 if uses is not None:
                     s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, asynchronous
+                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, low.choices.direct
                     )
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
                     continue
                 with_k = contraction_fed(low, n)
                 s = plan_staged(
-                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, asynchronous
+                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight,
+                    low.choices.direct,
                 )
             except CompileError:
                 raise
@@ -104,7 +107,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
     held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
-    if target.copy_async or held > SECOND_WAVE:
+    if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
     room = target.shared_bytes // groups - low.shared_top
@@ -191,6 +194,24 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
     placed_by = coordinate_keys(low, n)
 
+    def direct_step(i: int) -> Step:
+        """A copy that passes by the registers and lands lane by lane."""
+        assert s.direct is not None
+
+        def copy(context: Context) -> None:
+            if never(context.guard):
+                return
+            position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+            copy_directly(
+                b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
+                both(b, context.guard, inside),
+            )  # fmt: skip
+
+        resources, latency = low.memory_cost("copy.async", size)
+        step = Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc)
+        step.sequence = "copies"
+        return step
+
     def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
         access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
@@ -214,6 +235,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
     steps: list[Step] = []
     for i in range(s.count):
+        if s.direct is not None:
+            steps.append(direct_step(i))
+            continue
         if s.asynchronous:
 
             def copy(context: Context, i: int = i) -> None:
@@ -222,8 +246,6 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 lanes, fixed, active = copy_parts(i)
                 access, guard = access_for(context, lanes)
                 voff, soff, mask = access.operands(fixed)
-                from wavedsl.ir.staging import place_address
-
                 at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
                 address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"

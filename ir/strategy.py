@@ -193,6 +193,8 @@ def choose(low: Lowering) -> Strategy:
     problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     problems += [p for p in fetched.values() if p]
+    if low.choices.direct is False:
+        problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
     low.fetched = frozenset(fetched) if found.bulk else frozenset()
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
@@ -322,7 +324,7 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.arrays[n.attrs["memory"]]
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        bool(low.target.copy_async),
+        low.choices.direct,
     )  # fmt: skip
 
 

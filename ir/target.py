@@ -124,6 +124,9 @@ class Target:
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
+    copy_linear: bool = False
+    """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
+    has its own."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
+from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
 from wavedsl.codegen.amdgcn.mfma import Mfma, dense
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
@@ -189,9 +190,8 @@ def _target(chip: Chip) -> Target:
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),
-        # Direct-to-LDS copies need a shared layout that is linear in the lane: only lowering that knows it may ask
-        # for them.
-        copy_async=(),
+        copy_async=tuple(sorted(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip.name))),
+        copy_linear=True,
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
