@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import amdgcn_kernels as kernels
 import numpy as np
@@ -149,7 +150,7 @@ def test_checker_of_orders_finds_every_dependence() -> None:
     before = [list(b.insts) for b in program.blocks]
     refused = accepted = 0
     good = block.insts
-    for k, (first, second) in enumerate(zip(good, good[1:])):
+    for k, (first, second) in enumerate(pairwise(good)):
         block.insts = [*good[:k], second, first, *good[k + 2 :]]
         depends = first.writes & (second.reads | second.writes) or first.reads & second.writes
         effects = not (movable(first) or movable(second))
