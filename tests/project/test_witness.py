@@ -22,6 +22,7 @@ import pytest
 import triton_texts
 from emitted import texts
 from products import AMD, TARGETS, K, M, N
+from selected import slow_but
 from wavedsl.codegen.amdgcn import isa as amdgcn
 from wavedsl.codegen.ptx import isa as ptx
 from wavedsl.codegen.ptx.mma import MMAS
@@ -81,10 +82,10 @@ def emitted(target: str) -> set[str]:
 def amdgcn_witnesses(target: str) -> set[str]:
     listed = (TESTS / "data" / "amdgcn_witness.txt").read_text().splitlines()
     found = {re.sub(r"_e(32|64)$", "", row) for t, row in (line.split() for line in listed) if t == target}
-    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm.py: none is branched over.
-    compiled = (TESTS / "vectors" / "llvm" / f"kernels.{target}.s").read_text()
-    bodies = re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", compiled, re.M | re.S)
-    assert len(bodies) == 8
+    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm*.py: none is branched over.
+    compiled = [path.read_text() for path in sorted((TESTS / "vectors" / "llvm").glob(f"*.{target}.s"))]
+    bodies = [x for text in compiled for x in re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", text, re.M | re.S)]
+    assert len(bodies) == 8 + 19 + (target == "gfx950")
     for body in bodies:
         found |= amdgcn_rows(body, target)
     calculated = json.loads((TESTS / "data" / "mfma_columns.json").read_text())["mfma"]
@@ -127,7 +128,7 @@ def unverified(target: str) -> set[str]:
     return named if target in AMD else {ptx.lookup(name, target).row.pattern for name in named}
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("target", slow_but([*TARGETS, "sm_90a"], "gfx942", "sm_90a"))
 def test_emitted_rows_have_a_witness(target: str) -> None:
     rows = emitted(target)
     assert len(rows) > 30
