@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
@@ -64,6 +66,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    numbering: Numbering | None = None
+    """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -408,19 +412,44 @@ class Lowering:
             counts.append(count)
         return counts
 
-    def _numbered(self) -> list[Any]:
+    def _numbering(self) -> Numbering | None:
+        """In which order workgroups take tiles, where each takes one."""
+        axes = [{str(d) for d in axis} for axis in self.partition.grid_axes()]
+        counts = [
+            None if any(self.partition.dims[d].trips is None for d in axis)
+            else prod(self.partition.dims[d].trips or 1 for d in axis)
+            for axis in self.partition.grid_axes()
+        ]  # fmt: skip
+        operands: list[Operand] = []
+        clocks = 0
+        for n in self.graph.all_nodes():
+            if n.op not in ("read", "mma") or self.region_of(n).dim is None:
+                continue
+            if n.op == "read":
+                size = n.dtype.bits * prod(self.plans[str(d)].tile for d in n.dims) // 8
+                moved = {str(d) for d in n.dims}
+                operands.append(Operand(size, tuple(i for i, names in enumerate(axes) if names & moved)))
+            else:
+                plan = self.inference.mmas[n.id]
+                shares = -(-self.partition.waves // self.target.simds)
+                clocks += len(self.tiles(plan)) * len(self.k_issues(plan)) * plan.atom.cycles * shares
+        return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
+
+    def _numbered(self, numbering: Numbering) -> list[Any]:
         """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
         b, counts = self.b, self.tile_counts()[:2]
         number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
-        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        number = dealt(b, number, scaled(b, counts[0], counts[1]), numbering.dies)
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), numbering.group, 0)
         return [*tile_numbers(b, order, number, counts), b.wgid(2)]
 
     def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
         """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
         takes several."""
         b, p = self.b, self.partition
-        if numbers is None and self.choices.swizzle:
-            numbers = self._numbered()
+        if numbers is None:
+            numbering = self.notes.numbering = self._numbering()
+            numbers = None if numbering is None else self._numbered(numbering)
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -447,10 +476,6 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
-
-
-GROUP = 8
-"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

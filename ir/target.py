@@ -120,6 +120,10 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    dies: int = 1
+    """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
+    memory_rate: float = 0.0
+    """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     atomics: frozenset[tuple[str, str]] = frozenset()

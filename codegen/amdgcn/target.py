@@ -14,6 +14,7 @@ from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
 from wavedsl.codegen.amdgcn.mfma import Mfma, dense
+from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
@@ -174,6 +175,7 @@ def _target(chip: Chip) -> Target:
         for name in ("f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"):
             dtypes.add(name)
             del instead[name]
+    product = next(p for p in PRODUCTS if p.target == chip.name)
     return Target(
         name=chip.name,
         vendor="amd",
@@ -199,6 +201,8 @@ def _target(chip: Chip) -> Target:
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        dies=DIES[chip.name],
+        memory_rate=product.hbm / product.clock,
         packed_f32=True,
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
