@@ -138,8 +138,11 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     space = argument.address_space
     if not isinstance(space, AddressSpace) and space is not None:
         space = low.graph.subs.get(space, space)
-    if not is_tile(low.graph, n) or low.arrays[n.attrs["memory"]].dtype.bits < 8:
+    if not is_tile(low.graph, n):
         return False
+    unit = low.units(n)
+    if unit is not None and unit.atom:
+        return True
     if not any(str(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
         return False
     if space is AddressSpace.SHARED:
@@ -369,8 +372,12 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     if not is_tile(low.graph, n):
         return mapped_steps(low, n)
     info, extents, strides = low.view(n)
-    layout = low.layout(n)
-    width, bits = vector_elements(info, layout, low.plans, False)
+    layout, plans = low.layout(n), low.plans
+    unit = low.units(n)
+    if unit is not None:
+        info, layout, plans = unit.info, unit.layout, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+    width, bits = vector_elements(info, layout, plans, False)
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
@@ -384,8 +391,10 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
             position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+            if unit is not None:
+                position = unit.position(b, position)
             access = GlobalAccess(
-                b, info, layout, position, low.plans, low.target, extents, strides, store=False, limits=limits
+                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
             )
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):

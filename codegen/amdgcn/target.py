@@ -160,7 +160,8 @@ def _has(mnemonic: str, chip: str) -> bool:
 
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
-    instead = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
+    dtypes |= {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}  # storage formats: what has no instruction is computed
+    instead: dict[str, str] = {}
     for base in ("f8e4m3", "f8e5m2"):
         for suffix in ("", "fnuz"):
             if suffix == chip.fp8:
@@ -171,10 +172,6 @@ def _target(chip: Chip) -> Target:
         dtypes.add(dt.tf32.name)
     else:
         instead[dt.tf32.name] = "f32"
-    if chip.name == "gfx950":
-        for name in ("f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"):
-            dtypes.add(name)
-            del instead[name]
     product = next(p for p in PRODUCTS if p.target == chip.name)
     return Target(
         name=chip.name,
@@ -204,6 +201,7 @@ def _target(chip: Chip) -> Target:
         dies=DIES[chip.name],
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
+        small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
         batch_words=BATCH_WORDS,
