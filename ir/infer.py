@@ -25,12 +25,14 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
 from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
+from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
 from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
 
+PRODUCTS = ("mma", "scaled_mma")
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
 
@@ -231,6 +233,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
             chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+    _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(_lane_bits(target)))))
     for n in nodes.values():
@@ -239,6 +242,60 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             out.layouts[n.id] = scalar if not n.dims or got is None else got
     _edge_demands(out, order)
     return out
+
+
+def is_packed_read(n: Node) -> bool:
+    """Whether a value comes straight from a packed array, which decides how it can lie in registers."""
+    return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
+
+
+def _settle_packed(
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, nodes: Mapping[int, Node], graph: Graph,
+    partition: Partition, target: Target,
+) -> None:  # fmt: skip
+    """Reads and writes of packed arrays move whole units: a value that lies otherwise is converted at its use."""
+    for n in nodes.values():
+        packed = n.op in ("read", "write") and is_tile(graph, n) and graph.argument(n.attrs["memory"]).dtype.packed
+        if not packed:
+            continue
+        argument = graph.argument(n.attrs["memory"])
+        group = unit_elements(argument.dtype)
+        dims = [d for d in view_dims(graph, n)]
+        value = n if n.op == "read" else n.inputs[0]
+        own = classes.find(value.id)
+        order = [d for d in dims if d in value.dims]
+        if not order:
+            continue
+        inner = str(dims[-1])
+
+        def fits(layout: Layout, staged: bool, inner: str = inner, group: int = group, bits: int = n.dtype.bits if n.op == "read" else 0) -> bool:
+            if unit_layout(layout, inner, group) is not None:
+                return True
+            return staged and bits in target.transposing and transposed_layout(layout, inner, 16) is not None
+
+        waves = {d: partition.dims[d].wave for d in order}
+        if n.op == "write":
+            layout = out.demands.get((n.id, 0), chosen[own])
+            if not fits(layout, False):
+                bits = max(value.dtype.bits, argument.dtype.slot)
+                out.demands[n.id, 0] = coalesced(order, waves, bits, target, least=group)
+            continue
+        space = graph.subs.get(argument.address_space, argument.address_space)
+        staged = space is not AddressSpace.GLOBAL
+        if fits(chosen[own], staged):
+            continue
+        uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
+        wanted = chosen[own]
+        for u, _ in uses:
+            theirs = chosen.get(classes.find(u.id)) if isinstance(u.type, ValueType) else None
+            if theirs is not None and set(u.dims) == set(n.dims) and fits(theirs, staged):
+                chosen[own] = theirs.reorder([str(d) for d in n.dims])
+                break
+        else:
+            chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
+        for u, p in uses:
+            if u.op in PRODUCTS and (u.id, p) not in out.demands and not same_layout(chosen[own], wanted):
+                out.demands[u.id, p] = wanted
 
 
 def _lane_bits(target: Target) -> int:
@@ -271,7 +328,7 @@ def _join_region(region: Region, classes: _Classes) -> None:
                     classes.join(n.id, x.id)
         elif ROWS[n.op].index_rule in ("same", "relabel"):
             for x in n.inputs:
-                if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims:
+                if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims and not is_packed_read(x):
                     classes.join(n.id, x.id)
 
 
@@ -823,9 +880,10 @@ def _coalesced_for(
 
 def coalesced(
     order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    exact: bool = False,
+    least: int = 1, exact: bool = False,
 ) -> Layout:  # fmt: skip
-    """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension.
+    """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
+    `least`: neighbours along the innermost dimension that must be in one lane.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
     `exact`: lanes lie along that part only, and what is left of them are replicas.
@@ -834,6 +892,7 @@ def coalesced(
     element = max(0, (limit // bits).bit_length() - 1)
     whole = sum((waves[d] - 1).bit_length() for d in order)
     element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
+    element = max(element, least.bit_length() - 1)
     lane = 0
     strings: dict[str, str] = {}
     digits: list[Digit] = []

@@ -215,7 +215,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
-                cluster=(1 << parts) - 1 if parts > 1 else 0,
+                cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
             )  # fmt: skip
 
 

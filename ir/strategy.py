@@ -15,7 +15,7 @@ from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds
+from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
@@ -50,6 +50,8 @@ class Strategy:
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
+    overlapped: bool = False
+    """Whether products of neighbouring trips run together (`product_stages`)."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -62,6 +64,8 @@ class Strategy:
             out.append(f"stages: {self.stages}")
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
+        if "products" in self.why:
+            out.append(f"products: {'two stages' if self.overlapped else 'of one trip at a time'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
@@ -73,9 +77,10 @@ class Strategy:
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
 
 
-def walk_problem(n: Node) -> str:
-    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can."""
-    if n.op in ("when", "repeat"):
+def walk_problem(low: Lowering, n: Node) -> str:
+    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
+    condition under which nothing is copied is none of its business."""
+    if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
         return f"what the kernel does depends on a value it computes ({n.op})"
     if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
@@ -184,10 +189,12 @@ def choose(low: Lowering) -> Strategy:
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
-    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(n))]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     problems += [p for p in fetched.values() if p]
+    if low.choices.direct is False:
+        problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
     low.fetched = frozenset(fetched) if found.bulk else frozenset()
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
@@ -317,7 +324,7 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.arrays[n.attrs["memory"]]
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        bool(low.target.copy_async),
+        low.choices.direct,
     )  # fmt: skip
 
 
