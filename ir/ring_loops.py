@@ -4,8 +4,8 @@ In: the steps of a loop's body in program order. The idea: a product whose resul
 is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
 unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
 uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
-Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips run
-together.
+Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips
+run together.
 
 Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
 """
@@ -299,8 +299,8 @@ class _StagedTrip:
         """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""
         low, stages = self.low, self.stages
         present = [x is not None for x in (one, two)]
-        nodes = [n for n, here in zip(self.products, present) for n in (n if here else ())]
-        rings = [r for r, here in zip(self.rings, present) for r in (r if here else ())]
+        nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
+        rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
         outer = low.products
         low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
 
