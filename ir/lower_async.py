@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import MmaPlan
@@ -53,10 +53,16 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps of one product: its register operand made ready if need be, then all of its instructions."""
     plan = low.inference.mmas[n.id]
     atom = plan.atom
+    if low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
+        raise ConstraintError(
+            f"warpgroups that share {plan.k} add their sums behind a loop over it, and this product is no such sum",
+            n.loc,
+            f"let them share another dimension than {plan.k}",
+        )
     steps: list[Step] = []
     prepared: Key | None = None
     uses: list[Key] = []
-    if not plan.a_shared:
+    if not plan.in_shared[0]:
         source = plan.ports[0]
         position = int(plan.swapped)
         neutral = needs_zero(low, source, plan.k)
@@ -153,7 +159,7 @@ class OperandTile:
 
     def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
         self.low, self.side, self.k = low, side, k
-        staged = low.staged[x.id]
+        staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
         tile = staged.tile
         if tile is None:
             raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)
@@ -162,7 +168,15 @@ class OperandTile:
         self.words = tile.descriptor(k)
         slot = low.slot_bytes(x, context)
         wave = scaled(low.b, low.wave_digit[side], self.tile.offset({side: low.plans[side].wave}))
-        self.base = total(low.b, [slot, wave])
+        share, waves = low.plans[k].wave, low.plans[k].waves
+        step = self.tile.offset({k: share}) if waves > 1 else 0
+        if any(self.tile.offset({k: i * share}) != i * step for i in range(waves)):
+            raise ConstraintError(
+                f"the shares of {share} elements of {k} of {waves} waves do not lie evenly in the tile of {staged.name}",
+                x.loc,
+                "give each wave whole rows of the tile's swizzle, or let waves share another dimension",
+            )
+        self.base = total(low.b, [slot, wave, scaled(low.b, low.wave_digit[k], step)])
         self.offset = staged.offset
 
     def at(self, row: int, k: int) -> Value:

@@ -157,6 +157,8 @@ def _problem(
         return "carried values change places"
     for ring in low.rings:
         if ring.region is region:
+            if any(n.id in low.fetched for n in ring.members):
+                return f"lanes read ring {ring.name} themselves"
             readers = {i in later for i, s in enumerate(steps) if s.node is not None and reads_ring(low, s.node, ring)}
             if len(readers) > 1:
                 return f"products of both stages read ring {ring.name}"

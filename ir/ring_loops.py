@@ -31,7 +31,11 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
     if any(u in region.nodes for u in low.users().get(n.id, ())):
         return False
     plan = low.inference.mmas[n.id]
-    for x, shared in zip(plan.ports, plan.in_shared):
+    for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
+        if made:
+            if low.depths[low.buffer_names[x.id]] < 2:
+                return False
+            continue  # its slot is written again a trip later than the barrier before which it is waited for
         ring = low.ring_of.get(x.id)
         if shared and (ring is None or (ring.region is region and ring.slots < 2)):
             return False
@@ -88,7 +92,7 @@ class Products:
     def rings(self, n: Node) -> list[Ring]:
         """Rings of this loop that a product reads."""
         plan = self.low.inference.mmas[n.id]
-        found = [self.low.ring_of[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+        found = [self.low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
         return [ring for i, ring in enumerate(found) if ring.region is self.region and ring not in found[:i]]
 
     def before(self, step: Step) -> None:
@@ -132,6 +136,11 @@ class Products:
                 if ring not in busy and ring not in self.late and ring not in self.given_back:
                     self.given_back.append(ring)
                     release(low, ring)
+
+    def meet(self) -> None:
+        """Before waves meet: what they may overwrite behind the barrier has been read."""
+        if self.old and any(any(self.low.inference.mmas[n.id].made) for n in self.postponed):
+            self.wait(len(self.new))
 
     def end(self, mine: Sequence[Ring]) -> None:
         """End of the trip: wait for what may not run on, give back what nobody has."""
@@ -385,6 +394,7 @@ def _trip(
     context = StageContext(env, iteration, None, 0)
     for p, i in enumerate(body.order):
         if p in body.barriers:
+            products.meet()
             synchronise(b, body.barriers[p])
         products.before(steps[i])
         env.iteration = 0
