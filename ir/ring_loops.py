@@ -60,6 +60,29 @@ def asynchronous(low: Lowering, region: Region) -> list[Node]:
     return [n for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous]
 
 
+def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
+    """Steps in an order in which registers that a product reads are made before products that it does not need are
+    started: assemblers take registers that are written while any product runs for unsafe, and run one after the other
+    (ptxas' C7513)."""
+    order = list(steps)
+    for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
+        needed, before = set(product.uses), []
+        for s in reversed(order[: order.index(product)]):
+            if needed.intersection(s.defs):
+                needed.update(s.uses)
+                before.append(s)
+        mine = {id(s) for s in before}
+        first = next((s for s in order if s.node is not None and id(s) not in mine), product)
+        at = order.index(first)
+        moved = [s for s in order[at : order.index(product)] if id(s) in mine]
+        if first is product or any(s.node is not None or s.kind == "effect" for s in moved):
+            continue
+        rest = [s for s in order if s not in moved]
+        at = rest.index(first)
+        order = rest[:at] + moved + rest[at:]
+    return order
+
+
 class Products:
     """The asynchronous products of one trip that have been started and not waited for, oldest first.
 
