@@ -537,8 +537,10 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value) -> Value:
-        """The first active lane's value, uniform."""
+    def readfirst(self, v: Value, alone: bool = False) -> Value:
+        """The first active lane's value, uniform. Where one thread runs `alone` that is its own."""
+        if (alone or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"alone": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -806,11 +808,12 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "readfirst", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("alone", False)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),

@@ -30,7 +30,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
+from wavedsl.ir.views import is_tile, view_dims
 
 PRODUCTS = ("mma", "scaled_mma")
 VECTOR_BYTES = 16
@@ -518,7 +518,7 @@ def shared_reads(graph: Graph) -> frozenset[int]:
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or fixed_coordinates(graph, n) is None:
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:

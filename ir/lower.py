@@ -57,7 +57,7 @@ from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
@@ -316,6 +316,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
+        steps = operands_first(low, steps)
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))

@@ -445,6 +445,14 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
@@ -490,7 +498,7 @@ class Lowering:
             else:
                 plan = self.inference.mmas[n.id]
                 shares = -(-self.partition.waves // self.target.simds)
-                clocks += len(self.tiles(plan)) * len(self.k_issues(plan)) * plan.atom.cycles * shares
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
         return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
 
     def _numbered(self, numbering: Numbering) -> list[Any]:

@@ -1,10 +1,10 @@
 """Products that span trips: which steps of a loop's body run a trip later than the others.
 
-In: the steps of a ring loop's body, what it carries. Out: `TripStages`, or the reason why there are none. A product that
-needs another product of its iteration (attention's P V needs Q Kᵀ) would leave the matrix unit idle while everything in
+In: the steps of a ring loop's body, what it carries. Out: `TripStages`, or the reason why there are none. A product
+that needs another product of its iteration (attention's P V needs Q Kᵀ) would leave the matrix unit idle while all in
 between is computed. So what needs its result, what it adds to, and the product itself become a second stage: a trip
-starts the first product of one iteration and the second of the iteration before, both in flight together, and what lies
-between them is computed while the second runs.
+starts the first product of one iteration and the second of the iteration before, both in flight together, and what
+lies between them is computed while the second runs.
 
 Invariant: within an iteration nothing of the first stage needs the second, and nothing that the loop carries into the
 first stage is made in the second.
@@ -157,6 +157,8 @@ def _problem(
         return "carried values change places"
     for ring in low.rings:
         if ring.region is region:
+            if any(n.id in low.fetched for n in ring.members):
+                return f"lanes read ring {ring.name} themselves"
             readers = {i in later for i, s in enumerate(steps) if s.node is not None and reads_ring(low, s.node, ring)}
             if len(readers) > 1:
                 return f"products of both stages read ring {ring.name}"

@@ -22,7 +22,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_order import TileOrder, best_group
-from wavedsl.ir.views import fixed_coordinates, is_tile, placement
+from wavedsl.ir.views import is_tile, placement
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -82,7 +82,7 @@ def walk_problem(low: Lowering, n: Node) -> str:
     condition under which nothing is copied is none of its business."""
     if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
         return f"what the kernel does depends on a value it computes ({n.op})"
-    if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
+    if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
 
@@ -90,14 +90,19 @@ def walk_problem(low: Lowering, n: Node) -> str:
 SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
 
 
-def simple(x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions and scalar arguments: any thread can compute it, and all waves
-    get the same."""
+def simple(graph: Graph, x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions, scalar arguments and single elements of arrays that the kernel
+    only reads: any thread can compute it, and all waves get the same."""
     if not isinstance(x.type, ValueType) or x.dims:
         return False
-    if x.op in SIMPLE:
+    if x.op in SIMPLE or (x.op == "index" and not x.dims):
         return True
-    return x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs) and all(map(simple, x.inputs))
+    if x.op == "read":
+        written = {n.attrs["memory"] for n in graph.all_nodes() if "memory" in n.attrs and ROWS[n.op].effect}
+        found = placement(graph, x)
+        return x.attrs["memory"] not in written and found is not None and all(simple(graph, y) for y in found.numbers())
+    same = x.op in ROWS and ROWS[x.op].index_rule == "same"
+    return same and bool(x.inputs) and all(simple(graph, y) for y in x.inputs)
 
 
 def walked(graph: Graph) -> set[int]:
@@ -120,13 +125,12 @@ def walked(graph: Graph) -> set[int]:
 
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends."""
-    fixed = fixed_coordinates(low.graph, n)
-    if fixed is None:
-        return set(map(str, low.plans))
-    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in fixed}
-    for c in fixed.values():
-        if isinstance(c, Node):
-            return set(map(str, low.plans))  # a number that may differ between any two workgroups
+    found = placement(low.graph, n)
+    if found is None or found.numbers():
+        return set(map(str, low.plans))  # numbers that may differ between any two workgroups
+    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in (*found.fixed, *found.moved)}
+    own |= {str(m.dim) for m in found.moved.values()}
+    for c in found.fixed.values():
         own |= {str(s) for s in c.free_symbols}
     return own
 
@@ -134,11 +138,10 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    coordinates = fixed_coordinates(graph, staged.node)
-    if coordinates is None:
-        return f"the tiles of {info.name} are moved by its mapping"
-    fixed = coordinates.values()
-    if any(isinstance(c, Node) and not simple(c) for c in fixed):
+    found = placement(graph, staged.node)
+    if found is None or any(m.count is not None for m in found.moved.values()):
+        return f"the rows of {info.name} that its mapping leaves out have to become zero"
+    if not all(simple(graph, c) for c in found.numbers()):
         return f"where {info.name} is read depends on more than sizes, tiles and scalars"
     assert tile is not None
     c = info.contiguous()
@@ -173,7 +176,7 @@ def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
     """Why such a tile cannot; empty if it can."""
     try:
         staged = plan_fetched(
-            n, low.arrays[n.attrs["memory"]], low.layout(n), low.partition, low.target, 1, budget
+            n, low.view_info(n), low.layout(n), low.partition, low.target, 1, budget
         )
     except (CompileError, ConstraintError) as problem:
         return problem.message
@@ -211,6 +214,11 @@ def choose(low: Lowering) -> Strategy:
         raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    if found.bulk and not found.specialize:
+        ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
+        if ahead:
+            found.bulk = False
+            found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
     choose_cluster(low, found)
     choose_order(low, found)
     choose_teams(low, found)
@@ -222,6 +230,12 @@ def choose(low: Lowering) -> Strategy:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
     return found
+
+
+def _outside_loops(low: Lowering, n: Node) -> bool:
+    """Whether all numbers that place a read are known before the loops."""
+    found = placement(low.graph, n)
+    return found is None or all(low.region_of(x) is low.graph.region for x in found.numbers())
 
 
 def refuse(low: Lowering, reason: str) -> None:
@@ -321,7 +335,7 @@ def bounded(graph: Graph) -> bool:
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
         low.choices.direct,
