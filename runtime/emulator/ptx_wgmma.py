@@ -287,7 +287,8 @@ class Wgmmas:
                         f.shape[groups] = shape
                         f.inst = inst
                         for o in f.overlaps:
-                            if f is d or o is not d:
+                            # Two instructions may read one register: only what one of them adds to is in danger.
+                            if f is d or (o is not d and o.names in self.accumulators):
                                 o.touched[groups] = self.now
                 d.written[:, groups] = True
                 self._poison(args["d"], d, groups)

@@ -738,7 +738,7 @@ class _Draw:
                     kind = Type(("M",), kind.dtype)
                     start = kind.fill(0)
             else:
-                old = self.pick(lambda t: dim not in t.dims and t.bound <= LIMIT)
+                old = self.pick(lambda t: t.dtype != "i1" and dim not in t.dims and t.bound <= LIMIT)
                 if old is None:
                     continue
                 start, kind = old
@@ -808,8 +808,6 @@ class _Draw:
         if other is not None and other[0] != name and self.chance(0.5):
             return other[0]  # values that change places, or one that does not change
         more = self.pick(lambda t: t.dtype != "i1" and set(t.dims) <= set(kind.dims))
-        if kind.dtype == "i1":
-            return self.assigned(f"{name} ^ wd.Register[wd.i1](1)" if False else f"~{name}", kind)
         add = self.cast_to(more, kind.dtype)[0] if more is not None else "1"
         if more is not None and more[1].bound > LIMIT:
             add = self.cast_to((f"small({more[0]})", Type(more[1].dims, more[1].dtype)), kind.dtype)[0]
