@@ -402,8 +402,8 @@ def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None
         before.pop(0)
         after.pop(0)
     extents = {d: partition.dims[d].extent for d in (*before, *after)}
-    if any(e is None for e in extents.values()):
-        return None
+    if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
+        return None  # a tile larger than its dimension has places that no element of the operand goes to
     aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
     return None if aim is None else aim.reorder([str(d) for d in n.dims])
 
