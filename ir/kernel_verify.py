@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
@@ -289,6 +289,8 @@ class _Check:
                         self.find("target", op, f"{t.name} copies {'lane by lane from one' if t.copy_linear else 'to any'} address")
                     elif attrs.get("linear") and not op.args[5].uniform:
                         self.find("uniform", op, "the shared address of a linear copy is the wave's")
+                    if attrs.get("linear") and attrs["imm"] > linear_reach(op.args[5], attrs["simm"]):
+                        self.find("target", op, f"imm={attrs['imm']} is more than the shared address, whose base it is taken off")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):

@@ -82,6 +82,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             break
     if problem is not None:
         raise problem
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -93,6 +95,20 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
 
 
 SECOND_WAVE = 192

@@ -235,9 +235,8 @@ def plan_staged(
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
         if linear:
-            total_cost += trips * direct_clocks(
-                target, plan_direct(choice.place, linear, target.wave_size, partition.waves), widest_vector * es
-            )
+            filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
+            total_cost += direct_clocks(target, filled, widest_vector * es, trips)
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
         fetched = choice.accesses[0].plan
@@ -342,6 +341,7 @@ def plan_matrix(
     if direct and not asynchronous:
         error = not_direct(target, info, extents, vector * es, partition.waves, None)
         error.location = node.loc
+        error.message = f"argument {info.name}: {error.message}"
         raise error
     piece = vector if fast == memory_fast else 1
     return Staged(
