@@ -221,15 +221,12 @@ def plan_direct(place: Place, bytes: int, lanes: int, waves: int) -> DirectCopy:
     ]
     chunk = Bits(ins, (bit("a", i) for i in range(len(ins))), (1 << i for i in range(len(ins))))
     found = dma_source(place, chunk)
-    for i in range(held):  # what a lane moves must lie together in the array
-        want = {d: 0 for d in extents}
-        inner = place.dims[-1]
-        if i >= inside:
-            want[inner] = 1 << i - inside
-        if _coordinates(found, i, extents) != want:
-            raise CompileError(f"{place} does not keep {bytes} bytes together")
-    at = held
+    at, inner = held, place.dims[-1]
     columns = [_coordinates(found, i, extents) for i in range(len(ins))]
+    for i, c in enumerate(columns):  # what a lane moves must lie together in the array
+        want = {d: 1 << i - inside if d == inner and i >= inside else 0 for d in extents}
+        if c != want if i < held else c[inner] % (bytes // es):
+            raise CompileError(f"{place} does not keep {bytes} bytes together")
     across = lanes.bit_length() - 1
     lane = {d: tuple(c[d] for c in columns[at : at + across]) for d in extents}
     runs = {d: tuple(c[d] for c in columns[at + across :]) for d in extents}

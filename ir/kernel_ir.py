@@ -389,4 +389,4 @@ _row("yield", "*v:any", "none", "Ends a region: the next carried values or the r
 
 def linear_reach(shared: Value, simm: int) -> int:
     """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
-    return (shared.lo or 0) + simm
+    return max(0, (shared.lo or 0) + simm)

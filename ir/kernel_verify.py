@@ -289,7 +289,9 @@ class _Check:
                         self.find("target", op, f"{t.name} copies {'lane by lane from one' if t.copy_linear else 'to any'} address")
                     elif attrs.get("linear") and not op.args[5].uniform:
                         self.find("uniform", op, "the shared address of a linear copy is the wave's")
-                    if attrs.get("linear") and attrs["imm"] > linear_reach(op.args[5], attrs["simm"]):
+                    saddr = op.args[5]  # where nothing is known of its sign, what the builder was told stands
+                    known = attrs.get("linear") and saddr.lo is not None and saddr.lo >= 0
+                    if known and attrs["imm"] > linear_reach(saddr, attrs["simm"]):
                         self.find("target", op, f"imm={attrs['imm']} is more than the shared address, whose base it is taken off")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
