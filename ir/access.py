@@ -293,7 +293,8 @@ class GlobalAccess:
         b, flips = self.b, columns.flips
         assert flips is not None
         bare = bare_price(b, columns.source)
-        parts = [(s, columns.by_dim[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in columns.by_dim]
+        known = columns.by_dim
+        parts = [(s, known[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in known]
         used, apart = 0, True
         for s, found, flip in parts:
             reach = flip

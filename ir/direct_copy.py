@@ -207,7 +207,7 @@ def plan_direct(place: Place, bytes: int, lanes: int, waves: int) -> DirectCopy:
         lane[inner] = tuple(bytes // es << i for i in range(lanes.bit_length() - 1))
         width = (waves * count - 1).bit_length()
         across = per_row.bit_length() - 1
-        runs = {d: (0,) * width for d in extents}
+        runs = dict.fromkeys(extents, (0,) * width)
         runs[inner] = tuple(run // es << i if i < across else 0 for i in range(width))
         runs[row] = tuple(1 << i - across if i >= across else 0 for i in range(width))
         return _simplest(DirectCopy(bytes, lanes, waves, count, lane, runs, {}, per_row, pitch))

@@ -339,10 +339,10 @@ def plan_matrix(
     whole = fast == memory_fast and even and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
-        error = not_direct(target, info, extents, vector * es, partition.waves, None)
-        error.location = node.loc
-        error.message = f"argument {info.name}: {error.message}"
-        raise error
+        refusal = not_direct(target, info, extents, vector * es, partition.waves, None)
+        refusal.location = node.loc
+        refusal.message = f"argument {info.name}: {refusal.message}"
+        raise refusal
     piece = vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile

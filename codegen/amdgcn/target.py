@@ -157,6 +157,11 @@ def _has(mnemonic: str, chip: str) -> bool:
     return True
 
 
+def _direct_widths(chip: str) -> tuple[int, ...]:
+    """Bytes per lane of direct-to-LDS copies that fill LDS without gaps; three dwords land in the place of four."""
+    return tuple(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip))
+
+
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
     instead = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
@@ -190,7 +195,7 @@ def _target(chip: Chip) -> Target:
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),
-        copy_async=tuple(sorted(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip.name))),
+        copy_async=_direct_widths(chip.name),
         copy_linear=True,
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
