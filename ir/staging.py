@@ -102,7 +102,7 @@ def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str,
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
         limit = gcd(limit, plan.tile)
-    if plan.ragged or extents[d] > plan.tile:
+    if plan.ragged or extents[d] > plan.tile or d in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     for i in range(len(info.dims)):
         if i != c:

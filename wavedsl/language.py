@@ -24,13 +24,16 @@ from wavedsl.tracer.proxy import Value
 def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> Value:
     """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
 
-    `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
+    `mem` may be a part of an argument: `a[10:20, :]`, `a[s : s + M, 8:]` (a slice whose length is a symbol gives the value
+    that dimension; elements outside of the slice are 0), `a[H, 3, :]`. `mapping`: an IndexMapping, for gathers and other
+    views. `elements_per_thread`: the vector width asked for.
     """
     return current("read").read(mem, mapping, elements_per_thread)
 
 
 def write(value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> None:
-    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped."""
+    """Stores `value` into array argument `mem`, or a part of it as in `read`; dimensions and dtype must agree. Elements
+    beyond bounds are skipped."""
     return current("write").write(value, mem, mapping, elements_per_thread)
 
 
