@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import CONSTANT, MIRROR, decided
-from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, vector
+from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, linear_reach, vector
 from wavedsl.ir.target import MmaAtom
 
 __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_kernel", "uniform_operands"]
@@ -568,9 +568,12 @@ class Builder(Core):
             raise self.fail(f"buffer of {base.type} and {size.type}: address and size are i64")
         return self._pure("buffer", (base, size), BUFFER)
 
-    def _global(self, voff: Operand, soff: Operand, imm: int, split: bool | None) -> tuple[Value, Value, int]:
-        """Split an address into per-lane part, uniform part and immediate."""
+    def _global(
+        self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
+    ) -> tuple[Value, Value, int]:
+        """Split an address into per-lane part, uniform part and immediate (at most `most`)."""
         low, high = self.global_range
+        high = high if most is None else min(high, most)
         voff, soff = self._i32(voff), self._i32(soff)
         if imm == 0:
             voff, imm = self.split_address(voff, low, high)
@@ -628,10 +631,16 @@ class Builder(Core):
     ) -> Op:  # fmt: skip
         """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
         `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
-        voff, soff, imm = self._global(voff, soff, imm, split)
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
+        # The immediate of a linear copy counts for both addresses, and the base that it is taken off is not negative.
+        if linear and imm == 0:
+            voff, soff, imm = self._global(voff, soff, imm, split, linear_reach(saddr, simm))
+        elif not linear:
+            voff, soff, imm = self._global(voff, soff, imm, split)
+        else:
+            voff, soff = self._i32(voff), self._i32(soff)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
         if linear:

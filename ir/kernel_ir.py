@@ -386,3 +386,8 @@ _row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i
 _row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
 _row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
 # fmt: on
+
+
+def linear_reach(shared: Value, simm: int) -> int:
+    """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
+    return max(0, (shared.lo or 0) + simm)

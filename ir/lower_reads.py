@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
@@ -25,6 +26,7 @@ from wavedsl.ir.staging import (
     plan_staged,
     store_copied,
     store_transposed,
+    tile_extents,
     transposing_clocks,
     wave_digits,
 )
@@ -56,13 +58,14 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         left = room
         plans = []
         problem: Exception | None = None
+        direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
         for n in reads:
             info = low.view_info(n)
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
                     s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, low.choices.direct
+                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct
                     )
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
@@ -70,7 +73,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 with_k = contraction_fed(low, n)
                 s = plan_staged(
                     n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight,
-                    low.choices.direct,
+                    direct,
                 )
             except CompileError:
                 raise
@@ -83,6 +86,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             break
     if problem is not None:
         raise problem
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -94,6 +99,47 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            busy += count * plan.atom.cycles * -(-low.partition.waves // target.simds)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = 0
+    for n in reads:
+        info, layout = low.view_info(n), low.layout(n)
+        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
+        bytes += prod(extents.values()) * info.elsize
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
 
 
 SECOND_WAVE = 192

@@ -158,6 +158,11 @@ def _has(mnemonic: str, chip: str) -> bool:
     return True
 
 
+def _direct_widths(chip: str) -> tuple[int, ...]:
+    """Bytes per lane of direct-to-LDS copies that fill LDS without gaps; three dwords land in the place of four."""
+    return tuple(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip))
+
+
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
     dtypes |= {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}  # storage formats: what has no instruction is computed
@@ -189,7 +194,7 @@ def _target(chip: Chip) -> Target:
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),
-        copy_async=tuple(sorted(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip.name))),
+        copy_async=_direct_widths(chip.name),
         copy_linear=True,
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
