@@ -19,6 +19,7 @@ from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_scan,
     lower_shape,
     lower_sort,
+    ping_pong,
 )
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
@@ -40,7 +41,7 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
@@ -320,9 +321,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
+        body = alternating(low, steps, slots, body, room_for_loads(low, carried))
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
+        apart = bool(body.raised)
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -331,6 +334,24 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
+
+
+def alternating(
+    low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], body: BodySchedule, room: int
+) -> BodySchedule:
+    """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
+    asked = low.choices.ping_pong
+    if asked is False or low.target.vendor != "amd":
+        return body
+    why = ping_pong.problem(steps, slots, low.partition.waves, low.target.simds)
+    if why:
+        low.notes.plain = low.notes.plain or why
+        return body
+    found = ping_pong.plan(steps, slots, low.target.clock_unit, room)
+    if found is None:
+        low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
+        return body
+    return found if asked else body
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:

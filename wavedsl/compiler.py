@@ -344,6 +344,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     if schedule is None:
         return Choices()
     supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
+    supported |= {"ping_pong"} if chip.vendor == "amd" else set()
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -353,7 +354,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
             )
     return Choices(
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
-        swizzle=schedule.swizzle, cluster=schedule.cluster,
+        swizzle=schedule.swizzle, cluster=schedule.cluster, ping_pong=schedule.ping_pong,
     )  # fmt: skip
 
 
