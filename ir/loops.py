@@ -130,6 +130,8 @@ class BodySchedule:
     kind: str
     times: list[int] = field(default_factory=list)
     clock: int = 1
+    why: str = ""
+    """The reason for this schedule, where there was another."""
     raised: dict[int, int] = field(default_factory=dict)
     """Position (the end included) → issue priority of the wave from there on."""
 

@@ -23,6 +23,7 @@ from wavedsl.ir import (  # noqa: F401  (they register lowerings)
 )
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
@@ -351,7 +352,13 @@ def alternating(
     if found is None:
         low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
         return body
-    return found if asked else body
+    if not asked:
+        plain, apart = (clocks_per_trip(x, steps, low.partition.waves, low.target) for x in (body, found))
+        found.why = f"a trip is predicted to take {apart:.0f} clocks, {plain:.0f} with all waves in step"
+        if apart >= plain:
+            low.notes.plain = f"two groups half a trip apart would take {apart:.0f} clocks a trip, not {plain:.0f}"
+            return body
+    return found
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
