@@ -788,6 +788,7 @@ def emit_pipelined(
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
     if apart:
+        b.barrier()  # the prologue's stores to shared memory are waited for here, not in the loop
         half_barrier(b, 1)
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:

@@ -83,7 +83,7 @@ def plan(steps: Sequence[Step], slots: Mapping[str, int], clock: int, room: int)
     edges = [0, *(p for p in range(1, len(order)) if early[p] != early[p - 1])]
     raised = {p: 0 if early[p] else RAISED for p in edges[1:]} | {len(order): 0}
     ii = 2 * sum(max(pair) for pair in phase_clocks(steps, part, parts))
-    body = BodySchedule(order, stages, 3, dict.fromkeys(edges), (), ii, ii, KIND, [], clock, raised)
+    body = BodySchedule(order, stages, 3, dict.fromkeys(edges), (), ii, ii, KIND, [], clock, raised=raised)
     check(body, steps, slots)
     return body
 
