@@ -684,9 +684,14 @@ class Builder(Core):
             attrs["atom"] = atom
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
-    def barrier(self) -> Op:
-        """All waves arrive: of the workgroup, or of the role that is being written."""
-        return self._effect("barrier", (), dict(self.role_barrier))
+    def barrier(self, half: int | None = None) -> Op:
+        """All waves arrive: of the workgroup, or of the role that is being written. `half`: those of the lower (0) or
+        upper (1) half, at one that the others pass at another place."""
+        return self._effect("barrier", (), dict(self.role_barrier) if half is None else {"half": half})
+
+    def priority(self, level: int) -> Op:
+        """The wave's issue priority from here on, 0 (as launched) to 3."""
+        return self._effect("priority", (), {"level": level})
 
     def fence(self) -> Op:
         """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""

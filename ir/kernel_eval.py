@@ -273,13 +273,13 @@ class _State:
         _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
-        if not active.all():
+        if not active.all() and "half" not in op.attrs:
             raise CompileError("a barrier that not all waves reach", op.loc)
 
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _copy_commit
+    _copy_wait = _priority = _copy_commit
     _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:

@@ -500,7 +500,7 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name in ("barrier", "fence") and culprit is not None and "threads" not in op.attrs:
+            if name in ("barrier", "fence") and culprit is not None and not {"threads", "half"} & set(op.attrs):
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue

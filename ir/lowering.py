@@ -68,6 +68,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    plain: str = ""
+    """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
     """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)

@@ -124,6 +124,8 @@ class Target:
     """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
     memory_rate: float = 0.0
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    cache_rate: float = 0.0
+    """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)

@@ -35,6 +35,9 @@ class Schedule:
     """Whether each workgroup computes several output tiles in turn."""
     occupancy: int | None = None
     """Workgroups per compute unit to leave registers and shared memory for."""
+    ping_pong: bool | None = None
+    """Whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised priority
+    while the other reads and copies (AMD, two waves per SIMD)."""
     priority: bool | None = None
     """Whether matrix instructions raise the wave's issue priority (AMD)."""
 

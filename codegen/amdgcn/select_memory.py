@@ -313,6 +313,11 @@ def barrier(s: Selector, op: Op) -> None:
         s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
 
 
+@lower("priority")
+def priority(s: Selector, op: Op) -> None:
+    s.emit(s.rows.s_setprio, op.attrs["level"])
+
+
 # ------------------------------------------------------------------------------------------------- copies to shared
 # memory
 
