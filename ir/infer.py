@@ -29,7 +29,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
+from wavedsl.ir.views import is_tile, placement, view_dims
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -428,7 +428,8 @@ def shared_reads(graph: Graph) -> frozenset[int]:
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or fixed_coordinates(graph, n) is None:
+        found_place = placement(graph, n) if n.op == "read" and n.dtype.bits >= 8 and len(n.dims) == 2 else None
+        if found_place is None or any(m.count is not None for m in found_place.moved.values()):
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:

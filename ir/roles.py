@@ -22,7 +22,7 @@ from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env
-from wavedsl.ir.lower_reads import invariant_reads
+from wavedsl.ir.lower_reads import direct_steps, invariant_reads
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
@@ -206,7 +206,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     left = low.target.shared_bytes - low.shared_top
     return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
 
@@ -295,7 +295,7 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
     for n in region.nodes:
         if n.id in needed:
             with low.b.loc(n.loc):
-                emit_node(low, n, Context(env, iteration, None))
+                _compute(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
@@ -307,6 +307,15 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration)
+
+
+def _compute(low: Lowering, n: Node, context: Context) -> None:
+    """A node that coordinates or bounds are made of, in the thread that copies."""
+    if n.op != "read":
+        emit_node(low, n, context)
+        return
+    for step in direct_steps(low, n):
+        step.emit(context)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:

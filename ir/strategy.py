@@ -77,7 +77,7 @@ def walk_problem(low: Lowering, n: Node) -> str:
     condition under which nothing is copied is none of its business."""
     if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
         return f"what the kernel does depends on a value it computes ({n.op})"
-    if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
+    if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
 
@@ -85,14 +85,19 @@ def walk_problem(low: Lowering, n: Node) -> str:
 SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
 
 
-def simple(x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions and scalar arguments: any thread can compute it, and all waves
-    get the same."""
+def simple(graph: Graph, x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
+    writes: any thread can compute it, and all waves get the same."""
     if not isinstance(x.type, ValueType) or x.dims:
         return False
     if x.op in SIMPLE:
         return True
-    return x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs) and all(map(simple, x.inputs))
+    if x.op == "read":
+        name, found = x.attrs["memory"], placement(graph, x)
+        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
+        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
+    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
+    return plain and all(simple(graph, c) for c in x.inputs)
 
 
 def walked(graph: Graph) -> set[int]:
@@ -129,12 +134,11 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    coordinates = fixed_coordinates(graph, staged.node)
-    if coordinates is None:
+    found = placement(graph, staged.node)
+    if found is None or any(m.count is not None for m in found.moved.values()):
         return f"the tiles of {info.name} are moved by its mapping"
-    fixed = coordinates.values()
-    if any(isinstance(c, Node) and not simple(c) for c in fixed):
-        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
+    if not all(simple(graph, c) for c in found.numbers()):
+        return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:
@@ -288,7 +292,7 @@ def bounded(graph: Graph) -> bool:
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
         bool(low.target.copy_async),

@@ -275,9 +275,9 @@ def _lane(s: Selector, op: Op) -> None:
 
 
 def _readfirst(s: Selector, op: Op) -> None:
-    """A uniform value stays where it is: PTX has no scalar registers. Another is broadcast from lane 0."""
+    """What is the same in all lanes stays where it is: PTX has no scalar registers. Else lane 0's is broadcast."""
     v = op.args[0]
-    if v.uniform:
+    if v.uniform or op.attrs.get("same"):
         s.values[op.result.id] = s.of(v)
     else:
         s.values[op.result.id] = select_numbers.shuffle(s, v, ("idx",), Imm(0))
