@@ -42,7 +42,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
-from wavedsl.ir.lower_matrix import mma_steps, sums_of_loop, summed_over_waves
+from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
 from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes

@@ -286,6 +286,10 @@ def _readfirst(s: Selector, op: Op) -> None:
 # ------------------------------------------------------------------------------------------------------------- control
 
 
+LONG = 32
+"""Products in a loop's body from which on ptxas is not to unroll it: it would spill to hold what it takes ahead."""
+
+
 def _known(v: Value) -> tuple[int | None, int | None]:
     c = v.const
     return (int(c), int(c)) if c is not None else (v.lo, v.hi)
@@ -314,7 +318,7 @@ def _for(s: Selector, op: Op) -> None:
     name = s.label(op.attrs.get("label") or "loop")
     steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
     # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
-    rolled = any(o.name == "matrix.start" for o in body.ops)
+    rolled = any(o.name == "matrix.start" for o in body.ops) or sum(o.name == "mma" for o in body.ops) >= LONG
     loop = Loop(name, loc, steps, depth, rolled, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out

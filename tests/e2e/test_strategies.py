@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import products
 import pytest
-from wavedsl.analysis.roofline import product_named
 
 import wavedsl as wd
-from wavedsl.strategies.kernels import Deal
+from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+from wavedsl.strategies.kernels import Deal
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SIZES = {

@@ -130,9 +130,9 @@ LEAST_STEPS = 2
 class Deal:
     """How `tiles` output tiles of `steps` K steps each are dealt to `workers` workgroups, which all run at once.
 
-    First whole tiles, as many `rounds` as there are. The steps of the tiles `left` over are put in one line and cut into
-    equal runs for the first `sharers` workers, none of them empty. A tile that lies in several runs is summed by `parts`
-    workers at most.
+    First whole tiles, as many `rounds` as there are. The steps of the tiles `left` over are put in one line and cut
+    into equal runs for the first `sharers` workers, none of them empty. A tile that lies in several runs is summed by
+    `parts` workers at most.
     """
 
     tiles: int
@@ -170,7 +170,8 @@ class Deal:
     def parts(self) -> int:
         if not self.line:
             return 1
-        return max(self.worker_at((t + 1) * self.steps - 1) - self.worker_at(t * self.steps) for t in range(self.left)) + 1
+        ends = ((self.worker_at(t * self.steps), self.worker_at((t + 1) * self.steps - 1)) for t in range(self.left))
+        return max(last - first for first, last in ends) + 1
 
     def run(self, worker: Any, least: Any = min) -> tuple[Any, Any]:
         """First step and the step after the last of a worker's run. `least`: minimum of two such numbers."""

@@ -16,6 +16,7 @@ import numpy as np
 from wavedsl.analysis.roofline import analyze_gemm, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
+from wavedsl.compiler import get_target
 from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
@@ -94,7 +95,7 @@ def plan_gemm(
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     m, n, k = _shape(a, b, c, transpose_b)
-    form = Form(_dtype(a), _dtype(c), transpose_b, beta != 0)
+    form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
     if product is None:
         from wavedsl.runtime.launch import target_of
 
@@ -105,17 +106,17 @@ def plan_gemm(
     if k == 0:  # an empty sum
         tiles = choose_tiles("cache_persistent", GemmShape(m, n, 1, form.dtype, form.out, form.beta))
         plan = Plan(strategy, "K = 0: alpha times nothing", tiles)
-        _loop(plan, form, chip, (a, b, c), (m, n, k), (_factor(form, alpha), _factor(form, beta)))
+        _loop(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
         return plan
     record = analyze_gemm(m, n, k, form.dtype, product=chip, out=form.out, beta=form.beta)
     chosen = record.recommended_strategy if strategy == "auto" else strategy
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", choose_tiles(chosen, shape, chip))
-    _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (_factor(form, alpha), _factor(form, beta)))
+    _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
 
 
-def _factor(form: Form, value: float) -> Any:
+def factor(form: Form, value: float) -> Any:
     return int(value) if form.sums.is_int else float(value)
 
 
@@ -134,7 +135,7 @@ def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
     return int(m), int(n), int(k)
 
 
-def _dtype(array: Any) -> DType:
+def dtype_of(array: Any) -> DType:
     name = dtype_name(array)
     found = next((d for d in ALL.values() if d.bits >= 8 and d.name != "tf32" and d.storage.name == name), None)
     if found is None:
@@ -164,8 +165,14 @@ def _workspace(like: Any, shape: tuple[int, ...], dtype: DType, zero: bool = Fal
     raise LaunchError(f"matmul: no workspace for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")
 
 
-def _waves(tiles: TileChoice) -> tuple[int, int]:
-    """At most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
+def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
+    """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
+    one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
+    view = get_target(chip.target).warpgroup
+    if staged and view is not None and tiles.tile_m * tiles.tile_n >= 64 * 64:
+        atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+        if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
+            return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
     waves_m, waves_n = max(1, min(tiles.waves_m, tiles.tile_m // 16)), max(1, min(tiles.waves_n, tiles.tile_n // 16))
     while waves_m * waves_n > 8:
         if waves_m >= waves_n:
@@ -175,7 +182,7 @@ def _waves(tiles: TileChoice) -> tuple[int, int]:
     return waves_m, waves_n
 
 
-def _depth(tiles: TileChoice, form: Form) -> int:
+def depth_of(tiles: TileChoice, form: Form) -> int:
     """K per step: whole matrix instructions, 32 to 64 bytes of a row."""
     least = max(16, 64 * 8 // form.dtype.bits) if form.dtype.bits < 64 else 8
     return max(least, 1 << (max(tiles.tile_k, 1) - 1).bit_length())
@@ -187,9 +194,8 @@ def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fac
         raise ConstraintError(
             f"shallow_k: K = {sizes[2]} does not fit one pass", hint="at most 64; use cache_persistent"
         )
-    plan.launches.append(
-        Launch(kernels.one_pass(form, (tiles.tile_m, tiles.tile_n), _waves(tiles)), (*arrays, *factors))
-    )
+    waves = waves_of(tiles, form, chip, staged=False)
+    plan.launches.append(Launch(kernels.one_pass(form, (tiles.tile_m, tiles.tile_n), waves), (*arrays, *factors)))
 
 
 def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -198,14 +204,13 @@ def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
 
 
 def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True) -> Any:
-    cut = (tiles.tile_m, tiles.tile_n, _depth(tiles, form))
-    return kernels.tiled(form, cut, _waves(tiles), _stages(form, cut, tiles.pipeline_stages, chip), m_fast)
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
+    stages = stages_of(form, cut, tiles.pipeline_stages, chip)
+    return kernels.tiled(form, cut, waves_of(tiles, form, chip), stages, m_fast)
 
 
-def _stages(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
+def stages_of(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
     """As many as three quarters of the chip's shared memory hold: the rest is for padding."""
-    from wavedsl.compiler import get_target
-
     stage = (cut[0] + cut[1]) * cut[2] * form.dtype.bits // 8
     return max(1, min(wanted, get_target(chip.target).shared_bytes * 3 // 4 // stage))
 
@@ -240,7 +245,8 @@ def _deal(
             hint="use wave_parallel",
         )
     group = best_group(cut[:2], deal.workers)
-    kernel = kernels.dealt(form, cut, waves, _stages(form, cut, plan.tiles.pipeline_stages, chip), deal, columns, group)
+    stages = stages_of(form, cut, plan.tiles.pipeline_stages, chip)
+    kernel = kernels.dealt(form, cut, waves, stages, deal, columns, group)
     sums = _workspace(arrays[2], (deal.parts, m, n), form.sums)
     tickets = _workspace(arrays[2], (max(deal.turns, deal.left),), i32, zero=True)
     plan.launches.append(Launch(kernel, (*arrays, *factors, sums, tickets)))
@@ -249,10 +255,10 @@ def _deal(
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """The same number of workgroups for every output tile."""
     tiles = plan.tiles
-    cut = (tiles.tile_m, tiles.tile_n, _depth(tiles, form))
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
     count = ceil(sizes[0] / cut[0]) * ceil(sizes[1] / cut[1])
     share = max(1, min(max(2, tiles.split), ceil(sizes[2] / cut[2])))
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (*_waves(tiles), 1), count * share)
+    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), count * share)
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -270,8 +276,8 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """Whole rounds of output tiles, and equal shares of the K steps of what is left over."""
     tiles = plan.tiles
-    cut = (tiles.tile_m, tiles.tile_n, _depth(tiles, form))
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (*_waves(tiles), 1), chip.units)
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
+    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), chip.units)
 
 
 _BUILD = {
