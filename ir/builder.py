@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from wavedsl.ir import small_floats
 from wavedsl.ir.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.build_core import PINNED, Core, If, Loop, Operand, demote, flatten, new_kernel, uniform_operands
 from wavedsl.ir.divide import division_magic, floordiv, floormod, udiv, urem
@@ -375,9 +376,9 @@ class Builder(Core):
 
     def pack(self, values: Sequence[Value], dtype: DType) -> Value:
         """Round or wrap 32 / dtype.bits numbers (f32 or i32) to `dtype` and pack them, the first lowest."""
-        if len(values) * dtype.bits != 32:
-            raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.bits}")
-        if all(v.const == 0 and str(v.const)[0] != "-" for v in values):
+        if len(values) * dtype.slot != 32:
+            raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.slot}")
+        if dtype.kind != "scale" and all(v.const == 0 and str(v.const)[0] != "-" for v in values):
             return self.const(0, B32)
         first = values[0].op
         if (
@@ -392,14 +393,22 @@ class Builder(Core):
             )
         ):
             return first.args[0]
+        if not self.packs(dtype):
+            return small_floats.pack(self, values, dtype)
         return self._pure("pack", tuple(values), B32, {"dtype": dtype})
+
+    def packs(self, dtype: DType) -> bool:
+        """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
+        return dtype not in small_floats.FORMATS or (self.target is not None and dtype.name in self.target.small_floats)
 
     def unpack(self, word: Value, dtype: DType, index: int) -> Value:
         """Element `index` of a packed word as f32 (float dtypes) or i32."""
-        if not 0 <= index < 32 // dtype.bits:
-            raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.bits} {dtype}")
+        if not 0 <= index < 32 // dtype.slot:
+            raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.slot} {dtype}")
         if word.const == 0 and dtype.kind != "scale":
             return self.const(0, F32 if dtype.is_float else I32)
+        if not self.packs(dtype):
+            return small_floats.unpack(self, word, dtype, index)
         return self._pure("unpack", (word,), F32 if dtype.is_float else I32, {"dtype": dtype, "index": index})
 
     def round_tf32(self, a: Value) -> Value:
@@ -612,15 +621,20 @@ class Builder(Core):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
-        cache: str | None = None,
+        linear: bool = False, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
-        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group."""
+        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
+        `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
         voff, soff, imm = self._global(voff, soff, imm, split)
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
+        if linear:
+            attrs["linear"] = True
+        if bounded:
+            attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
 
     def copy_commit(self) -> Op:

@@ -163,7 +163,7 @@ def route(source: Layout, wanted: Layout, dtype: DType) -> tuple[ConvertPlan, La
         return found, source, wanted
     a, c = absorbed(source), absorbed(wanted)
     found = plan_convert(a, c, size)
-    words = max(1, source.elements_per_lane * dtype.bits // 32)
+    words = max(1, source.elements_per_lane * dtype.slot // 32)
     dear = (found.exchanges + 2 * found.shuffles) * words > 64
     if found.kind == "shared memory" or dear or crosses_warps(found, source.lanes):
         return SHARED, source, wanted
@@ -420,12 +420,12 @@ def _address(low: Lowering, layout: Layout, dims: Sequence[str], pitch: dict[str
 
 def _bytes(dtype: DType) -> int:
     """Bytes of one element in the scratch buffer."""
-    return 4 if dtype is dt.i1 else max(1, dtype.bits // 8)
+    return 4 if dtype is dt.i1 else max(1, dtype.slot // 8)
 
 
 def _raw(b: Any, value: Fragment, element: int) -> Value:
     """The bits of one narrow element in the low bits of an i32."""
-    per, bits = per_register(value.dtype), value.dtype.bits
+    per, bits = per_register(value.dtype), value.dtype.slot
     word = b.bitcast(value.words(b)[element // per], I32)
     return b.and_(b.lshr(word, element % per * bits), (1 << bits) - 1)
 
@@ -435,7 +435,7 @@ def _join(raw: Sequence[Value], dtype: DType, low: Lowering) -> Value:
     b = low.b
     word = raw[0]
     for j, number in enumerate(raw[1:], 1):
-        word = b.or_(word, b.shl(number, j * dtype.bits))
+        word = b.or_(word, b.shl(number, j * dtype.slot))
     return word
 
 

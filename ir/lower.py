@@ -43,9 +43,17 @@ from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_reads import (
+    direct_steps,
+    fragment_steps,
+    holds_loop,
+    invariant_reads,
+    plan_staged_reads,
+    staged_steps,
+)
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
@@ -99,6 +107,7 @@ def _run(low: Lowering) -> Kernel:
         low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
@@ -180,7 +189,7 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.ring_of:
-        return []
+        return fragment_steps(low, n) if n.id in low.fetched else []
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:
@@ -214,7 +223,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
-    return [step]
+    return [step, store_step(low, n)] if n.id in low.made else [step]
 
 
 def _single(n: Node) -> bool:

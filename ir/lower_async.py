@@ -62,7 +62,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     steps: list[Step] = []
     prepared: Key | None = None
     uses: list[Key] = []
-    if not plan.a_shared:
+    if not plan.in_shared[0]:
         source = plan.ports[0]
         position = int(plan.swapped)
         neutral = needs_zero(low, source, plan.k)
@@ -119,22 +119,23 @@ def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key
     count = atom.d_words // kind.words
     old, keep = addend(low, n, context)
     majors = "".join(t.major if t is not None else "k" for t in tiles)
+    depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
+    first: dict[tuple[int, int], Value] = {}
+    for m, k in dict.fromkeys((m, k) for m, _ in pieces(plan) for k in depth):
+        if tiles[0] is not None:
+            first[m, k] = tiles[0].at(m, k)
+            continue
+        where = {plan.m: m, plan.k: k}
+        registers = port_registers(low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
+        words = [a_words[r] for r in registers]
+        first[m, k] = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
     results: list[Value] = []
     b.mma_fence()
     for i, (m, column) in enumerate(pieces(plan)):
         acc = b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
-        for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
-            if tiles[0] is not None:
-                a = tiles[0].at(m, k)
-            else:
-                where = {plan.m: m, plan.k: k}
-                registers = port_registers(
-                    low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where
-                )
-                words = [a_words[r] for r in registers]
-                a = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
+        for k in depth:
             assert tiles[1] is not None
-            acc = b.mma_async(atom, a, tiles[1].at(column, k), acc, b.true if k else keep, majors)
+            acc = b.mma_async(atom, first[m, k], tiles[1].at(column, k), acc, b.true if k else keep, majors)
         results += b.elements(acc)
     b.mma_commit()
     env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
@@ -158,7 +159,7 @@ class OperandTile:
 
     def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
         self.low, self.side, self.k = low, side, k
-        staged = low.staged[x.id]
+        staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
         tile = staged.tile
         if tile is None:
             raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)

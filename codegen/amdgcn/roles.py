@@ -53,6 +53,9 @@ CONVERT = {
 }  # fmt: skip
 """(from, to) → (signed, unsigned)."""
 PACK_F8 = {"e4m3": "v_cvt_pk_fp8_f32", "e5m2": "v_cvt_pk_bf8_f32"}
+PACK_F4 = "v_cvt_scalef32_pk_fp4_f32"
+"""Two f32 over a power of two to the byte that op_sel names."""
+UNPACK_F4 = "v_cvt_scalef32_pk_f32_fp4"
 UNPACK_F8 = {"e4m3": "v_cvt_f32_fp8_sdwa", "e5m2": "v_cvt_f32_bf8_sdwa"}
 
 SCALAR_LOADS = {

@@ -135,7 +135,7 @@ def _pieces(kind: str, bytes_: int, count: int) -> list[tuple[tuple[str, ...], i
     if count * size != bytes_:
         raise CompileError(f"an access of {bytes_} bytes does not fill {count} registers of {size} bytes")
     if count == 3:
-        return [(("v2", type_), 0, 2, 0), ((type_,), 2, 1, 2 * size)]
+        return [((type_,), i, 1, i * size) for i in range(3)]  # 12 bytes lie at multiples of 4
     if count not in (1, 2, 4) or bytes_ > 16:
         raise CompileError(f"no access of {bytes_} bytes")
     return [((type_,) if count == 1 else (f"v{count}", type_), 0, count, 0)]
