@@ -269,7 +269,7 @@ _row("wgcount", "", "i32", "Workgroups launched along `axis`.", uniform="always"
 _row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
 _row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
 _row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
-_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value; `alone` promises that no other lane runs.", uniform="always")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value. `same`: a promise that all active lanes hold it.", uniform="always")
 # Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
 _row("add", "a:i b:i", "same", "a + b", commutes=True)
 _row("sub", "a:i b:i", "same", "a - b")
