@@ -405,6 +405,10 @@ def _barrier(s: Selector, op: Op) -> None:
     s.emit(("bar", "sync"), Imm(op.attrs.get("id", 0)), *((Imm(threads),) if threads else ()))
 
 
+def _priority(s: Selector, op: Op) -> None:
+    """PTX has no priorities: what a wave asks for is a wish."""
+
+
 def _trap(s: Selector, op: Op) -> None:
     mask = s.mask(op.args[0])
     if mask is not False:
@@ -446,6 +450,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "for": _for,
     "if": _if,
     "barrier": _barrier,
+    "priority": _priority,
     "trap": _trap,
     "mma": _mma,
     **select_numbers.SELECT,
