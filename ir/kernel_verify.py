@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
@@ -285,6 +285,15 @@ class _Check:
                 self.immediate(op, "imm", t.global_imm)
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
+                    if t.copy_linear != bool(attrs.get("linear")):
+                        how = "one address, lane by lane" if t.copy_linear else "an address of each lane"
+                        self.find("target", op, f"{t.name} copies to {how}")
+                    elif attrs.get("linear") and not op.args[5].uniform:
+                        self.find("uniform", op, "the shared address of a linear copy is the wave's")
+                    saddr = op.args[5]  # where nothing is known of its sign, what the builder was told stands
+                    known = attrs.get("linear") and saddr.lo is not None and saddr.lo >= 0
+                    if known and attrs["imm"] > linear_reach(saddr, attrs["simm"]):
+                        self.find("target", op, f"imm={attrs['imm']} leaves the shared address a negative base")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):
@@ -376,14 +385,14 @@ def _bitcast(op: Op) -> str:
 
 def _pack(op: Op) -> str:
     want = "f32" if op.attrs["dtype"].is_float else "i32"
-    if len(op.args) * op.attrs["dtype"].bits != 32 or any(str(a.type) != want for a in op.args):
-        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].bits} {want}"
+    if len(op.args) * op.attrs["dtype"].slot != 32 or any(str(a.type) != want for a in op.args):
+        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].slot} {want}"
     return ""
 
 
 def _unpack(op: Op) -> str:
     dtype, t = op.attrs["dtype"], str(op.results[0].type)
-    if not 0 <= op.attrs["index"] < 32 // dtype.bits or t != ("f32" if dtype.is_float else "i32"):
+    if not 0 <= op.attrs["index"] < 32 // dtype.slot or t != ("f32" if dtype.is_float else "i32"):
         return f"element {op.attrs['index']} of {dtype} as {t}"
     return ""
 

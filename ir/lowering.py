@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
+from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
+from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
@@ -28,11 +29,12 @@ from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
+from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import placement
+from wavedsl.ir.views import is_tile, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -118,6 +120,10 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
@@ -136,6 +142,9 @@ class Lowering:
         """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
         self.zero_started: set[int] = set()
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
+        self.late_sums: set[int] = set()
+        """Products whose waves' shares are added behind their loop."""
+        self._units: dict[int, PackedView] = {}
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -158,7 +167,9 @@ class Lowering:
         """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
         value."""
         _, extents, strides = self.array(n.attrs["memory"])
-        return self.view_info(n), extents, strides
+        info = self.view_info(n)
+        parts = info.offset or info.cut
+        return info, [known if known is not None and parts else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
         info = self.arrays[n.attrs["memory"]]
@@ -167,7 +178,47 @@ class Lowering:
             return info
         dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
         free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
-        return replace(info, dims=dims, moved=free)
+        windows = self.windows(n)
+        if not windows:
+            return replace(info, dims=dims, moved=free)
+        extents, offset, cut = list(info.extents), 0, set()
+        for i, d in enumerate(info.dims):
+            if str(d) not in windows:
+                continue
+            first, length = windows[str(d)]
+            stride = info.strides[i]
+            assert stride is not None
+            offset += first * stride if length else 0
+            name = str(dims[i])
+            whole = self.plans[name].extent
+            assert whole is not None
+            extents[i] = min(length, whole)
+            if length < whole:
+                cut.add(name)
+        align = min(info.align, offset & -offset) if offset else info.align
+        still = free - {str(found.moved[d].dim) for d in windows}
+        return replace(
+            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        )
+
+    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
+        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
+        on that belong to it). Such a part of the array is addressed like an array of its own."""
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        out: dict[str, tuple[int, int]] = {}
+        for i, d in enumerate(map(str, info.dims)):
+            m = found.moved.get(d) if found is not None else None
+            extent = info.extents[i]
+            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
+                continue
+            if self.plans[str(m.dim)].extent is None:
+                continue
+            first = 0 if m.start is None else static_number(self.graph, m.start)
+            count = extent if m.count is None else static_number(self.graph, m.count)
+            if first is not None and first >= 0 and count is not None:
+                out[d] = first, max(0, min(extent - first, count))
+        return out
 
     def located(
         self, n: Node, context: Context, base: Mapping[str, Any] | None = None
@@ -191,8 +242,11 @@ class Lowering:
             for p in (low, high):
                 if p.const is not True:
                     inside = p if inside is None else b.pand(inside, p)
+        windows = self.windows(n)
         for d, m in found.moved.items():
             name = str(m.dim)
+            if d in windows:
+                continue
             if m.modulus is not None:
                 at = start.get(name, 0)
                 start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
@@ -203,6 +257,8 @@ class Lowering:
             if m.count is not None:
                 end = total(b, [first, self.uniform(m.count, context.env)])
                 limit = b.max_s(b.min_s(limit, end), 0)
+            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
+                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
             start[name] = total(b, [start.get(name, 0), first])
             limits[name] = limit
         return self.position(info.names, start), inside, limits
@@ -223,6 +279,9 @@ class Lowering:
         for i, s in enumerate(info.strides):
             if s is not None:
                 strides.append(s)
+            elif info.dtype.packed:
+                elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
+                strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
             else:
                 multiple = info.stride_multiple(i)
                 elements = self.b.param(
@@ -254,11 +313,53 @@ class Lowering:
         """A node's value from its registers in the environment."""
         b, layout = self.b, self.layout(n)
         if n.op == "read":
+            unit = self.units(n)
+            if unit is not None:
+                return spread(b, layout, n.dtype, self.unit_words(n, unit, env))
             return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
         return Fragment(layout, n.dtype, got)
+
+    def units(self, n: Node) -> PackedView | None:
+        """How a read of a packed array sees it; None for every other read."""
+        if not self.arrays[n.attrs["memory"]].dtype.packed or n.attrs.get("mapping") is not None:
+            return None
+        found = self._units.get(n.id)
+        if found is None:
+            found = self._units[n.id] = self.units_for(n, self.layout(n))
+        return found
+
+    def units_for(self, n: Node, layout: Layout) -> PackedView:
+        """How a read or write of a packed array sees it where the value has this layout."""
+        try:
+            found = packed_view(self.view_info(n), layout, self.plans, transposing=self.target.transposing)
+        except WaveError as error:
+            error.location = error.location or n.loc
+            raise
+        if found is None:
+            raise CompileError(f"a value in {layout} holds no whole units of packed {n.attrs['memory']}", n.loc)
+        return found
+
+    def unit_words(self, n: Node, unit: PackedView, env: Env, wanted: Sequence[int] | None = None) -> list[Value]:
+        """The dense words of a packed read, or those with the numbers `wanted`. Only the loads that hold them are
+        needed: others may not be there yet."""
+        b, bits = self.b, unit.dtype.bits
+        groups, keys = self.read_groups(n), self.keys(n)
+        home = {u: (g, position) for g, group in enumerate(groups) for position, u in enumerate(group)}
+        count, wide = unit.layout.elements_per_lane, unit_words(unit.dtype)
+        out = []
+        for r in range(-(-count * bits // 32)) if wanted is None else wanted:
+            if wide:
+                g, position = home[r // wide]
+                value = env[keys[g]]
+                out.append(b.slice(value, position * wide + r % wide) if value.type.n > 1 else value)
+                continue
+            per = 32 // bits
+            inside = [home[u] for u in range(r * per, min(r * per + per, count))]
+            out.append(join_word(b, unit.dtype, [(env[keys[g]], position) for g, position in inside]))
+        return out
 
     def uniform(self, n: Node, env: Env) -> Value:
         """A single integer of the graph as a uniform i32."""
@@ -269,7 +370,8 @@ class Lowering:
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
         ring = self.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)
@@ -328,7 +430,10 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        return staged is not None and staged.tile is None and len(staged.groups[0]) < per_register(n.dtype)
+        if staged is None or staged.loads is None:
+            return False
+        unit = self.units(n)
+        return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
@@ -336,17 +441,22 @@ class Lowering:
         if staged is None:
             return self.direct_groups(n)
         if self.joined(n):
-            per, count = per_register(n.dtype), self.layout(n).elements_per_lane
+            unit = self.units(n)
+            layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
+            per, count = per_register(dtype), layout.elements_per_lane
             return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
         return list(staged.groups)
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
-        info = self.arrays[n.attrs["memory"]]
-        if n.attrs.get("mapping") is not None:
+        info = self.view_info(n)
+        if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
             from wavedsl.ir.lower_mapped import mapped_groups
 
             return mapped_groups(self, n, self.layout(n), False)[1]
+        unit = self.units(n)
+        if unit is not None:
+            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans, False)[1])
         _, bits = vector_elements(info, self.layout(n), self.plans, False)
         return element_groups(self.layout(n), bits)
 
@@ -384,10 +494,20 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
         total_k = dict(layout.extents)[plan.k]
+        if atom.asynchronous:  # a tile in shared memory has no fragments
+            return list(range(0, total_k, atom.k))
         box = layout.box(plan.k)
         steps = (box // atom.k).bit_length() - 1
         run = self.run_bits(plan)
@@ -427,7 +547,7 @@ class Lowering:
             else:
                 plan = self.inference.mmas[n.id]
                 shares = -(-self.partition.waves // self.target.simds)
-                clocks += len(self.tiles(plan)) * len(self.k_issues(plan)) * plan.atom.cycles * shares
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
         return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
 
     def _numbered(self, numbering: Numbering) -> list[Any]:

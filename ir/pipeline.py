@@ -1,5 +1,6 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
+    precision products of f32 as those of tf32, where that was asked for                       precision.py
     plan      ways to cut and to lay out, best first                                              plans.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
       infer     which lane and register holds which element of every value                       infer.py
@@ -41,6 +42,7 @@ from wavedsl.ir.passes import (
     unroll_pass,
 )
 from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
+from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
@@ -57,6 +59,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
+    graph = at_precision(graph, target)
     try:
         kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
     except WaveError as error:

@@ -83,7 +83,7 @@ def _laid_out(graph: Graph, partition: Partition, target: Target, hardware: Hard
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
     """The same constraints with four waves that are neighbours along one dimension as one."""
     for d, r in resolved.dims.items():
-        if r.wave is not None and r.workgroup is not None and r.workgroup // r.wave % 4 == 0:
+        if r.wave is not None and (r.workgroup or r.loop or 0) // r.wave % 4 == 0:
             yield replace(resolved, dims={**resolved.dims, d: replace(r, wave=4 * r.wave)})
 
 

@@ -5,7 +5,6 @@
 	.p2align	8
 	.type	add_i32,@function
 add_i32:                                ; @add_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -32,7 +31,7 @@ add_i32:                                ; @add_i32
 	.amdhsa_kernel add_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -86,39 +85,11 @@ add_i32:                                ; @add_i32
 	.set add_i32.has_recursion, 0
 	.set add_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smin_i32                        ; -- Begin function smin_i32
 	.p2align	8
 	.type	smin_i32,@function
 smin_i32:                               ; @smin_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -145,7 +116,7 @@ smin_i32:                               ; @smin_i32
 	.amdhsa_kernel smin_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -199,39 +170,11 @@ smin_i32:                               ; @smin_i32
 	.set smin_i32.has_recursion, 0
 	.set smin_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smax_i32                        ; -- Begin function smax_i32
 	.p2align	8
 	.type	smax_i32,@function
 smax_i32:                               ; @smax_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -258,7 +201,7 @@ smax_i32:                               ; @smax_i32
 	.amdhsa_kernel smax_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -312,39 +255,11 @@ smax_i32:                               ; @smax_i32
 	.set smax_i32.has_recursion, 0
 	.set smax_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umin_i32                        ; -- Begin function umin_i32
 	.p2align	8
 	.type	umin_i32,@function
 umin_i32:                               ; @umin_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -371,7 +286,7 @@ umin_i32:                               ; @umin_i32
 	.amdhsa_kernel umin_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -425,39 +340,11 @@ umin_i32:                               ; @umin_i32
 	.set umin_i32.has_recursion, 0
 	.set umin_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umax_i32                        ; -- Begin function umax_i32
 	.p2align	8
 	.type	umax_i32,@function
 umax_i32:                               ; @umax_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -484,7 +371,7 @@ umax_i32:                               ; @umax_i32
 	.amdhsa_kernel umax_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -538,39 +425,11 @@ umax_i32:                               ; @umax_i32
 	.set umax_i32.has_recursion, 0
 	.set umax_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	swap_i32                        ; -- Begin function swap_i32
 	.p2align	8
 	.type	swap_i32,@function
 swap_i32:                               ; @swap_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -597,7 +456,7 @@ swap_i32:                               ; @swap_i32
 	.amdhsa_kernel swap_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -651,39 +510,11 @@ swap_i32:                               ; @swap_i32
 	.set swap_i32.has_recursion, 0
 	.set swap_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	cmpswap_i32                     ; -- Begin function cmpswap_i32
 	.p2align	8
 	.type	cmpswap_i32,@function
 cmpswap_i32:                            ; @cmpswap_i32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	s_load_dwordx2 s[10:11], s[8:9], 0x20
 	v_and_b32_e32 v2, 0x3ff, v0
@@ -712,7 +543,7 @@ cmpswap_i32:                            ; @cmpswap_i32
 	.amdhsa_kernel cmpswap_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 296
+		.amdhsa_kernarg_size 40
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -766,39 +597,11 @@ cmpswap_i32:                            ; @cmpswap_i32
 	.set cmpswap_i32.has_recursion, 0
 	.set cmpswap_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 140
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	add_i64                         ; -- Begin function add_i64
 	.p2align	8
 	.type	add_i64,@function
 add_i64:                                ; @add_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -825,7 +628,7 @@ add_i64:                                ; @add_i64
 	.amdhsa_kernel add_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -879,39 +682,11 @@ add_i64:                                ; @add_i64
 	.set add_i64.has_recursion, 0
 	.set add_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smin_i64                        ; -- Begin function smin_i64
 	.p2align	8
 	.type	smin_i64,@function
 smin_i64:                               ; @smin_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -938,7 +713,7 @@ smin_i64:                               ; @smin_i64
 	.amdhsa_kernel smin_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -992,39 +767,11 @@ smin_i64:                               ; @smin_i64
 	.set smin_i64.has_recursion, 0
 	.set smin_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smax_i64                        ; -- Begin function smax_i64
 	.p2align	8
 	.type	smax_i64,@function
 smax_i64:                               ; @smax_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1051,7 +798,7 @@ smax_i64:                               ; @smax_i64
 	.amdhsa_kernel smax_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1105,39 +852,11 @@ smax_i64:                               ; @smax_i64
 	.set smax_i64.has_recursion, 0
 	.set smax_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umin_i64                        ; -- Begin function umin_i64
 	.p2align	8
 	.type	umin_i64,@function
 umin_i64:                               ; @umin_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1164,7 +883,7 @@ umin_i64:                               ; @umin_i64
 	.amdhsa_kernel umin_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1218,39 +937,11 @@ umin_i64:                               ; @umin_i64
 	.set umin_i64.has_recursion, 0
 	.set umin_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umax_i64                        ; -- Begin function umax_i64
 	.p2align	8
 	.type	umax_i64,@function
 umax_i64:                               ; @umax_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1277,7 +968,7 @@ umax_i64:                               ; @umax_i64
 	.amdhsa_kernel umax_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1331,39 +1022,11 @@ umax_i64:                               ; @umax_i64
 	.set umax_i64.has_recursion, 0
 	.set umax_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	swap_i64                        ; -- Begin function swap_i64
 	.p2align	8
 	.type	swap_i64,@function
 swap_i64:                               ; @swap_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1390,7 +1053,7 @@ swap_i64:                               ; @swap_i64
 	.amdhsa_kernel swap_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1444,39 +1107,11 @@ swap_i64:                               ; @swap_i64
 	.set swap_i64.has_recursion, 0
 	.set swap_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	cmpswap_i64                     ; -- Begin function cmpswap_i64
 	.p2align	8
 	.type	cmpswap_i64,@function
 cmpswap_i64:                            ; @cmpswap_i64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	s_load_dwordx2 s[10:11], s[8:9], 0x20
 	v_and_b32_e32 v4, 0x3ff, v0
@@ -1506,7 +1141,7 @@ cmpswap_i64:                            ; @cmpswap_i64
 	.amdhsa_kernel cmpswap_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 296
+		.amdhsa_kernarg_size 40
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1560,39 +1195,11 @@ cmpswap_i64:                            ; @cmpswap_i64
 	.set cmpswap_i64.has_recursion, 0
 	.set cmpswap_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 148
-; TotalNumSgprs: 16
-; NumVgprs: 10
-; NumAgprs: 0
-; TotalNumVgprs: 10
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 1
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 10
-; AccumOffset: 12
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 2
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_f32                        ; -- Begin function fadd_f32
 	.p2align	8
 	.type	fadd_f32,@function
 fadd_f32:                               ; @fadd_f32
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -1619,7 +1226,7 @@ fadd_f32:                               ; @fadd_f32
 	.amdhsa_kernel fadd_f32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1673,39 +1280,11 @@ fadd_f32:                               ; @fadd_f32
 	.set fadd_f32.has_recursion, 0
 	.set fadd_f32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_f64                        ; -- Begin function fadd_f64
 	.p2align	8
 	.type	fadd_f64,@function
 fadd_f64:                               ; @fadd_f64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1732,7 +1311,7 @@ fadd_f64:                               ; @fadd_f64
 	.amdhsa_kernel fadd_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1786,39 +1365,11 @@ fadd_f64:                               ; @fadd_f64
 	.set fadd_f64.has_recursion, 0
 	.set fadd_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fmin_f64                        ; -- Begin function fmin_f64
 	.p2align	8
 	.type	fmin_f64,@function
 fmin_f64:                               ; @fmin_f64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1845,7 +1396,7 @@ fmin_f64:                               ; @fmin_f64
 	.amdhsa_kernel fmin_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -1899,39 +1450,11 @@ fmin_f64:                               ; @fmin_f64
 	.set fmin_f64.has_recursion, 0
 	.set fmin_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fmax_f64                        ; -- Begin function fmax_f64
 	.p2align	8
 	.type	fmax_f64,@function
 fmax_f64:                               ; @fmax_f64
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1958,7 +1481,7 @@ fmax_f64:                               ; @fmax_f64
 	.amdhsa_kernel fmax_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -2012,39 +1535,11 @@ fmax_f64:                               ; @fmax_f64
 	.set fmax_f64.has_recursion, 0
 	.set fmax_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 124
-; TotalNumSgprs: 16
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_v2f16                      ; -- Begin function fadd_v2f16
 	.p2align	8
 	.type	fadd_v2f16,@function
 fadd_v2f16:                             ; @fadd_v2f16
-; %bb.0:
 	s_load_dwordx8 s[0:7], s[8:9], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -2071,7 +1566,7 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.amdhsa_kernel fadd_v2f16
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 14
 		.amdhsa_user_sgpr_private_segment_buffer 1
 		.amdhsa_user_sgpr_dispatch_ptr 1
@@ -2125,33 +1620,6 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.set fadd_v2f16.has_recursion, 0
 	.set fadd_v2f16.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 16
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 1
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 16
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 14
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.p2alignl 6, 3212836864
 	.fill 256, 4, 3212836864
@@ -2187,66 +1655,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           add_i32
     .private_segment_fixed_size: 0
@@ -2279,66 +1690,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smin_i32
     .private_segment_fixed_size: 0
@@ -2371,66 +1725,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smax_i32
     .private_segment_fixed_size: 0
@@ -2463,66 +1760,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umin_i32
     .private_segment_fixed_size: 0
@@ -2555,66 +1795,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umax_i32
     .private_segment_fixed_size: 0
@@ -2647,66 +1830,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           swap_i32
     .private_segment_fixed_size: 0
@@ -2744,66 +1870,9 @@ amdhsa.kernels:
         .offset:         32
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         44
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         48
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         56
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         58
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         60
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         62
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         96
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         104
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         152
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         240
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 296
+    .kernarg_segment_size: 40
     .max_flat_workgroup_size: 1024
     .name:           cmpswap_i32
     .private_segment_fixed_size: 0
@@ -2836,66 +1905,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           add_i64
     .private_segment_fixed_size: 0
@@ -2928,66 +1940,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smin_i64
     .private_segment_fixed_size: 0
@@ -3020,66 +1975,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smax_i64
     .private_segment_fixed_size: 0
@@ -3112,66 +2010,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umin_i64
     .private_segment_fixed_size: 0
@@ -3204,66 +2045,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umax_i64
     .private_segment_fixed_size: 0
@@ -3296,66 +2080,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           swap_i64
     .private_segment_fixed_size: 0
@@ -3393,66 +2120,9 @@ amdhsa.kernels:
         .offset:         32
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         44
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         48
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         56
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         58
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         60
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         62
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         96
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         104
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         152
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         240
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 296
+    .kernarg_segment_size: 40
     .max_flat_workgroup_size: 1024
     .name:           cmpswap_i64
     .private_segment_fixed_size: 0
@@ -3485,66 +2155,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_f32
     .private_segment_fixed_size: 0
@@ -3577,66 +2190,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_f64
     .private_segment_fixed_size: 0
@@ -3669,66 +2225,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fmin_f64
     .private_segment_fixed_size: 0
@@ -3761,66 +2260,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fmax_f64
     .private_segment_fixed_size: 0
@@ -3853,66 +2295,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_v2f16
     .private_segment_fixed_size: 0

@@ -5,7 +5,6 @@
 	.p2align	8
 	.type	add_i32,@function
 add_i32:                                ; @add_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -32,7 +31,7 @@ add_i32:                                ; @add_i32
 	.amdhsa_kernel add_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -83,39 +82,11 @@ add_i32:                                ; @add_i32
 	.set add_i32.has_recursion, 0
 	.set add_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smin_i32                        ; -- Begin function smin_i32
 	.p2align	8
 	.type	smin_i32,@function
 smin_i32:                               ; @smin_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -142,7 +113,7 @@ smin_i32:                               ; @smin_i32
 	.amdhsa_kernel smin_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -193,39 +164,11 @@ smin_i32:                               ; @smin_i32
 	.set smin_i32.has_recursion, 0
 	.set smin_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smax_i32                        ; -- Begin function smax_i32
 	.p2align	8
 	.type	smax_i32,@function
 smax_i32:                               ; @smax_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -252,7 +195,7 @@ smax_i32:                               ; @smax_i32
 	.amdhsa_kernel smax_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -303,39 +246,11 @@ smax_i32:                               ; @smax_i32
 	.set smax_i32.has_recursion, 0
 	.set smax_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umin_i32                        ; -- Begin function umin_i32
 	.p2align	8
 	.type	umin_i32,@function
 umin_i32:                               ; @umin_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -362,7 +277,7 @@ umin_i32:                               ; @umin_i32
 	.amdhsa_kernel umin_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -413,39 +328,11 @@ umin_i32:                               ; @umin_i32
 	.set umin_i32.has_recursion, 0
 	.set umin_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umax_i32                        ; -- Begin function umax_i32
 	.p2align	8
 	.type	umax_i32,@function
 umax_i32:                               ; @umax_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -472,7 +359,7 @@ umax_i32:                               ; @umax_i32
 	.amdhsa_kernel umax_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -523,39 +410,11 @@ umax_i32:                               ; @umax_i32
 	.set umax_i32.has_recursion, 0
 	.set umax_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	swap_i32                        ; -- Begin function swap_i32
 	.p2align	8
 	.type	swap_i32,@function
 swap_i32:                               ; @swap_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -582,7 +441,7 @@ swap_i32:                               ; @swap_i32
 	.amdhsa_kernel swap_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -633,39 +492,11 @@ swap_i32:                               ; @swap_i32
 	.set swap_i32.has_recursion, 0
 	.set swap_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	cmpswap_i32                     ; -- Begin function cmpswap_i32
 	.p2align	8
 	.type	cmpswap_i32,@function
 cmpswap_i32:                            ; @cmpswap_i32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	s_load_dwordx2 s[0:1], s[4:5], 0x20
 	v_and_b32_e32 v2, 0x3ff, v0
@@ -694,7 +525,7 @@ cmpswap_i32:                            ; @cmpswap_i32
 	.amdhsa_kernel cmpswap_i32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 296
+		.amdhsa_kernarg_size 40
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -745,39 +576,11 @@ cmpswap_i32:                            ; @cmpswap_i32
 	.set cmpswap_i32.has_recursion, 0
 	.set cmpswap_i32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 136
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	add_i64                         ; -- Begin function add_i64
 	.p2align	8
 	.type	add_i64,@function
 add_i64:                                ; @add_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -804,7 +607,7 @@ add_i64:                                ; @add_i64
 	.amdhsa_kernel add_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -855,39 +658,11 @@ add_i64:                                ; @add_i64
 	.set add_i64.has_recursion, 0
 	.set add_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smin_i64                        ; -- Begin function smin_i64
 	.p2align	8
 	.type	smin_i64,@function
 smin_i64:                               ; @smin_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -914,7 +689,7 @@ smin_i64:                               ; @smin_i64
 	.amdhsa_kernel smin_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -965,39 +740,11 @@ smin_i64:                               ; @smin_i64
 	.set smin_i64.has_recursion, 0
 	.set smin_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	smax_i64                        ; -- Begin function smax_i64
 	.p2align	8
 	.type	smax_i64,@function
 smax_i64:                               ; @smax_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1024,7 +771,7 @@ smax_i64:                               ; @smax_i64
 	.amdhsa_kernel smax_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1075,39 +822,11 @@ smax_i64:                               ; @smax_i64
 	.set smax_i64.has_recursion, 0
 	.set smax_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umin_i64                        ; -- Begin function umin_i64
 	.p2align	8
 	.type	umin_i64,@function
 umin_i64:                               ; @umin_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1134,7 +853,7 @@ umin_i64:                               ; @umin_i64
 	.amdhsa_kernel umin_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1185,39 +904,11 @@ umin_i64:                               ; @umin_i64
 	.set umin_i64.has_recursion, 0
 	.set umin_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	umax_i64                        ; -- Begin function umax_i64
 	.p2align	8
 	.type	umax_i64,@function
 umax_i64:                               ; @umax_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1244,7 +935,7 @@ umax_i64:                               ; @umax_i64
 	.amdhsa_kernel umax_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1295,39 +986,11 @@ umax_i64:                               ; @umax_i64
 	.set umax_i64.has_recursion, 0
 	.set umax_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	swap_i64                        ; -- Begin function swap_i64
 	.p2align	8
 	.type	swap_i64,@function
 swap_i64:                               ; @swap_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1354,7 +1017,7 @@ swap_i64:                               ; @swap_i64
 	.amdhsa_kernel swap_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1405,39 +1068,11 @@ swap_i64:                               ; @swap_i64
 	.set swap_i64.has_recursion, 0
 	.set swap_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	cmpswap_i64                     ; -- Begin function cmpswap_i64
 	.p2align	8
 	.type	cmpswap_i64,@function
 cmpswap_i64:                            ; @cmpswap_i64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	s_load_dwordx2 s[0:1], s[4:5], 0x20
 	v_and_b32_e32 v4, 0x3ff, v0
@@ -1467,7 +1102,7 @@ cmpswap_i64:                            ; @cmpswap_i64
 	.amdhsa_kernel cmpswap_i64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 296
+		.amdhsa_kernarg_size 40
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1518,39 +1153,11 @@ cmpswap_i64:                            ; @cmpswap_i64
 	.set cmpswap_i64.has_recursion, 0
 	.set cmpswap_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 140
-; TotalNumSgprs: 22
-; NumVgprs: 10
-; NumAgprs: 0
-; TotalNumVgprs: 10
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 1
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 10
-; AccumOffset: 12
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 2
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_f32                        ; -- Begin function fadd_f32
 	.p2align	8
 	.type	fadd_f32,@function
 fadd_f32:                               ; @fadd_f32
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -1577,7 +1184,7 @@ fadd_f32:                               ; @fadd_f32
 	.amdhsa_kernel fadd_f32
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1628,39 +1235,11 @@ fadd_f32:                               ; @fadd_f32
 	.set fadd_f32.has_recursion, 0
 	.set fadd_f32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_f64                        ; -- Begin function fadd_f64
 	.p2align	8
 	.type	fadd_f64,@function
 fadd_f64:                               ; @fadd_f64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1687,7 +1266,7 @@ fadd_f64:                               ; @fadd_f64
 	.amdhsa_kernel fadd_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1738,39 +1317,11 @@ fadd_f64:                               ; @fadd_f64
 	.set fadd_f64.has_recursion, 0
 	.set fadd_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fmin_f64                        ; -- Begin function fmin_f64
 	.p2align	8
 	.type	fmin_f64,@function
 fmin_f64:                               ; @fmin_f64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1797,7 +1348,7 @@ fmin_f64:                               ; @fmin_f64
 	.amdhsa_kernel fmin_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1848,39 +1399,11 @@ fmin_f64:                               ; @fmin_f64
 	.set fmin_f64.has_recursion, 0
 	.set fmin_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fmax_f64                        ; -- Begin function fmax_f64
 	.p2align	8
 	.type	fmax_f64,@function
 fmax_f64:                               ; @fmax_f64
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 3, v0
@@ -1907,7 +1430,7 @@ fmax_f64:                               ; @fmax_f64
 	.amdhsa_kernel fmax_f64
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -1958,39 +1481,11 @@ fmax_f64:                               ; @fmax_f64
 	.set fmax_f64.has_recursion, 0
 	.set fmax_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 6
-; NumAgprs: 0
-; TotalNumVgprs: 6
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 6
-; AccumOffset: 8
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 1
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.globl	fadd_v2f16                      ; -- Begin function fadd_v2f16
 	.p2align	8
 	.type	fadd_v2f16,@function
 fadd_v2f16:                             ; @fadd_v2f16
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -2017,7 +1512,7 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.amdhsa_kernel fadd_v2f16
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -2068,33 +1563,6 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.set fadd_v2f16.has_recursion, 0
 	.set fadd_v2f16.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.p2alignl 6, 3212836864
 	.fill 256, 4, 3212836864
@@ -2130,66 +1598,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           add_i32
     .private_segment_fixed_size: 0
@@ -2222,66 +1633,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smin_i32
     .private_segment_fixed_size: 0
@@ -2314,66 +1668,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smax_i32
     .private_segment_fixed_size: 0
@@ -2406,66 +1703,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umin_i32
     .private_segment_fixed_size: 0
@@ -2498,66 +1738,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umax_i32
     .private_segment_fixed_size: 0
@@ -2590,66 +1773,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           swap_i32
     .private_segment_fixed_size: 0
@@ -2687,66 +1813,9 @@ amdhsa.kernels:
         .offset:         32
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         44
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         48
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         56
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         58
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         60
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         62
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         96
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         104
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         152
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         240
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 296
+    .kernarg_segment_size: 40
     .max_flat_workgroup_size: 1024
     .name:           cmpswap_i32
     .private_segment_fixed_size: 0
@@ -2779,66 +1848,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           add_i64
     .private_segment_fixed_size: 0
@@ -2871,66 +1883,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smin_i64
     .private_segment_fixed_size: 0
@@ -2963,66 +1918,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           smax_i64
     .private_segment_fixed_size: 0
@@ -3055,66 +1953,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umin_i64
     .private_segment_fixed_size: 0
@@ -3147,66 +1988,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           umax_i64
     .private_segment_fixed_size: 0
@@ -3239,66 +2023,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           swap_i64
     .private_segment_fixed_size: 0
@@ -3336,66 +2063,9 @@ amdhsa.kernels:
         .offset:         32
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         44
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         48
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         56
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         58
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         60
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         62
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         96
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         104
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         152
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         240
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 296
+    .kernarg_segment_size: 40
     .max_flat_workgroup_size: 1024
     .name:           cmpswap_i64
     .private_segment_fixed_size: 0
@@ -3428,66 +2098,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_f32
     .private_segment_fixed_size: 0
@@ -3520,66 +2133,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_f64
     .private_segment_fixed_size: 0
@@ -3612,66 +2168,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fmin_f64
     .private_segment_fixed_size: 0
@@ -3704,66 +2203,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fmax_f64
     .private_segment_fixed_size: 0
@@ -3796,66 +2238,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_v2f16
     .private_segment_fixed_size: 0

@@ -1,5 +1,5 @@
 ; Buffer atomics whose meaning LLVM's language reference defines (`atomicrmw`, `cmpxchg`), compiled by llc for each chip into
-; atomics.<chip>.s:
+; atomics.<chip>.s, without lines of comments:
 ;     llc -O2 -mtriple=amdgcn-amd-amdhsa -mcpu=<chip> --amdgpu-kernarg-preload-count=0 atomics.ll -o atomics.<chip>.s
 ; Kernels of bf16 pairs are compiled for gfx950 only, from atomics_bf16.ll. One workgroup of 64 lanes.
 ; Every kernel: old[i] = what was in own[i] before it was changed by in[i]; then shared[i % 8] is changed by in[i].
@@ -26,7 +26,7 @@ declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.swap.i64(i64, ptr addrspace(8), i
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.umax.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.umin.i64(i64, ptr addrspace(8), i32, i32, i32)
 
-define amdgpu_kernel void @add_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @add_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -42,7 +42,7 @@ define amdgpu_kernel void @add_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, 
   ret void
 }
 
-define amdgpu_kernel void @smin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @smin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -58,7 +58,7 @@ define amdgpu_kernel void @smin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @smax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @smax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -74,7 +74,7 @@ define amdgpu_kernel void @smax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @umin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @umin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -90,7 +90,7 @@ define amdgpu_kernel void @umin_i32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @umax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @umax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -106,7 +106,7 @@ define amdgpu_kernel void @umax_i32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @swap_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @swap_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -122,7 +122,7 @@ define amdgpu_kernel void @swap_i32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @cmpswap_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old, ptr addrspace(1) %expect) {
+define amdgpu_kernel void @cmpswap_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old, ptr addrspace(1) %expect) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -140,7 +140,7 @@ define amdgpu_kernel void @cmpswap_i32(ptr addrspace(1) %in, ptr addrspace(1) %o
   ret void
 }
 
-define amdgpu_kernel void @add_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @add_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -156,7 +156,7 @@ define amdgpu_kernel void @add_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, 
   ret void
 }
 
-define amdgpu_kernel void @smin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @smin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -172,7 +172,7 @@ define amdgpu_kernel void @smin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @smax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @smax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -188,7 +188,7 @@ define amdgpu_kernel void @smax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @umin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @umin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -204,7 +204,7 @@ define amdgpu_kernel void @umin_i64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @umax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @umax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -220,7 +220,7 @@ define amdgpu_kernel void @umax_i64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @swap_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @swap_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -236,7 +236,7 @@ define amdgpu_kernel void @swap_i64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @cmpswap_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old, ptr addrspace(1) %expect) {
+define amdgpu_kernel void @cmpswap_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old, ptr addrspace(1) %expect) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -254,7 +254,7 @@ define amdgpu_kernel void @cmpswap_i64(ptr addrspace(1) %in, ptr addrspace(1) %o
   ret void
 }
 
-define amdgpu_kernel void @fadd_f32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fadd_f32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -270,7 +270,7 @@ define amdgpu_kernel void @fadd_f32(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @fadd_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fadd_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -286,7 +286,7 @@ define amdgpu_kernel void @fadd_f64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @fmin_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fmin_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -302,7 +302,7 @@ define amdgpu_kernel void @fmin_f64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @fmax_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fmax_f64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
@@ -318,7 +318,7 @@ define amdgpu_kernel void @fmax_f64(ptr addrspace(1) %in, ptr addrspace(1) %own,
   ret void
 }
 
-define amdgpu_kernel void @fadd_v2f16(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fadd_v2f16(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -333,3 +333,5 @@ define amdgpu_kernel void @fadd_v2f16(ptr addrspace(1) %in, ptr addrspace(1) %ow
   %ignored = call <2 x half> @llvm.amdgcn.raw.ptr.buffer.atomic.fadd.v2f16(<2 x half> %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
   ret void
 }
+
+attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }

@@ -5,7 +5,6 @@
 	.p2align	8
 	.type	fadd_v2bf16,@function
 fadd_v2bf16:                            ; @fadd_v2bf16
-; %bb.0:
 	s_load_dwordx8 s[8:15], s[4:5], 0x0
 	v_and_b32_e32 v0, 0x3ff, v0
 	v_lshlrev_b32_e32 v1, 2, v0
@@ -32,7 +31,7 @@ fadd_v2bf16:                            ; @fadd_v2bf16
 	.amdhsa_kernel fadd_v2bf16
 		.amdhsa_group_segment_fixed_size 0
 		.amdhsa_private_segment_fixed_size 0
-		.amdhsa_kernarg_size 288
+		.amdhsa_kernarg_size 32
 		.amdhsa_user_sgpr_count 8
 		.amdhsa_user_sgpr_dispatch_ptr 1
 		.amdhsa_user_sgpr_queue_ptr 1
@@ -83,33 +82,6 @@ fadd_v2bf16:                            ; @fadd_v2bf16
 	.set fadd_v2bf16.has_recursion, 0
 	.set fadd_v2bf16.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
-; Kernel info:
-; codeLenInByte = 120
-; TotalNumSgprs: 22
-; NumVgprs: 4
-; NumAgprs: 0
-; TotalNumVgprs: 4
-; ScratchSize: 0
-; MemoryBound: 0
-; FloatMode: 240
-; IeeeMode: 1
-; LDSByteSize: 0 bytes/workgroup (compile time only)
-; SGPRBlocks: 2
-; VGPRBlocks: 0
-; NumSGPRsForWavesPerEU: 22
-; NumVGPRsForWavesPerEU: 4
-; AccumOffset: 4
-; Occupancy: 8
-; WaveLimiterHint : 0
-; COMPUTE_PGM_RSRC2:SCRATCH_EN: 0
-; COMPUTE_PGM_RSRC2:USER_SGPR: 8
-; COMPUTE_PGM_RSRC2:TRAP_HANDLER: 0
-; COMPUTE_PGM_RSRC2:TGID_X_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Y_EN: 1
-; COMPUTE_PGM_RSRC2:TGID_Z_EN: 1
-; COMPUTE_PGM_RSRC2:TIDIG_COMP_CNT: 2
-; COMPUTE_PGM_RSRC3_GFX90A:ACCUM_OFFSET: 0
-; COMPUTE_PGM_RSRC3_GFX90A:TG_SPLIT: 0
 	.text
 	.p2alignl 6, 3212836864
 	.fill 256, 4, 3212836864
@@ -145,66 +117,9 @@ amdhsa.kernels:
         .offset:         24
         .size:           8
         .value_kind:     global_buffer
-      - .offset:         32
-        .size:           4
-        .value_kind:     hidden_block_count_x
-      - .offset:         36
-        .size:           4
-        .value_kind:     hidden_block_count_y
-      - .offset:         40
-        .size:           4
-        .value_kind:     hidden_block_count_z
-      - .offset:         44
-        .size:           2
-        .value_kind:     hidden_group_size_x
-      - .offset:         46
-        .size:           2
-        .value_kind:     hidden_group_size_y
-      - .offset:         48
-        .size:           2
-        .value_kind:     hidden_group_size_z
-      - .offset:         50
-        .size:           2
-        .value_kind:     hidden_remainder_x
-      - .offset:         52
-        .size:           2
-        .value_kind:     hidden_remainder_y
-      - .offset:         54
-        .size:           2
-        .value_kind:     hidden_remainder_z
-      - .offset:         72
-        .size:           8
-        .value_kind:     hidden_global_offset_x
-      - .offset:         80
-        .size:           8
-        .value_kind:     hidden_global_offset_y
-      - .offset:         88
-        .size:           8
-        .value_kind:     hidden_global_offset_z
-      - .offset:         96
-        .size:           2
-        .value_kind:     hidden_grid_dims
-      - .offset:         112
-        .size:           8
-        .value_kind:     hidden_hostcall_buffer
-      - .offset:         120
-        .size:           8
-        .value_kind:     hidden_multigrid_sync_arg
-      - .offset:         128
-        .size:           8
-        .value_kind:     hidden_heap_v1
-      - .offset:         136
-        .size:           8
-        .value_kind:     hidden_default_queue
-      - .offset:         144
-        .size:           8
-        .value_kind:     hidden_completion_action
-      - .offset:         232
-        .size:           8
-        .value_kind:     hidden_queue_ptr
     .group_segment_fixed_size: 0
     .kernarg_segment_align: 8
-    .kernarg_segment_size: 288
+    .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name:           fadd_v2bf16
     .private_segment_fixed_size: 0

@@ -4,7 +4,7 @@ declare i32 @llvm.amdgcn.workitem.id.x()
 declare ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1), i16, i64, i32)
 declare <2 x bfloat> @llvm.amdgcn.raw.ptr.buffer.atomic.fadd.v2bf16(<2 x bfloat>, ptr addrspace(8), i32, i32, i32)
 
-define amdgpu_kernel void @fadd_v2bf16(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+define amdgpu_kernel void @fadd_v2bf16(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
   %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
@@ -19,3 +19,5 @@ define amdgpu_kernel void @fadd_v2bf16(ptr addrspace(1) %in, ptr addrspace(1) %o
   %ignored = call <2 x bfloat> @llvm.amdgcn.raw.ptr.buffer.atomic.fadd.v2bf16(<2 x bfloat> %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
   ret void
 }
+
+attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }

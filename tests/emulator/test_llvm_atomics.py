@@ -1,4 +1,4 @@
-"""Buffer atomics that LLVM compiled from tests/vectors/llvm/atomics.ll, each against LLVM's language reference
+"""Atomics that LLVM compiled from tests/vectors/llvm/atomics*.ll, each against LLVM's language reference
 (`atomicrmw`, `cmpxchg`). No finding, in any order of lanes.
 """
 
@@ -11,10 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from wavedsl.codegen.amdgcn.isa import TARGETS
+from wavedsl.codegen.amdgcn.isa import TARGETS as AMD
 from wavedsl.runtime.emulator import run
 
-FOLDER = Path(__file__).parents[2] / "vectors" / "llvm"
+FOLDER = Path(__file__).parents[1] / "vectors" / "llvm"
+TARGETS = (*AMD, "sm_90")
 SLOT = np.arange(64) % 8
 
 Change = Callable[[Any, Any], Any]
@@ -29,10 +30,12 @@ FLOATS: dict[str, tuple[Any, Change]] = {
     "fadd_v2bf16": (ml_dtypes.bfloat16, np.add),
 }  # fmt: skip
 
+WHERE = {"fadd_v2bf16": ("gfx950", "sm_90"), "fmin_f64": AMD, "fmax_f64": AMD}
+
 
 def launch(target: str, name: str, *args: np.ndarray) -> None:
-    module = "atomics_bf16" if "bf16" in name else "atomics"
-    text = (FOLDER / f"{module}.{target}.s").read_text()
+    module = "atomics_bf16" if "bf16" in name and target in AMD else "atomics"
+    text = (FOLDER / f"{module}.{target}.{'s' if target in AMD else 'ptx'}").read_text()
     run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=args, kernel=name, checks=True)
 
 
@@ -75,7 +78,7 @@ def test_compare_and_swap(bits: int, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "target"), [(n, t) for n in FLOATS for t in TARGETS if t == "gfx950" or "bf16" not in n]
+    ("name", "target"), [(n, t) for n in FLOATS for t in TARGETS if t in WHERE.get(n, TARGETS)]
 )
 def test_floats(name: str, target: str) -> None:
     kind, change = FLOATS[name]
