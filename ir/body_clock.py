@@ -55,8 +55,8 @@ class _Play:
         least = target.cost("load.shared", 4).latency
         self.latency = [max(s.latency, least) if s.kind == "swrite" else s.latency for s in steps]
         """A store to LDS has returned when a read would have."""
-        stored = {s.buffer: [k for t in steps if t.kind == "swrite" for k in t.uses] for s in steps if s.kind == "swrite"}
-        self.uses = [stored[s.buffer] if s.kind == "swrite" else s.uses for s in steps]
+        stored = [k for s in steps if s.kind == "swrite" for k in s.uses]
+        self.uses = [stored if s.kind == "swrite" else s.uses for s in steps]
         """A wait for loads is merged with those that follow: the first store waits for what all of them store."""
         self.events: list[tuple[int, int]] = []
         """(step, 0), (BARRIER, 0), or (BARRIER - 1, priority)."""

@@ -42,7 +42,17 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.loops import (
+    BodySchedule,
+    Context,
+    Env,
+    Key,
+    Step,
+    emit_pipelined,
+    emit_straight,
+    plan_body,
+    program_order,
+)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
 from wavedsl.ir.lower_reads import (

@@ -537,7 +537,7 @@ class Lowering:
         ]  # fmt: skip
         operands: list[Operand] = []
         clocks = 0
-        for n in self.graph.all_nodes():
+        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
             if n.op not in ("read", "mma") or self.region_of(n).dim is None:
                 continue
             if n.op == "read":

@@ -21,6 +21,8 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.loops import EARLY, BodySchedule, Key, Step
 
 KIND = "ping-pong"
+JOIN = "join"
+"""What names steps begin with that put the parts of a fragment together: registers, nothing else."""
 RAISED = 1
 """Issue priority of a wave while it multiplies: above the others' 0."""
 
@@ -36,6 +38,8 @@ def problem(steps: Sequence[Step], slots: Mapping[str, int], waves: int, simds: 
     for s in steps:
         if s.kind == "effect" or s.writes:
             return f"{s.name} has an effect in the loop"
+        if s.kind not in (*EARLY, "mma", "yield") and not s.name.startswith(JOIN):
+            return f"{s.name} is computed in the loop, which may take barriers of its own"
         if s.reads:
             return f"{s.name} reads shared memory by itself"
         if s.kind == "acopy":

@@ -1,27 +1,25 @@
-"""Two groups of waves half a trip apart: right for every size, never in a race, shown, and chosen where it is faster."""
+"""Two groups of waves half a trip apart: right for every size, free of races, shown, chosen where it is faster."""
 
 from __future__ import annotations
 
 import re
 
-import numpy as np
 import products
 import pytest
 from products import AMD, BF16, F16, TILE, K, M, N
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.ir.errors import CompileError, ConstraintError, EmulationError
 from wavedsl.ir.ping_pong import KIND, check, plan
-from wavedsl.reports import schedule_text
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
 from wavedsl.runtime.emulator.cycle_model import Launch
 
 import wavedsl as wd
+from wavedsl.reports import schedule_text
 
 LARGE = (256, 256, 64, 64, 128)
 SMALL = (64, 128, 64, 32, 32)
 APART = wd.Schedule(ping_pong=True)
-IN_STEP = wd.Schedule(ping_pong=False)
 
 
 def sizes_of(tile: tuple[int, ...], m: int, n: int, k: int) -> dict:
@@ -111,17 +109,17 @@ def test_cut_into_more_phases_where_fragments_do_not_fit() -> None:
         counts.append(len(body.barriers) if body is not None else 0)
     assert counts[0] == 2
     assert counts[-1] == 0
-    assert counts == sorted(counts[:-1]) + [0]
+    assert counts == [*sorted(counts[:-1]), 0]
     assert max(counts) > 2
 
 
 @pytest.mark.parametrize(
-    ("tile", "why"),
-    [((64, 64, 64, 32, 32), "8 waves"), ((256, 256, 256, 64, 128), "two slots")],
+    ("tile", "stages", "why"),
+    [((64, 64, 64, 32, 32), None, "8 waves"), (SMALL, 1, "two slots")],
     ids=["waves", "slots"],
 )
-def test_refused_with_the_reason(tile: tuple[int, ...], why: str) -> None:
-    kernel = products.gemm(F16, schedule=APART)
+def test_refused_with_the_reason(tile: tuple[int, ...], stages: int | None, why: str) -> None:
+    kernel = products.gemm(F16, schedule=wd.Schedule(ping_pong=True, stages=stages))
     with pytest.raises(ConstraintError, match=why) as failure:
         kernel.compile(target="gfx90a", subs=sizes_of(tile, 256, 256, 1024))
     assert failure.value.location is not None
