@@ -11,6 +11,7 @@ Invariant: the thread that starts copies is the one that waits for them; a buffe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,8 +112,8 @@ def reserve(low: Lowering, outlets: list[Outlet]) -> None:
     low.shared_top += most
 
 
-def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment) -> None:
-    """Write a value. `value` has the array's dtype."""
+def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[str, Any]) -> None:
+    """Write a value. `value` has the array's dtype; `base`: where the tile starts."""
     b, tile = low.b, outlet.tile
     info = low.arrays[outlet.node.attrs["memory"]]
     layout = value.layout
@@ -120,7 +121,8 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment) -> None:
     rows, columns = low.plans[outlet.across].wave, low.plans[outlet.along].wave
     panels = [(r, c) for r in range(0, rows, ROWS) for c in range(0, columns, width)]
     wave_at = total(b, [outlet.offset, b.mul(b.wave(), outlet.wave_bytes)])
-    again = low.notes.order is not None or low.outlets_used > 0 or low.loop_dim is not None
+    inside_region = low.region_of(outlet.node) is not low.graph.region
+    again = low.notes.order is not None or low.outlets_used > 0 or inside_region
     low.outlets_used += 1
     low.note(f"write {info.name}: {len(panels)} panels of {ROWS} rows through shared memory")
     stores = PanelStores(low, outlet, layout)
@@ -131,18 +133,18 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment) -> None:
                 b.bulk_wait(0 if fresh else BUFFERS - 1, reading=True)
                 one.yield_()
             b.wave_barrier()
-        base = total(b, [wave_at, j % BUFFERS * tile.place.bytes])
-        stores.panel(base, value, r, c)
+        place = total(b, [wave_at, j % BUFFERS * tile.place.bytes])
+        stores.panel(place, value, r, c)
         b.proxy_fence()
         b.wave_barrier()
         with b.if_(b.elect()) as one:
-            position = low.position(info.names)
+            position = low.position(info.names, base)
             inside = {outlet.across: r, outlet.along: c}
             at = [
                 total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0)])
                 for d in (info.names[i] for i in outlet.boxes.order)
             ]
-            b.copy_bulk_store(b.param(outlet.param), base, at)
+            b.copy_bulk_store(b.param(outlet.param), place, at, cache=outlet.node.attrs.get("cache"))
             b.bulk_commit()
             one.yield_()
 

@@ -232,6 +232,8 @@ class _State:
     ) -> None:
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         data = _gather(memory, start, op.attrs["bytes"], inside)
+        if op.attrs.get("linear"):
+            saddr = saddr + np.arange(saddr.shape[-1]) % self.kernel.wave_size * op.attrs["bytes"]
         # Bytes masked off become 0 in shared memory; a guarded-off copy does nothing.
         _scatter(self.shared, self.shared_place(op, saddr, op.attrs["simm"], active & guard), data, active & guard)
 

@@ -337,13 +337,13 @@ _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
 _row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
 _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
-     "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
+     "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `cache`: a hint of `cache_hints`, if any. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
      "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
      "Indivisibly change the 4 or 8 `bytes` at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
-     "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. Completes at the copy.wait that covers its group.",
+     "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
 _row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
 _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")

@@ -285,6 +285,10 @@ class _Check:
                 self.immediate(op, "imm", t.global_imm)
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
+                    if t.copy_linear != bool(attrs.get("linear")):
+                        self.find("target", op, f"{t.name} copies {'lane by lane from one' if t.copy_linear else 'to any'} address")
+                    elif attrs.get("linear") and not op.args[5].uniform:
+                        self.find("uniform", op, "the shared address of a linear copy is the wave's")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):
@@ -376,14 +380,14 @@ def _bitcast(op: Op) -> str:
 
 def _pack(op: Op) -> str:
     want = "f32" if op.attrs["dtype"].is_float else "i32"
-    if len(op.args) * op.attrs["dtype"].bits != 32 or any(str(a.type) != want for a in op.args):
-        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].bits} {want}"
+    if len(op.args) * op.attrs["dtype"].slot != 32 or any(str(a.type) != want for a in op.args):
+        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].slot} {want}"
     return ""
 
 
 def _unpack(op: Op) -> str:
     dtype, t = op.attrs["dtype"], str(op.results[0].type)
-    if not 0 <= op.attrs["index"] < 32 // dtype.bits or t != ("f32" if dtype.is_float else "i32"):
+    if not 0 <= op.attrs["index"] < 32 // dtype.slot or t != ("f32" if dtype.is_float else "i32"):
         return f"element {op.attrs['index']} of {dtype} as {t}"
     return ""
 

@@ -106,6 +106,8 @@ class Step:
 
     loop: bool = False
     """Whether the step is a whole loop."""
+    sequence: str = ""
+    """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
 
@@ -182,6 +184,9 @@ def dependences(
                 edges.append(SchedEdge(w, r, ticks(steps[w]), 0))
                 edges.append(SchedEdge(r, w, ticks(steps[r]), depth))
     edges += memory_edges(steps)
+    for name in dict.fromkeys(s.sequence for s in steps if s.sequence):
+        members = [i for i, s in enumerate(steps) if s.sequence == name]
+        edges += [SchedEdge(a, c, 1, 0) for a, c in pairwise(members)]
     ordered = [i for i, s in enumerate(steps) if s.kind == "effect"]
     for a, c in pairwise(ordered):
         edges.append(SchedEdge(a, c, 1, 0))
@@ -344,6 +349,8 @@ def plan_body(
             late = [i for i, s in enumerate(steps) if s.kind == "sread"]
             loads_too = late + [i for i, s in enumerate(steps) if s.kind == "gload"]
             relaxed, found = found, sink(found, nodes, wanted, capacity, late)
+            if asynchronous and together:
+                found = settle(found, nodes, wanted, capacity, steps)
             if sum(max_live(found, held(steps)).values()) > room:
                 found = sink(relaxed, nodes, wanted, capacity, loads_too, limits)
             aligned = _align(found, steps)
@@ -377,6 +384,28 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+ROUNDS = 32
+"""Most rounds in which reads, copies and the barrier between them make room for each other."""
+
+
+def settle(
+    schedule: ModuloSchedule, nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int],
+    steps: Sequence[Step],
+) -> ModuloSchedule:  # fmt: skip
+    """The schedule with the barrier as late as the first reads behind it allow, and with it the copies that it waits
+    for: then reads wait in registers for their products only. They push each other along, a little every round."""
+    copies = [i for i, s in enumerate(steps) if s.kind == "acopy"]
+    reads = [i for i, s in enumerate(steps) if s.kind == "sread"]
+    barrier = [i for i, s in enumerate(steps) if s.kind == "barrier"]
+    for _ in range(ROUNDS):
+        before = schedule.times
+        for group in (copies, barrier, reads):
+            schedule = sink(schedule, nodes, edges, capacity, group)
+        if schedule.times == before:
+            break
+    return schedule
 
 
 def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:

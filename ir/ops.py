@@ -597,9 +597,9 @@ def _shift_left(x: Any, count: Any) -> Any:
 # The table
 
 # Values and memory
-_add("read", "read(mem, *, mapping=None, elements_per_thread=None)", "any", _read,
+_add("read", "read(mem, *, mapping=None, elements_per_thread=None, cache=None)", "any", _read,
      "The elements of an array argument that belong to this wave.")  # fmt: skip
-_add("write", "write(value, mem, *, mapping=None, elements_per_thread=None)", "any", _write,
+_add("write", "write(value, mem, *, mapping=None, elements_per_thread=None, cache=None)", "any", _write,
      "Stores a value into an array argument; elements beyond a bound are skipped.", effect=True)  # fmt: skip
 _add("mma", "mma(x, y, acc=None)", "family", _mma,
      "Matrix product over the dimensions that both operands have and the result lacks, plus `acc`.")  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.cache_hints import CACHE_HINTS
 from wavedsl.ir.constraints import TilingConstraint
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
@@ -300,13 +301,13 @@ class Builder:
             coords.append(c)
         return ResolvedMapping(dims, tuple(coords)), inputs
 
-    def read(self, mem: Any, mapping: Any, elements_per_thread: Any) -> Value:
+    def read(self, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
         argument = self.memory(mem, "read")
         resolved, indices = self.mapped(mapping, argument, "read")
-        attrs = self._access(argument, resolved, elements_per_thread, "read")
+        attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
         return self.value(self.emit("read", indices, attrs))
 
-    def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any) -> None:
+    def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
         if isinstance(value, Array) and not isinstance(mem, Array):
             raise TraceError(
                 "write: the value comes first, then the array", here(), hint=f"wd.write(value, {value.argument.name})"
@@ -314,7 +315,7 @@ class Builder:
         argument = self.memory(mem, "write")
         node = self.node_of(value, "write")
         resolved, indices = self.mapped(mapping, argument, "write")
-        attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, "write")
+        attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
         self.emit("write", [node, *indices], attrs)
 
     def atomic(self, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -327,7 +328,9 @@ class Builder:
         attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
         return self.value(self.emit(op, [*nodes, *indices], attrs))
 
-    def _access(self, argument: Argument, mapping: Any, elements: Any, op: str) -> dict[str, Any]:
+    def _access(self, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:
+        if cache is not None and (not isinstance(cache, str) or cache not in CACHE_HINTS):
+            raise TraceError(f"{op}: cache={cache!r}", here(), hint=f"one of {', '.join(map(repr, CACHE_HINTS))}")
         if elements is not None:
             if not is_dim(elements):
                 raise TraceError(
@@ -340,7 +343,8 @@ class Builder:
                     f"{op}: elements_per_thread={bound}", here(), hint="a count of elements, for example 8"
                 )
             elements = int(bound) if bound.is_Integer else bound
-        return {"memory": argument.name, "mapping": mapping, "elements_per_thread": elements}
+        attrs = {"memory": argument.name, "mapping": mapping, "elements_per_thread": elements}
+        return attrs if cache is None else {**attrs, "cache": cache}
 
     def scalar(self, name: str, loc: Loc | None) -> Value:
         return self.value(self.emit("scalar", (), {"name": name}, loc))

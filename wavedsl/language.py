@@ -21,17 +21,24 @@ from wavedsl.tracer.builder import NUMBERS, current, describe
 from wavedsl.tracer.proxy import Value
 
 
-def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> Value:
+def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None) -> Value:
     """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
 
     `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
+    `cache`: a hint, "stream" (touched once), "keep" (others use it again, keep it in L2) or "bypass" (not in the
+    first-level cache). It changes no result; a chip without a form for it drops it.
     """
-    return current("read").read(mem, mapping, elements_per_thread)
+    return current("read").read(mem, mapping, elements_per_thread, cache)
 
 
-def write(value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> None:
-    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped."""
-    return current("write").write(value, mem, mapping, elements_per_thread)
+def write(
+    value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None
+) -> None:
+    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped.
+
+    `cache`: as for `read`.
+    """
+    return current("write").write(value, mem, mapping, elements_per_thread, cache)
 
 
 def mma(x: Any, y: Any, acc: Any = None) -> Value:

@@ -53,6 +53,9 @@ CONVERT = {
 }  # fmt: skip
 """(from, to) → (signed, unsigned)."""
 PACK_F8 = {"e4m3": "v_cvt_pk_fp8_f32", "e5m2": "v_cvt_pk_bf8_f32"}
+PACK_F4 = "v_cvt_scalef32_pk_fp4_f32"
+"""Two f32 over a power of two to the byte that op_sel names."""
+UNPACK_F4 = "v_cvt_scalef32_pk_f32_fp4"
 UNPACK_F8 = {"e4m3": "v_cvt_f32_fp8_sdwa", "e5m2": "v_cvt_f32_bf8_sdwa"}
 
 SCALAR_LOADS = {
@@ -94,6 +97,20 @@ FENCES: dict[str, tuple[tuple[str, dict[str, Any]] | None, tuple[str, dict[str, 
     "gfx950": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
 }
 """Chip → (release, acquire) of a fence among all workgroups, as LLVM has them for the scope `agent`."""
+_CDNA3_BITS: dict[tuple[str | None, str], tuple[str, ...]] = {
+    ("stream", "load"): ("nt",), ("stream", "store"): ("nt",), ("bypass", "load"): ("sc1",),
+    ("bypass", "store"): ("sc1",),
+}  # fmt: skip
+CACHE_BITS: dict[str, dict[tuple[str | None, str], tuple[str, ...]]] = {
+    "gfx90a": {
+        ("stream", "load"): ("glc", "slc"), ("stream", "store"): ("glc", "slc"), ("bypass", "load"): ("glc",),
+    },
+    "gfx942": _CDNA3_BITS,
+    "gfx950": _CDNA3_BITS,
+}  # fmt: skip
+"""Chip → (cache hint, access) → the bits it sets, as LLVM's memory model (AMDGPUUsage) has them: `stream` those of
+nontemporal accesses, `bypass` those of the scope `agent`, which the first-level cache does not serve. gfx90a's writes
+through the first-level cache, so stores have nothing to pass by; no chip has a form for `keep`."""
 ALL_ARRIVED = "vmcnt(0)"
 """Operand of the wait for everything in flight to and from global memory."""
 

@@ -214,7 +214,13 @@ def load_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         _zero(s, op)
         return
-    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd)
+    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
+
+
+def _hint(s: Selector, op: Op) -> dict[str, Any]:
+    """The cache bits that an access's hint sets."""
+    access = "store" if op.name == "store.global" else "load"
+    return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
 def _zero(s: Selector, op: Op) -> None:
@@ -231,7 +237,7 @@ def store_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
-    _access(s, row, s.vector(op.args[5]), place, srd)
+    _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -313,7 +319,10 @@ def barrier(s: Selector, op: Op) -> None:
 
 @lower("copy.async")
 def copy_async(s: Selector, op: Op) -> None:
-    """Direct-to-LDS load: lane i of the wave lands at (shared address of lane 0) + i * bytes."""
+    """Direct-to-LDS load: lane i of the wave lands at (shared address of lane 0) + i * bytes.
+
+    (BASE) The base is M0; it is written only where the copy before it in the block had another.
+    """
     r = s.rows
     width = op.attrs["bytes"]
     simm = op.attrs.get("simm", 0)
@@ -321,7 +330,12 @@ def copy_async(s: Selector, op: Op) -> None:
     if name is None or (width != 4 and s.chip != "gfx950"):
         raise s.unsupported(op, f"no direct copy of {width} bytes per lane to shared memory")
     srd = _guarded(s, op.args[0], op.args[4])
+    linear = op.attrs.get("linear")
+    if srd is None and linear:
+        return  # a copy that is guarded off does nothing
     place = _address(s, op, width)
+    if place is None and linear:  # no lane copies: all of them get zeros
+        place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
     held = s.operand(shared)
     first = s.to_scalar(held) if held.__class__ is Ref and held.reg.cls == "v" else held
@@ -337,14 +351,27 @@ def copy_async(s: Selector, op: Op) -> None:
     imm = place[2]
     # the immediate is added to both addresses: take it off the shared one
     base = simm - imm
+    state = (s.insts, _key(first), base)
+    if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
+        s.shared_base = state
+        _write_base(s, first, base)
+    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True, **_hint(s, op))
+    inst.uses = (*inst.uses, M0_REF)
+
+
+def _write_base(s: Selector, first: Operand, base: int) -> None:
+    """M0 = first + base, one instruction earlier than its use where that is possible: the copy may not follow at once."""
+    last = s.insts[-1] if s.insts else None
     if first.__class__ is int:
         s.copy(M0_REF, first + base)
     elif base:
-        s.emit(r.s_add_u32, M0_REF, first, base)
+        s.emit(s.rows.s_add_u32, M0_REF, first, base)
     else:
         s.copy(M0_REF, first)
-    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True)
-    inst.uses = (*inst.uses, M0_REF)
+    write = s.insts[-1]
+    units = (isa.Unit.MFMA, isa.Unit.DS, isa.Unit.VMEM)
+    if last is not None and isinstance(last.row, isa.Inst) and last.row.unit in units and M0_REF not in last.uses:
+        s.insts[-2:] = [write, last]
 
 
 @lower("copy.commit")
