@@ -10,8 +10,9 @@ class Choices:
     """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `specialize`: whether
     some waves only copy; `persistent`: whether a workgroup takes several tiles; `swizzle`: whether tiles that share
     operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `modulo`: whether loop
-    bodies are modulo scheduled or only list scheduled; `direct`: whether tiles are copied to shared memory without
-    passing through registers."""
+    bodies are modulo scheduled or only list scheduled; `prefetch`: trips by which tiles are brought into the
+    second-level cache before they are copied; `direct`: whether tiles are copied to shared memory without passing
+    through registers."""
 
     stages: int | None = None
     specialize: bool | None = None
@@ -20,6 +21,7 @@ class Choices:
     cluster: tuple[int, ...] | None = None
     modulo: bool = True
     direct: bool | None = None
+    prefetch: int | None = None
 
     @property
     def roles(self) -> list[str]:
