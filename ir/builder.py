@@ -650,6 +650,15 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
 
+    def touch_global(
+        self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int, mask: Value | None = None,
+        guard: Value | None = None,
+    ) -> Op:  # fmt: skip
+        """Bring `bytes` per lane into the second-level cache."""
+        voff, soff, imm = self._global(voff, soff, 0, False)
+        args = (buf, voff, soff, mask or self.true, guard or self.true)
+        return self._effect("touch.global", args, {"bytes": bytes, "imm": imm})
+
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
 
@@ -764,6 +773,10 @@ class Builder(Core):
         workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
         return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
+
+    def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
+        """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
+        return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
 
     def copy_bulk_store(
         self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
