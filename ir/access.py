@@ -431,14 +431,16 @@ def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | No
 
 
 def load_group(
-    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None
-) -> Value:
+    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None,
+    cache: str | None = None,
+) -> Value:  # fmt: skip
     """One vector load: `width` packed elements as 32-bit words."""
     offsets = access.layout.coords(group[0])
     voff, soff, mask = access.operands(offsets)
     return b.load_global(
-        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True
-    )
+        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True,
+        cache=cache,
+    )  # fmt: skip
 
 
 def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
@@ -485,7 +487,9 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
     return b.bitcast(word, t)
 
 
-def store_value(b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None) -> None:
+def store_value(
+    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None
+) -> None:
     """Write every element of a fragment."""
     dtype = value.dtype
     width, bits = vector_elements(access.info, access.layout, access.plans, True)
@@ -503,8 +507,9 @@ def store_value(b: Builder, access: GlobalAccess, value: Fragment, guard: Value 
         else:
             packed, high = sub_word(b, value, group)
         b.store_global(
-            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True
-        )
+            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True,
+            cache=cache,
+        )  # fmt: skip
 
 
 def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:

@@ -45,16 +45,19 @@ class ArrayInfo:
 
     @property
     def elsize(self) -> int:
-        return self.dtype.bytes
+        """Bytes of an element; of a packed array the byte that its last dimension's stride counts."""
+        return 1 if self.dtype.packed else self.dtype.bytes
 
     def span(self) -> int | None:
         """Bytes from the first to past the last element; None when run-time arguments decide."""
         total = self.elsize
-        for n, s in zip(self.extents, self.strides):
+        for i, (n, s) in enumerate(zip(self.extents, self.strides)):
             if n is None or s is None:
                 return None
             if n == 0:
                 return 0
+            if self.dtype.packed and i == len(self.dims) - 1:
+                n = -(-n * self.dtype.bits // 8)
             total += (n - 1) * s
         return total
 

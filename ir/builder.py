@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from wavedsl.ir import small_floats
 from wavedsl.ir.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.build_core import PINNED, Core, If, Loop, Operand, demote, flatten, new_kernel, uniform_operands
 from wavedsl.ir.divide import division_magic, floordiv, floormod, udiv, urem
@@ -353,6 +354,9 @@ class Builder(Core):
     def sqrt(self, a: Value) -> Value:
         return self._pure("sqrt", (a,), a.type)
 
+    def sqrt_approx(self, a: Value) -> Value:
+        return self._pure("sqrt_approx", (a,), a.type)
+
     def sin(self, a: Value) -> Value:
         return self._pure("sin", (a,), a.type)
 
@@ -375,9 +379,9 @@ class Builder(Core):
 
     def pack(self, values: Sequence[Value], dtype: DType) -> Value:
         """Round or wrap 32 / dtype.bits numbers (f32 or i32) to `dtype` and pack them, the first lowest."""
-        if len(values) * dtype.bits != 32:
-            raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.bits}")
-        if all(v.const == 0 and str(v.const)[0] != "-" for v in values):
+        if len(values) * dtype.slot != 32:
+            raise self.fail(f"pack of {len(values)} numbers to {dtype}: a word holds {32 // dtype.slot}")
+        if dtype.kind != "scale" and all(v.const == 0 and str(v.const)[0] != "-" for v in values):
             return self.const(0, B32)
         first = values[0].op
         if (
@@ -392,14 +396,22 @@ class Builder(Core):
             )
         ):
             return first.args[0]
+        if not self.packs(dtype):
+            return small_floats.pack(self, values, dtype)
         return self._pure("pack", tuple(values), B32, {"dtype": dtype})
+
+    def packs(self, dtype: DType) -> bool:
+        """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
+        return dtype not in small_floats.FORMATS or (self.target is not None and dtype.name in self.target.small_floats)
 
     def unpack(self, word: Value, dtype: DType, index: int) -> Value:
         """Element `index` of a packed word as f32 (float dtypes) or i32."""
-        if not 0 <= index < 32 // dtype.bits:
-            raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.bits} {dtype}")
+        if not 0 <= index < 32 // dtype.slot:
+            raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.slot} {dtype}")
         if word.const == 0 and dtype.kind != "scale":
             return self.const(0, F32 if dtype.is_float else I32)
+        if not self.packs(dtype):
+            return small_floats.unpack(self, word, dtype, index)
         return self._pure("unpack", (word,), F32 if dtype.is_float else I32, {"dtype": dtype, "index": index})
 
     def round_tf32(self, a: Value) -> Value:
@@ -525,8 +537,10 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value) -> Value:
-        """The first active lane's value, uniform."""
+    def readfirst(self, v: Value, alone: bool = False) -> Value:
+        """The first active lane's value, uniform. Where one thread runs `alone` that is its own."""
+        if (alone or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"alone": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -575,7 +589,7 @@ class Builder(Core):
     def load_global(
         self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int = 4, type: Type | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, split: bool | None = None,
-        bounded: bool = False,
+        bounded: bool = False, cache: str | None = None,
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane at voff + soff + imm. Constants of the offsets move to `imm` if it is not given.
 
@@ -584,18 +598,18 @@ class Builder(Core):
         voff, soff, imm = self._global(voff, soff, imm, split)
         t = type or vector(max(bytes // 4, 1))
         args = (buf, voff, soff, mask or self.true, guard or self.true)
-        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {})
+        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {}) | _hinted(cache)
         return self._effect("load.global", args, attrs, t).results[0]
 
     def store_global(
         self, buf: Value, voff: Operand, value: Value, soff: Operand = 0, *, bytes: int | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, high: bool = False,
-        split: bool | None = None, bounded: bool = False,
+        split: bool | None = None, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Store at voff + soff + imm; `bytes` defaults to the width of the value."""
         voff, soff, imm = self._global(voff, soff, imm, split)
         args = (buf, voff, soff, mask or self.true, guard or self.true, value)
-        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high}
+        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high} | _hinted(cache)
         if bounded:
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
@@ -613,7 +627,7 @@ class Builder(Core):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
-        linear: bool = False, bounded: bool = False,
+        linear: bool = False, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
         `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
@@ -628,7 +642,7 @@ class Builder(Core):
         else:
             voff, soff = self._i32(voff), self._i32(soff)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
-        attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer}
+        attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
         if linear:
             attrs["linear"] = True
         if bounded:
@@ -675,7 +689,8 @@ class Builder(Core):
         return self._effect("barrier", (), dict(self.role_barrier))
 
     def fence(self) -> Op:
-        return self._effect("fence", (), {})
+        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
+        return self._effect("fence", (), dict(self.role_barrier))
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
@@ -736,16 +751,19 @@ class Builder(Core):
         return self._effect("cluster.barrier", (), {})
 
     def copy_bulk(
-        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0
-    ) -> Op:
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0,
+        cache: str | None = None,
+    ) -> Op:  # fmt: skip
         """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
         workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
+        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
-    def copy_bulk_store(self, map: Value, saddr: Operand, at: Sequence[Operand]) -> Op:
+    def copy_bulk_store(
+        self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
+    ) -> Op:  # fmt: skip
         """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), {})
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), _hinted(cache))
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})
@@ -783,6 +801,10 @@ class Builder(Core):
         return self._effect("trap", (mask,), {"message": message})
 
 
+def _hinted(cache: str | None) -> dict[str, Any]:
+    return {"cache": cache} if cache is not None else {}
+
+
 def _slice_of(v: Value) -> tuple[Value | None, int, int]:
     op = v.op
     if op is not None and op.name == "slice":
@@ -795,11 +817,12 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "readfirst", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("alone", False)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),

@@ -46,9 +46,19 @@ class DType:
         return self.bits // 8
 
     @property
+    def slot(self) -> int:
+        """Bits that one element takes in a register: its own width, but a byte for 6 bits, which tile no word."""
+        return 8 if self.bits == 6 else self.bits
+
+    @property
+    def packed(self) -> bool:
+        """Whether arrays hold several elements to a byte, or elements across bytes."""
+        return self.bits < 8 and self.kind != "bool"
+
+    @property
     def storage(self) -> np.dtype:
         """The NumPy dtype of an array argument with this element type."""
-        return np.dtype(np.uint8) if self.bits < 8 and self.kind != "bool" else np.dtype(self.numpy)
+        return np.dtype(np.uint8) if self.packed else np.dtype(self.numpy)
 
 
 f64 = DType("f64", 64, "float", np.float64, 52)

@@ -14,7 +14,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value
+from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value, vector
 from wavedsl.ir.layout import REGISTER_KINDS, Layout
 
 _CARRIER = {"f64": F64, "i64": I64, "u64": I64, "i32": I32, "u32": I32, "f32": F32, "tf32": F32, "i1": PRED}
@@ -22,6 +22,8 @@ _CARRIER = {"f64": F64, "i64": I64, "u64": I64, "i32": I32, "u32": I32, "f32": F
 
 def register_type(dtype: DType) -> Type:
     """The kernel IR type of one register of a value: its element's own, or a word of packed elements."""
+    if dtype.bits > 32 and dtype.name not in _CARRIER:
+        return vector(dtype.bits // 32)  # a unit of packed elements
     return _CARRIER.get(dtype.name, B32)
 
 
@@ -34,7 +36,7 @@ def scalar_type(dtype: DType) -> Type:
 
 def per_register(dtype: DType) -> int:
     """Elements in one register of `register_type`."""
-    return max(1, 32 // dtype.bits) if dtype is not dt.i1 else 1
+    return max(1, 32 // dtype.slot) if dtype is not dt.i1 else 1
 
 
 @dataclass

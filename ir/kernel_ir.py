@@ -269,7 +269,7 @@ _row("wgcount", "", "i32", "Workgroups launched along `axis`.", uniform="always"
 _row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
 _row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
 _row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
-_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value.", uniform="always")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value; `alone` promises that no other lane runs.", uniform="always")
 # Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
 _row("add", "a:i b:i", "same", "a + b", commutes=True)
 _row("sub", "a:i b:i", "same", "a - b")
@@ -317,6 +317,7 @@ _row("log2", "a:f", "same", "Base-2 logarithm, the chip's approximation for f32.
 _row("rcp", "a:f", "same", "1 / a, the chip's approximation for f32.")
 _row("rsqrt", "a:f", "same", "1 / sqrt(a), the chip's approximation for f32.")
 _row("sqrt", "a:f", "same", "sqrt(a)")
+_row("sqrt_approx", "a:f", "same", "sqrt(a), the chip's approximation for f32.")
 _row("sin", "a:f", "same", "sin(a), a in radians.")
 _row("cos", "a:f", "same", "cos(a), a in radians.")
 _row("fcmp", "a:f b:f", "pred", "Float comparison `how`: eq ne lt le gt ge (ordered; ne is unordered).", attrs="how")
@@ -337,7 +338,7 @@ _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
 _row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
 _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
-     "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
+     "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `cache`: a hint of `cache_hints`, if any. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
      "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",

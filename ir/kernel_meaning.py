@@ -15,7 +15,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op
 
 Array = Any
@@ -92,21 +91,21 @@ def _pack(op: Op, *values: Array) -> Array:
     dtype: DType = op.attrs["dtype"]
     if dtype.bits < 8:
         if not dtype.is_int:
-            raise CompileError(f"the kernel IR interpreter cannot pack {dtype}", op.loc)
+            values = tuple(v.astype(dtype.numpy).view(np.uint8) for v in values)
         mask = (1 << dtype.bits) - 1
-        return sum(((v & mask).astype(np.uint32) << np.uint32(i * dtype.bits)) for i, v in enumerate(values))
+        return sum(((v & mask).astype(np.uint32) << np.uint32(i * dtype.slot)) for i, v in enumerate(values))
     rows: Any = np.stack([v.astype(dtype.numpy) for v in values], axis=-1)  # [threads, elements]
     return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
 
 
 def _unpack(op: Op, w: Array) -> Array:
     dtype: DType = op.attrs["dtype"]
-    at = np.uint32(op.attrs["index"] * dtype.bits)
+    at = np.uint32(op.attrs["index"] * dtype.slot)
     to = NUMPY[op.results[0].type.kind]
     bits = (w.view(np.uint32) >> at) & np.uint32((1 << dtype.bits) - 1)
     if dtype.bits < 8:
         if not dtype.is_int:
-            raise CompileError(f"the kernel IR interpreter cannot unpack {dtype}", op.loc)
+            return bits.astype(np.uint8).view(dtype.numpy).astype(to)
         half = 1 << (dtype.bits - 1)
         signed = bits.astype(np.int64) - np.where((bits >= half) & (dtype.kind == "int"), 2 * half, 0)
         return signed.astype(to)
@@ -195,6 +194,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "rcp": lambda a: (1 / a).astype(a.dtype),
     "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype),
     "sqrt": np.sqrt,
+    "sqrt_approx": np.sqrt,
     "sin": np.sin,
     "cos": np.cos,
     "round_tf32": _round_tf32,
@@ -245,6 +245,7 @@ def _without_op(f: Callable[..., Array]) -> Callable[..., Array]:
 CHEAP: dict[str, Callable[..., Array]] = {
     name: _without_op(f)
     for name, f in PLAIN.items()
-    if name[0] != "f" and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sin", "cos", "round_tf32")
+    if name[0] != "f"
+    and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
 } | {"cmp": _cmp, "bfe": _bfe, "cvt": _cvt}
 """Meaning of the integer and predicate ops: `(op, operands) → result`."""

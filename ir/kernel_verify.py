@@ -385,14 +385,14 @@ def _bitcast(op: Op) -> str:
 
 def _pack(op: Op) -> str:
     want = "f32" if op.attrs["dtype"].is_float else "i32"
-    if len(op.args) * op.attrs["dtype"].bits != 32 or any(str(a.type) != want for a in op.args):
-        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].bits} {want}"
+    if len(op.args) * op.attrs["dtype"].slot != 32 or any(str(a.type) != want for a in op.args):
+        return f"a word of {op.attrs['dtype']} takes {32 // op.attrs['dtype'].slot} {want}"
     return ""
 
 
 def _unpack(op: Op) -> str:
     dtype, t = op.attrs["dtype"], str(op.results[0].type)
-    if not 0 <= op.attrs["index"] < 32 // dtype.bits or t != ("f32" if dtype.is_float else "i32"):
+    if not 0 <= op.attrs["index"] < 32 // dtype.slot or t != ("f32" if dtype.is_float else "i32"):
         return f"element {op.attrs['index']} of {dtype} as {t}"
     return ""
 

@@ -42,14 +42,22 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
-from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
+from wavedsl.ir.lower_reads import (
+    direct_steps,
+    fragment_steps,
+    holds_loop,
+    invariant_reads,
+    plan_staged_reads,
+    staged_steps,
+)
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
@@ -99,6 +107,7 @@ def _run(low: Lowering) -> Kernel:
         low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
@@ -180,7 +189,7 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.ring_of:
-        return []
+        return fragment_steps(low, n) if n.id in low.fetched else []
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:
@@ -214,7 +223,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
-    return [step]
+    return [step, store_step(low, n)] if n.id in low.made else [step]
 
 
 def _single(n: Node) -> bool:
@@ -276,12 +285,20 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             env.fixed[key] = v
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
+    sums = sums_of_loop(low, region)
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
+        if carry.id in sums:
+            low.late_sums.add(last.id)
         if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
             value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
+            if carry.id in sums:  # what the sum starts from counts once: in the first wave
+                first = b.cmp("eq", low.wave_digit[dim], 0)
+                value = Fragment(
+                    value.layout, value.dtype, [b.select(first, c, b.zero(c.type)) for c in value.chunks]
+                )  # fmt: skip
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -299,6 +316,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
+        steps = operands_first(low, steps)
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
@@ -326,7 +344,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
-            context.env["r", n.id, i, c] = results[position]
+            found = results[position]
+            context.env["r", n.id, i, c] = summed_over_waves(low, dim, found) if carry.id in sums else found
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base

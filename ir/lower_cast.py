@@ -39,7 +39,9 @@ def cast(b: Builder, x: Value, source: DType, to: DType) -> Value:
     if have is F64 and to.bits < 32:
         x, have = _odd(b, x), F32
     x = x if have is want else b.cvt(x, want, unsigned=_unsigned(source))
-    return _saturated(b, x, to) if to.is_float and to.bits == 8 else x
+    if to.kind == "float" and to.bits < 8 and b.packs(to):
+        return b.fmin(x, b.const(float(ml_dtypes.finfo(to.numpy).max), F32))  # a NaN becomes the largest number
+    return _saturated(b, x, to) if to.kind == "float" and to.bits == 8 else x
 
 
 def _unsigned(dtype: DType) -> bool:
@@ -119,7 +121,7 @@ def _stored(b: Builder, x: Value, dtype: DType) -> Value:
     """The word that packs one number, others 0, as an i32."""
     zero = b.zero(F32)
     x = cast(b, x, dt.f32, dtype)
-    return b.bitcast(b.pack([x] + [zero] * (32 // dtype.bits - 1), dtype), I32)
+    return b.bitcast(b.pack([x] + [zero] * (32 // dtype.slot - 1), dtype), I32)
 
 
 def _number(b: Builder, word: Value, dtype: DType) -> Value:

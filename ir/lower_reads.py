@@ -14,6 +14,7 @@ from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
     FragmentLoads,
@@ -183,8 +184,11 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     space = argument.address_space
     if not isinstance(space, AddressSpace) and space is not None:
         space = low.graph.subs.get(space, space)
-    if not is_tile(low.graph, n) or low.arrays[n.attrs["memory"]].dtype.bits < 8:
+    if not is_tile(low.graph, n):
         return False
+    unit = low.units(n)
+    if unit is not None and unit.atom:
+        return True
     if not any(str(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
         return False
     if space is AddressSpace.SHARED:
@@ -222,7 +226,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
     es = info.elsize
-    size = s.vector * es
+    size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
 
     def slot_of(context: Context) -> Any:
@@ -249,7 +253,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             position, inside, limits = low.located(n, context, low.base_at(context.iteration))
             copy_directly(
                 b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
-                both(b, context.guard, inside),
+                both(b, context.guard, inside), hint,
             )  # fmt: skip
 
         resources, latency = low.memory_cost("copy.async", size)
@@ -304,6 +308,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     mask=mask,
                     guard=guard,
                     split=False,
+                    cache=hint,
                 )
 
             resources, latency = low.memory_cost("copy.async", size)
@@ -326,6 +331,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 guard=guard,
                 split=False,
                 bounded=True,
+                cache=hint,
             )
 
         def put(context: Context, i: int = i) -> None:
@@ -351,19 +357,30 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             # The readers come later: a step in their place, before which the copies have arrived.
             steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))
         return steps
+    return steps + fragment_steps(low, n)
+
+
+def fragment_steps(low: Lowering, n: Node) -> list[Step]:
+    """The loads of a read's elements from its tile in shared memory, and what joins them to registers."""
+    b, s = low.b, low.staged[n.id]
+    assert s.loads is not None
+    buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
     _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+    made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
-        got = bundle.get("fragments")
-        if got is None:
-            got = bundle["fragments"] = FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims)
-        return got
+        if not made:
+            made.append(FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims))
+        return made[0]
 
+    steps: list[Step] = []
     resources, latency = low.memory_cost("load.shared", s.loads.bytes)
     for g in range(len(s.groups)):
 
         def fetch(context: Context, g: int = g) -> None:
-            context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
+            if ring is not None:
+                wait_full(low, ring)
+            context.env["f", n.id, g] = fragments().load(g, low.slot_bytes(n, context), buffer)
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
         read.words = max(1, s.loads.bytes // 4)
@@ -401,8 +418,12 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     if not is_tile(low.graph, n):
         return mapped_steps(low, n)
     info, extents, strides = low.view(n)
-    layout = low.layout(n)
-    width, bits = vector_elements(info, layout, low.plans, False)
+    layout, plans = low.layout(n), low.plans
+    unit = low.units(n)
+    if unit is not None:
+        info, layout, plans = unit.info, unit.layout, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+    width, bits = vector_elements(info, layout, plans, False)
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
@@ -416,14 +437,16 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
             position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+            if unit is not None:
+                position = unit.position(b, position)
             access = GlobalAccess(
-                b, info, layout, position, low.plans, low.target, extents, strides, store=False, limits=limits
+                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
             )
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
+            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
@@ -477,8 +500,9 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
             voff, mask = access.operands(group[0])
             context.env["f", n.id, g] = b.load_global(
-                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True
-            )
+                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True,
+                cache=n.attrs.get("cache"),
+            )  # fmt: skip
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)

@@ -123,7 +123,7 @@ def _raw(low: Lowering, value: Fragment, i: int) -> Value:
         return b.bitcast(b.select(x, b.const(1, I32), b.const(0, I32)), B32)
     if dtype.bits >= 32:
         return b.bitcast(x, vector(x.type.words))
-    return b.pack([x] + [b.zero(x.type)] * (32 // dtype.bits - 1), dtype)
+    return b.pack([x] + [b.zero(x.type)] * (32 // dtype.slot - 1), dtype)
 
 
 def _number(low: Lowering, got: Value, n: Node) -> Value:

@@ -20,6 +20,7 @@ from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
 from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.packed_view import unit_fragment
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.views import is_tile
 
@@ -192,14 +193,20 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         )  # rounded as it is stored
     del source
     if n.id in low.outlets:
-        emit_outlet(low, low.outlets[n.id], value)
+        emit_outlet(low, low.outlets[n.id], value, low.base_at(context.iteration))
         return
     position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+    layout, plans = value.layout, low.plans
+    if info.dtype.packed:
+        unit = low.units_for(n, layout)
+        info, layout, plans = unit.info, unit.layout, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+        position, value = unit.position(b, position), unit_fragment(b, unit, value)
     access = GlobalAccess(
-        b, info, value.layout, position, low.plans, low.target, extents, strides, store=True, limits=limits
+        b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits
     )
-    guard = both(b, one_writer(low, value.layout, info.names, n), inside)
-    store_value(b, access, value, guard)
+    guard = both(b, one_writer(low, layout, info.names, n), inside)
+    store_value(b, access, value, guard, n.attrs.get("cache"))
 
 
 def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
-from wavedsl.ir.access import Position, assemble, element_groups, scaled, total, vector_elements
+from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
+from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
@@ -26,6 +29,7 @@ from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
+from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
@@ -64,6 +68,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    numbering: Numbering | None = None
+    """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -112,6 +118,10 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
@@ -130,6 +140,9 @@ class Lowering:
         """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
         self.zero_started: set[int] = set()
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
+        self.late_sums: set[int] = set()
+        """Products whose waves' shares are added behind their loop."""
+        self._units: dict[int, PackedView] = {}
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -264,6 +277,9 @@ class Lowering:
         for i, s in enumerate(info.strides):
             if s is not None:
                 strides.append(s)
+            elif info.dtype.packed:
+                elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
+                strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
             else:
                 multiple = info.stride_multiple(i)
                 elements = self.b.param(
@@ -295,11 +311,53 @@ class Lowering:
         """A node's value from its registers in the environment."""
         b, layout = self.b, self.layout(n)
         if n.op == "read":
+            unit = self.units(n)
+            if unit is not None:
+                return spread(b, layout, n.dtype, self.unit_words(n, unit, env))
             return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
         return Fragment(layout, n.dtype, got)
+
+    def units(self, n: Node) -> PackedView | None:
+        """How a read of a packed array sees it; None for every other read."""
+        if not self.arrays[n.attrs["memory"]].dtype.packed or n.attrs.get("mapping") is not None:
+            return None
+        found = self._units.get(n.id)
+        if found is None:
+            found = self._units[n.id] = self.units_for(n, self.layout(n))
+        return found
+
+    def units_for(self, n: Node, layout: Layout) -> PackedView:
+        """How a read or write of a packed array sees it where the value has this layout."""
+        try:
+            found = packed_view(self.view_info(n), layout, self.plans, transposing=self.target.transposing)
+        except WaveError as error:
+            error.location = error.location or n.loc
+            raise
+        if found is None:
+            raise CompileError(f"a value in {layout} holds no whole units of packed {n.attrs['memory']}", n.loc)
+        return found
+
+    def unit_words(self, n: Node, unit: PackedView, env: Env, wanted: Sequence[int] | None = None) -> list[Value]:
+        """The dense words of a packed read, or those with the numbers `wanted`. Only the loads that hold them are
+        needed: others may not be there yet."""
+        b, bits = self.b, unit.dtype.bits
+        groups, keys = self.read_groups(n), self.keys(n)
+        home = {u: (g, position) for g, group in enumerate(groups) for position, u in enumerate(group)}
+        count, wide = unit.layout.elements_per_lane, unit_words(unit.dtype)
+        out = []
+        for r in range(-(-count * bits // 32)) if wanted is None else wanted:
+            if wide:
+                g, position = home[r // wide]
+                value = env[keys[g]]
+                out.append(b.slice(value, position * wide + r % wide) if value.type.n > 1 else value)
+                continue
+            per = 32 // bits
+            inside = [home[u] for u in range(r * per, min(r * per + per, count))]
+            out.append(join_word(b, unit.dtype, [(env[keys[g]], position) for g, position in inside]))
+        return out
 
     def uniform(self, n: Node, env: Env) -> Value:
         """A single integer of the graph as a uniform i32."""
@@ -310,7 +368,8 @@ class Lowering:
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
         ring = self.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)
@@ -369,7 +428,10 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        return staged is not None and staged.tile is None and len(staged.groups[0]) < per_register(n.dtype)
+        if staged is None or staged.loads is None:
+            return False
+        unit = self.units(n)
+        return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
@@ -377,7 +439,9 @@ class Lowering:
         if staged is None:
             return self.direct_groups(n)
         if self.joined(n):
-            per, count = per_register(n.dtype), self.layout(n).elements_per_lane
+            unit = self.units(n)
+            layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
+            per, count = per_register(dtype), layout.elements_per_lane
             return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
         return list(staged.groups)
 
@@ -388,6 +452,9 @@ class Lowering:
             from wavedsl.ir.lower_mapped import mapped_groups
 
             return mapped_groups(self, n, self.layout(n), False)[1]
+        unit = self.units(n)
+        if unit is not None:
+            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans, False)[1])
         _, bits = vector_elements(info, self.layout(n), self.plans, False)
         return element_groups(self.layout(n), bits)
 
@@ -425,10 +492,20 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
         total_k = dict(layout.extents)[plan.k]
+        if atom.asynchronous:  # a tile in shared memory has no fragments
+            return list(range(0, total_k, atom.k))
         box = layout.box(plan.k)
         steps = (box // atom.k).bit_length() - 1
         run = self.run_bits(plan)
@@ -448,19 +525,44 @@ class Lowering:
             counts.append(count)
         return counts
 
-    def _numbered(self) -> list[Any]:
+    def _numbering(self) -> Numbering | None:
+        """In which order workgroups take tiles, where each takes one."""
+        axes = [{str(d) for d in axis} for axis in self.partition.grid_axes()]
+        counts = [
+            None if any(self.partition.dims[d].trips is None for d in axis)
+            else prod(self.partition.dims[d].trips or 1 for d in axis)
+            for axis in self.partition.grid_axes()
+        ]  # fmt: skip
+        operands: list[Operand] = []
+        clocks = 0
+        for n in self.graph.all_nodes():
+            if n.op not in ("read", "mma") or self.region_of(n).dim is None:
+                continue
+            if n.op == "read":
+                size = n.dtype.bits * prod(self.plans[str(d)].tile for d in n.dims) // 8
+                moved = {str(d) for d in n.dims}
+                operands.append(Operand(size, tuple(i for i, names in enumerate(axes) if names & moved)))
+            else:
+                plan = self.inference.mmas[n.id]
+                shares = -(-self.partition.waves // self.target.simds)
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
+        return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
+
+    def _numbered(self, numbering: Numbering) -> list[Any]:
         """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
         b, counts = self.b, self.tile_counts()[:2]
         number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
-        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        number = dealt(b, number, scaled(b, counts[0], counts[1]), numbering.dies)
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), numbering.group, 0)
         return [*tile_numbers(b, order, number, counts), b.wgid(2)]
 
     def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
         """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
         takes several."""
         b, p = self.b, self.partition
-        if numbers is None and self.choices.swizzle:
-            numbers = self._numbered()
+        if numbers is None:
+            numbering = self.notes.numbering = self._numbering()
+            numbers = None if numbering is None else self._numbered(numbering)
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -487,10 +589,6 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
-
-
-GROUP = 8
-"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

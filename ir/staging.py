@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Any
+from typing import Any, Protocol
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
@@ -35,7 +35,7 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Bits, Digit, Layout, spec
-from wavedsl.ir.matrix_tile import MatrixTile, matrix_tile
+from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
@@ -349,6 +349,54 @@ def plan_matrix(
     )
 
 
+def plan_fetched(
+    node: Node, info: ArrayInfo, layout: Layout, partition: Partition, target: Target, slots: int, budget: int,
+) -> Staged:  # fmt: skip
+    """Place a read that bulk copies bring to shared memory and that lanes take from there: in panels as matrix
+    instructions have them, as wide as the fragment loads cost least. Raises ConstraintError or CompileError where the
+    tile has padding, where it does not fit, and where no loads can read it."""
+    plans = {str(d): p for d, p in partition.dims.items()}
+    c = info.contiguous()
+    names = [d for d in info.names if d in layout.dims]
+    if c is None or info.names[c] not in names or len(names) != 2:
+        raise ConstraintError(f"argument {info.name}: not a tile of two dimensions, one of them contiguous", node.loc)
+    fast = info.names[c]
+    order = [d for d in names if d != fast] + [fast]
+    extents = {d: plans[d].tile for d in order}
+    if tile_extents(layout, order, plans) != extents or len(wave_digits(layout, partition, plans)[1]) < sum(
+        plans[d].waves > 1 for d in layout.dims
+    ):
+        raise ConstraintError(f"argument {info.name}: the waves' fragments do not cover its tile exactly", node.loc)
+    access = SharedAccess("fragments", "read", layout, 1, partition.waves, VECTOR_ATOMS)
+    best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
+    seen: set[int] = set()
+    for span in SPANS:
+        tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
+        if tile.span in seen or tile.place.bytes * slots > budget:
+            continue
+        seen.add(tile.span)
+        try:
+            cost = access_cost(tile.place, access, target.banks, target.phases)
+            if cost is None or cost.plan is None:
+                continue
+            choice = PlaceChoice(tile.place, cost.worst, cost.worst * partition.waves, cost.instructions, 1, (cost,))
+            addresses = plan_place_addresses(choice, layout, partition, plans)
+        except CompileError:  # says why, but here it only means: look for another place
+            continue
+        if best is None or choice.cycles < best[0]:
+            best = (choice.cycles, tile, choice, addresses)
+    if best is None:
+        raise ConstraintError(f"argument {info.name}: no place for bulk copies that its lanes can read", node.loc)
+    _, tile, choice, addresses = best
+    loads = choice.accesses[0].plan
+    assert loads is not None
+    threads = target.wave_size * partition.waves
+    return Staged(
+        node, info, layout, extents, 1, threads, False, tile.place, loads, addresses, loads.groups(layout), 1,
+        cost=choice, tile=tile,
+    )  # fmt: skip
+
+
 def _plain_place(
     shared: Mapping[str, int], es: int, accesses: Sequence[SharedAccess], target: Target, budget: int, slots: int,
     plans: Mapping[str, DimPlan], fits: Callable[[Place], bool] | None = None,
@@ -544,7 +592,7 @@ def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[s
 def copy_directly(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, i: int,
     extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any], slot: Any, buffer: str,
-    guard: Value | None,
+    guard: Value | None, cache: str | None = None,
 ) -> None:  # fmt: skip
     """The i-th of a wave's copies to the ring slot at byte `slot`, which pass by the registers.
 
@@ -571,7 +619,7 @@ def copy_directly(
     at = total(b, [base, slot, s.offset + constant])
     b.copy_async(
         access.buffer, voff, at, soff, bytes=direct.bytes, buffer=buffer, mask=mask, guard=guard, imm=imm, split=False,
-        linear=True, bounded=True,
+        linear=True, bounded=True, cache=cache,
     )  # fmt: skip
 
 
@@ -657,13 +705,26 @@ def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[l
     return out
 
 
+class Addressed(Protocol):
+    """What lanes load from shared memory or store there: a staged read, or an operand that is computed."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def loads(self) -> LoadPlan | None: ...
+    @property
+    def addresses(self) -> AddressPlan | None: ...
+    @property
+    def offset(self) -> int: ...
+
+
 class FragmentLoads:
     """Address registers of the fragment loads of one staged read, shared by all its groups."""
 
     def __init__(
         self,
         b: Builder,
-        s: Staged,
+        s: Addressed,
         wave_digit: Mapping[str, Any],
         plans: Mapping[str, DimPlan],
         digit_dims: Sequence[str],
@@ -710,13 +771,18 @@ class FragmentLoads:
             return b.xor(b.add(lane, added), constant)
         return total(b, [b.xor(lane, constant), added])
 
+    def address(self, g: int, slot: Any) -> Any:
+        """Byte of group g in shared memory, of the slot at byte `slot`."""
+        s = self.s
+        assert s.addresses is not None
+        register, immediate = s.addresses.items[g]
+        return total(self.b, [self.bases[register], slot, s.offset + immediate])
+
     def load(self, g: int, slot: Any, buffer: str) -> Value:
         """Group g of the fragment from the slot at byte `slot`."""
         b, s = self.b, self.s
-        assert s.addresses is not None and s.loads is not None
-        register, immediate = s.addresses.items[g]
-        address = total(b, [self.bases[register], slot, s.offset + immediate])
-        return b.load_shared(address, bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
+        assert s.loads is not None
+        return b.load_shared(self.address(g, slot), bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
 
 
 def fragment_of(b: Builder, s: Staged, values: Sequence[Value]) -> Fragment:

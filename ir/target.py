@@ -120,8 +120,16 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    dies: int = 1
+    """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
+    memory_rate: float = 0.0
+    """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
+    transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
+    """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""
+    small_floats: frozenset[str] = frozenset()
+    """Floats below a byte whose numbers the chip's own instructions pack and unpack."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
     copy_linear: bool = False

@@ -381,6 +381,9 @@ def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
 
 
 def _element_strides(info: ArrayInfo) -> tuple[int | None, ...]:
+    if info.dtype.packed:
+        last = len(info.strides) - 1
+        return tuple(s if s is None or i == last else s * 8 // info.dtype.bits for i, s in enumerate(info.strides))
     return tuple(None if s is None else s // info.elsize for s in info.strides)
 
 
@@ -471,8 +474,10 @@ def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tupl
     strides: list[int | None] = []
     if given is None:
         step: int | None = es
-        for n in reversed(extents):
+        for i, n in enumerate(reversed(extents)):
             strides.insert(0, step)
+            if a.dtype.packed and i == 0 and n is not None:
+                n = -(-n * a.dtype.bits // 8)
             step = None if n is None or step is None else step * max(n, 1)
         return tuple(strides), 16
     from wavedsl.runtime import arrays as runtime_arrays

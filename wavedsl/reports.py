@@ -73,6 +73,8 @@ def schedule_text(kernel_ir: Any) -> str:
     if notes.strategy is not None and notes.strategy.why:
         out += notes.strategy.lines()
     out += notes.rings
+    if notes.numbering is not None:
+        out.append(notes.numbering.describe())
     for role, doing in notes.roles.items():
         out += [f"{role}:", *(f"  {line}" for line in doing)]
     if not notes.loops:

@@ -27,7 +27,8 @@ class Schedule:
     unroll: int | None = None
     """Trips of a loop per jump."""
     swizzle: bool | None = None
-    """Whether workgroups are numbered so that neighbours share data in the L2 cache."""
+    """Whether workgroups are numbered so that neighbours share data in an L2 cache; chips of several dies (AMD's
+    XCDs) have one on each."""
     split_k: int | None = None
     """Workgroups that share one output tile, each summing a part of the contraction."""
     persistent: bool | None = None

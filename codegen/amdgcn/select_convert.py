@@ -198,6 +198,8 @@ def pack(s: Selector, op: Op) -> None:
         _pack_bf16(s, s.result(op), values)
     elif name in _FP8:
         _pack_fp8(s, op, values, _check_fp8(s, op, dtype))
+    elif name == "f4e2m1":
+        _pack_fp4(s, op, values)
     elif dtype.is_int and dtype.bits == 16:
         low, high = values
         s.vop3(s.rows.v_perm_b32, s.result(op), s.to_vector(high), s.to_vector(low), 0x05040100)
@@ -262,6 +264,29 @@ def _pack_fp8(s: Selector, op: Op, values: list[Operand], layout: str) -> None:
     s.vop3(row, dst, values[2], values[3], op_sel=(0, 0, 1))
 
 
+def _pack_fp4(s: Selector, op: Op, values: list[Operand]) -> None:
+    """Four conversions write the bytes of one register, each keeping what others wrote; the scale is one."""
+    row = s.rows.named(roles.PACK_F4)
+    dst = s.result(op)
+    s.copy(dst, 0)
+    for i in range(4):
+        s.vop3(row, dst, values[2 * i], values[2 * i + 1], 1.0, op_sel=(0, 0, i & 1, i >> 1))
+
+
+def _unpacked_fp4(s: Selector, word: Any, byte: int) -> Ref:
+    """Both numbers of one byte, once per word and byte."""
+    row, held = s.rows.named(roles.UNPACK_F4), s.to_vector(word)
+
+    def make() -> Ref:
+        pair = s.new("v", 2)
+        s.vop3(row, pair, held, 1.0, op_sel=(byte & 1, byte >> 1, 0))
+        return pair
+
+    made = s.remember(("fp4", held.reg.id, held.start, byte), make)
+    assert isinstance(made, Ref)
+    return made
+
+
 @lower("unpack")
 def unpack(s: Selector, op: Op) -> None:
     dtype: DType = op.attrs["dtype"]
@@ -285,6 +310,8 @@ def unpack(s: Selector, op: Op) -> None:
     elif name in _FP8:
         row = r.named(roles.UNPACK_F8[_check_fp8(s, op, dtype)])
         s.emit(row, s.result(op), s.to_vector(word), src0_sel=f"BYTE_{index}")
+    elif name == "f4e2m1":
+        s.bind(op, _unpacked_fp4(s, word, index // 2).part(index % 2))
     elif dtype.is_int:
         bits = dtype.bits
         if (index + 1) * bits == 32:

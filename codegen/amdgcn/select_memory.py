@@ -214,7 +214,13 @@ def load_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         _zero(s, op)
         return
-    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd)
+    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
+
+
+def _hint(s: Selector, op: Op) -> dict[str, Any]:
+    """The cache bits that an access's hint sets."""
+    access = "store" if op.name == "store.global" else "load"
+    return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
 def _zero(s: Selector, op: Op) -> None:
@@ -231,7 +237,7 @@ def store_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
-    _access(s, row, s.vector(op.args[5]), place, srd)
+    _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -349,7 +355,7 @@ def copy_async(s: Selector, op: Op) -> None:
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
         s.shared_base = state
         _write_base(s, first, base)
-    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True)
+    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True, **_hint(s, op))
     inst.uses = (*inst.uses, M0_REF)
 
 

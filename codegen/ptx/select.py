@@ -275,9 +275,10 @@ def _lane(s: Selector, op: Op) -> None:
 
 
 def _readfirst(s: Selector, op: Op) -> None:
-    """A uniform value stays where it is: PTX has no scalar registers. Another is broadcast from lane 0."""
+    """A uniform value stays where it is: PTX has no scalar registers. Another is broadcast from lane 0, unless only one
+    lane runs."""
     v = op.args[0]
-    if v.uniform:
+    if v.uniform or op.attrs.get("alone"):
         s.values[op.result.id] = s.of(v)
     else:
         s.values[op.result.id] = select_numbers.shuffle(s, v, ("idx",), Imm(0))
@@ -397,14 +398,6 @@ def _if(s: Selector, op: Op) -> None:
         s.values[result.id] = regs
 
 
-def _barrier(s: Selector, op: Op) -> None:
-    threads: Any = op.attrs.get("threads")
-    if op.attrs.get("per_wave"):
-        s.emit(("bar", "sync"), select_bulk.barrier_of_wave(s, op.attrs["id"]), Imm(threads))
-        return
-    s.emit(("bar", "sync"), Imm(op.attrs.get("id", 0)), *((Imm(threads),) if threads else ()))
-
-
 def _trap(s: Selector, op: Op) -> None:
     mask = s.mask(op.args[0])
     if mask is not False:
@@ -445,7 +438,6 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "readfirst": _readfirst,
     "for": _for,
     "if": _if,
-    "barrier": _barrier,
     "trap": _trap,
     "mma": _mma,
     **select_numbers.SELECT,

@@ -129,7 +129,8 @@ _PLAIN = frozenset(
                      dt.u8, dt.u4, dt.i1)
 )  # fmt: skip
 _FP8 = frozenset({"f8e4m3", "f8e5m2"})
-_LACKS_ALWAYS = {"f6e2m3": "f16", "f6e3m2": "f16", "f4e2m1": "f16", "f8e8m0": "f32"}
+_STORED = frozenset({"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"})
+"""Formats of arrays without an instruction: casts compute them."""
 
 # Lanes whose shared-memory accesses are served together, as a basis of lane masks: 128 bytes at a time, so 8
 # consecutive lanes of 16 bytes, 16 of 8 bytes, the whole warp of 4 or less.
@@ -148,7 +149,7 @@ _ATOMICS = frozenset(
 
 def _target(chip: Chip) -> Target:
     fp8 = chip.number >= 89
-    instead = dict(_LACKS_ALWAYS)
+    instead: dict[str, str] = {}
     for name in ("f8e4m3", "f8e5m2"):
         if not fp8:
             instead[name] = "f16"
@@ -173,7 +174,7 @@ def _target(chip: Chip) -> Target:
         global_imm=(-(1 << 23), (1 << 23) - 1),
         shared_imm=(-(1 << 23), (1 << 23) - 1),
         costs=_costs(),
-        dtypes=_PLAIN | _FP8 if fp8 else _PLAIN,
+        dtypes=_PLAIN | _STORED | (_FP8 if fp8 else frozenset()),
         instead=instead,
         occupancy=_occupancy(chip),
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
