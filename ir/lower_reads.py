@@ -255,7 +255,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             position, inside, limits = low.located(n, context, low.base_at(context.iteration))
             copy_directly(
                 b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
-                both(b, context.guard, inside),
+                both(b, context.guard, inside), hint,
             )  # fmt: skip
 
         resources, latency = low.memory_cost("copy.async", size)

@@ -592,7 +592,7 @@ def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[s
 def copy_directly(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, i: int,
     extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any], slot: Any, buffer: str,
-    guard: Value | None,
+    guard: Value | None, cache: str | None = None,
 ) -> None:  # fmt: skip
     """The i-th of a wave's copies to the ring slot at byte `slot`, which pass by the registers.
 
@@ -619,7 +619,7 @@ def copy_directly(
     at = total(b, [base, slot, s.offset + constant])
     b.copy_async(
         access.buffer, voff, at, soff, bytes=direct.bytes, buffer=buffer, mask=mask, guard=guard, imm=imm, split=False,
-        linear=True, bounded=True,
+        linear=True, bounded=True, cache=cache,
     )  # fmt: skip
 
 
