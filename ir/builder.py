@@ -852,6 +852,5 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),
-    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
     "trap": lambda b, a, k, t: b.trap(a[0], k["message"]),
 }

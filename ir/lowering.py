@@ -30,7 +30,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
-from wavedsl.ir.partition import Partition
+from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
@@ -94,7 +94,7 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
         self.b = Builder(kernel, target)
-        self.plans = {str(d): p for d, p in partition.dims.items()}
+        self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
         self.notes = Notes()
         self.shared_top = 0
         self.scratch = 0
