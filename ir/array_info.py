@@ -31,6 +31,10 @@ class ArrayInfo:
     align: int = 16
     stride_multiples: tuple[int, ...] = ()
     extent_multiples: tuple[int, ...] = ()
+    offset: int = 0
+    """Byte of the first element behind the argument's pointer: of a part of the array."""
+    cut: frozenset[str] = frozenset()
+    """Dimensions whose extent here is less than the dimension's own: elements past it are outside."""
     moved: frozenset[str] = frozenset()
     """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
 

@@ -30,7 +30,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
+from wavedsl.ir.views import is_tile, view_dims
 
 PRODUCTS = ("mma", "scaled_mma")
 VECTOR_BYTES = 16
@@ -402,8 +402,8 @@ def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None
         before.pop(0)
         after.pop(0)
     extents = {d: partition.dims[d].extent for d in (*before, *after)}
-    if any(e is None for e in extents.values()):
-        return None
+    if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
+        return None  # a tile larger than its dimension has places that no element of the operand goes to
     aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
     return None if aim is None else aim.reorder([str(d) for d in n.dims])
 
@@ -518,7 +518,7 @@ def shared_reads(graph: Graph) -> frozenset[int]:
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or fixed_coordinates(graph, n) is None:
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:

@@ -19,9 +19,11 @@ from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_scan,
     lower_shape,
     lower_sort,
+    ping_pong,
 )
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
@@ -40,7 +42,17 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.loops import (
+    BodySchedule,
+    Context,
+    Env,
+    Key,
+    Step,
+    emit_pipelined,
+    emit_straight,
+    plan_body,
+    program_order,
+)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
 from wavedsl.ir.lower_reads import (
@@ -57,7 +69,7 @@ from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
@@ -316,6 +328,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
+        steps = operands_first(low, steps)
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
@@ -337,9 +350,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
+        body = alternating(low, steps, slots, body, room_for_loads(low, carried))
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
+        apart = bool(body.raised)
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -349,6 +364,30 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
+
+
+def alternating(
+    low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], body: BodySchedule, room: int
+) -> BodySchedule:
+    """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
+    asked = low.choices.ping_pong
+    if asked is False or low.target.vendor != "amd":
+        return body
+    why = ping_pong.problem(steps, slots, low.partition.waves, low.target.simds)
+    if why:
+        low.notes.plain = low.notes.plain or why
+        return body
+    found = ping_pong.plan(steps, slots, low.target.clock_unit, room)
+    if found is None:
+        low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
+        return body
+    if not asked:
+        plain, apart = (clocks_per_trip(x, steps, low.partition.waves, low.target) for x in (body, found))
+        found.why = f"a trip is predicted to take {apart:.0f} clocks, {plain:.0f} with all waves in step"
+        if apart >= plain:
+            low.notes.plain = f"two groups half a trip apart would take {apart:.0f} clocks a trip, not {plain:.0f}"
+            return body
+    return found
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:

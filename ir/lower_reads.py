@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
@@ -13,6 +14,8 @@ from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
@@ -25,6 +28,7 @@ from wavedsl.ir.staging import (
     plan_staged,
     store_copied,
     store_transposed,
+    tile_extents,
     transposing_clocks,
     wave_digits,
 )
@@ -56,13 +60,14 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         left = room
         plans = []
         problem: Exception | None = None
+        direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
         for n in reads:
             info = low.view_info(n)
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
                     s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, low.choices.direct
+                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct
                     )
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
@@ -70,7 +75,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 with_k = contraction_fed(low, n)
                 s = plan_staged(
                     n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight,
-                    low.choices.direct,
+                    direct,
                 )
             except CompileError:
                 raise
@@ -83,6 +88,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             break
     if problem is not None:
         raise problem
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -94,6 +101,47 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            busy += count * plan.atom.cycles * -(-low.partition.waves // target.simds)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = 0
+    for n in reads:
+        info, layout = low.view_info(n), low.layout(n)
+        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
+        bytes += prod(extents.values()) * info.elsize
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
 
 
 SECOND_WAVE = 192
@@ -215,10 +263,16 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.sequence = "copies"
         return step
 
-    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def access_for(
+        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = low.plans
+    ) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
+        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
+
+    def ask_ahead(context: Context, i: int) -> None:
+        lanes, fixed, _ = copy_parts(i)
+        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
 
     def block_step(first: int) -> Step:
         """The stores of a block that is transposed in registers."""
@@ -264,6 +318,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     split=False,
                     cache=hint,
                 )
+                ask_ahead(context, i)
 
             resources, latency = low.memory_cost("copy.async", size)
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
@@ -287,6 +342,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 bounded=True,
                 cache=hint,
             )
+            ask_ahead(context, i)
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
@@ -387,20 +443,27 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     assert found is not None
     late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            if unit is not None:
-                position = unit.position(b, position)
-            access = GlobalAccess(
-                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-            )
+            access, inside = access_at(context, plans)
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)

@@ -34,7 +34,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import placement
+from wavedsl.ir.views import is_tile, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -68,6 +68,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    plain: str = ""
+    """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
     """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
@@ -165,7 +167,9 @@ class Lowering:
         """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
         value."""
         _, extents, strides = self.array(n.attrs["memory"])
-        return self.view_info(n), extents, strides
+        info = self.view_info(n)
+        parts = info.offset or info.cut
+        return info, [known if known is not None and parts else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
         info = self.arrays[n.attrs["memory"]]
@@ -174,7 +178,47 @@ class Lowering:
             return info
         dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
         free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
-        return replace(info, dims=dims, moved=free)
+        windows = self.windows(n)
+        if not windows:
+            return replace(info, dims=dims, moved=free)
+        extents, offset, cut = list(info.extents), 0, set()
+        for i, d in enumerate(info.dims):
+            if str(d) not in windows:
+                continue
+            first, length = windows[str(d)]
+            stride = info.strides[i]
+            assert stride is not None
+            offset += first * stride if length else 0
+            name = str(dims[i])
+            whole = self.plans[name].extent
+            assert whole is not None
+            extents[i] = min(length, whole)
+            if length < whole:
+                cut.add(name)
+        align = min(info.align, offset & -offset) if offset else info.align
+        still = free - {str(found.moved[d].dim) for d in windows}
+        return replace(
+            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        )
+
+    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
+        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
+        on that belong to it). Such a part of the array is addressed like an array of its own."""
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        out: dict[str, tuple[int, int]] = {}
+        for i, d in enumerate(map(str, info.dims)):
+            m = found.moved.get(d) if found is not None else None
+            extent = info.extents[i]
+            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
+                continue
+            if self.plans[str(m.dim)].extent is None:
+                continue
+            first = 0 if m.start is None else static_number(self.graph, m.start)
+            count = extent if m.count is None else static_number(self.graph, m.count)
+            if first is not None and first >= 0 and count is not None:
+                out[d] = first, max(0, min(extent - first, count))
+        return out
 
     def located(
         self, n: Node, context: Context, base: Mapping[str, Any] | None = None
@@ -198,8 +242,11 @@ class Lowering:
             for p in (low, high):
                 if p.const is not True:
                     inside = p if inside is None else b.pand(inside, p)
+        windows = self.windows(n)
         for d, m in found.moved.items():
             name = str(m.dim)
+            if d in windows:
+                continue
             if m.modulus is not None:
                 at = start.get(name, 0)
                 start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
@@ -210,6 +257,8 @@ class Lowering:
             if m.count is not None:
                 end = total(b, [first, self.uniform(m.count, context.env)])
                 limit = b.max_s(b.min_s(limit, end), 0)
+            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
+                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
             start[name] = total(b, [start.get(name, 0), first])
             limits[name] = limit
         return self.position(info.names, start), inside, limits
@@ -316,7 +365,7 @@ class Lowering:
         """A single integer of the graph as a uniform i32."""
         b = self.b
         number = self.value(n, env).element(b, 0)
-        number = number if number.uniform else b.readfirst(number)
+        number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
@@ -400,8 +449,8 @@ class Lowering:
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
-        info = self.arrays[n.attrs["memory"]]
-        if n.attrs.get("mapping") is not None:
+        info = self.view_info(n)
+        if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
             from wavedsl.ir.lower_mapped import mapped_groups
 
             return mapped_groups(self, n, self.layout(n), False)[1]
@@ -445,6 +494,14 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
@@ -480,7 +537,7 @@ class Lowering:
         ]  # fmt: skip
         operands: list[Operand] = []
         clocks = 0
-        for n in self.graph.all_nodes():
+        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
             if n.op not in ("read", "mma") or self.region_of(n).dim is None:
                 continue
             if n.op == "read":
@@ -490,7 +547,7 @@ class Lowering:
             else:
                 plan = self.inference.mmas[n.id]
                 shares = -(-self.partition.waves // self.target.simds)
-                clocks += len(self.tiles(plan)) * len(self.k_issues(plan)) * plan.atom.cycles * shares
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
         return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
 
     def _numbered(self, numbering: Numbering) -> list[Any]:

@@ -97,11 +97,21 @@ def lowered(
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
                 kernel = by(plan)
+            if choices.ping_pong:
+                check_apart(graph, kernel)
             return kernel, plan
         except ConstraintError:
             if plan.target is target or fixed:
                 raise
     raise AssertionError("the last plan is for the target itself")
+
+
+def check_apart(graph: Graph, kernel: Kernel) -> None:
+    """Raises ConstraintError where the user asks for a ping-pong schedule and no loop has one."""
+    notes = kernel.notes["lowering"]
+    if not any(note.body.raised for note in notes.loops):
+        why = notes.plain or "no loop is pipelined"
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", graph.loc, "leave ping_pong out")
 
 
 def text(kernel: Kernel) -> str:

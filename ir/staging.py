@@ -102,7 +102,7 @@ def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str,
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
         limit = gcd(limit, plan.tile)
-    if plan.ragged or extents[d] > plan.tile:
+    if plan.ragged or extents[d] > plan.tile or d in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     for i in range(len(info.dims)):
         if i != c:
@@ -235,9 +235,8 @@ def plan_staged(
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
         if linear:
-            total_cost += trips * direct_clocks(
-                target, plan_direct(choice.place, linear, target.wave_size, partition.waves), widest_vector * es
-            )
+            filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
+            total_cost += direct_clocks(target, filled, widest_vector * es, trips)
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
         fetched = choice.accesses[0].plan
@@ -340,9 +339,10 @@ def plan_matrix(
     whole = fast == memory_fast and even and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
-        error = not_direct(target, info, extents, vector * es, partition.waves, None)
-        error.location = node.loc
-        raise error
+        refusal = not_direct(target, info, extents, vector * es, partition.waves, None)
+        refusal.location = node.loc
+        refusal.message = f"argument {info.name}: {refusal.message}"
+        raise refusal
     piece = vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile

@@ -124,6 +124,8 @@ class Target:
     """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
     memory_rate: float = 0.0
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    cache_rate: float = 0.0
+    """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
@@ -135,6 +137,8 @@ class Target:
     copy_linear: bool = False
     """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
     has its own."""
+    prefetches: bool = False
+    """Whether lines can be brought into the second-level cache by an instruction of its own."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

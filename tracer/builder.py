@@ -261,6 +261,18 @@ class Builder:
             what = f"a value ([{names(mem.dims)}] {mem.dtype})"
         raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
 
+    def windowed(self, mem: Any, mapping: Any, op: str) -> Any:
+        """The mapping of an access: the user's, or what a slice of the array means."""
+        from wavedsl.tracer.view import View, window
+
+        if not isinstance(mem, View):
+            return mapping
+        if mapping is not None:
+            raise TraceError(
+                f"{op}: a part of {mem.argument.name} and a mapping", here(), hint="put the slices into the mapping"
+            )
+        return window(mem, op)
+
     def mapped(self, mapping: Any, argument: Argument, op: str) -> tuple[ResolvedMapping | None, list[Node]]:
         """A user's IndexMapping against a memory: coordinates in its order, and the traced indices among them."""
         if mapping is None:
@@ -307,7 +319,7 @@ class Builder:
 
     def read(self, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
         argument = self.memory(mem, "read")
-        resolved, indices = self.mapped(mapping, argument, "read")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "read"), argument, "read")
         attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
         return self.value(self.emit("read", indices, attrs))
 
@@ -318,7 +330,7 @@ class Builder:
             )
         argument = self.memory(mem, "write")
         node = self.node_of(value, "write")
-        resolved, indices = self.mapped(mapping, argument, "write")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "write"), argument, "write")
         attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
         self.emit("write", [node, *indices], attrs)
 
@@ -328,7 +340,7 @@ class Builder:
             self.node_of(v, op) if not isinstance(v, NUMBERS) else self.number(v, argument.dtype, op, here())
             for v in values
         ]
-        resolved, indices = self.mapped(mapping, argument, op)
+        resolved, indices = self.mapped(self.windowed(mem, mapping, op), argument, op)
         attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
         return self.value(self.emit(op, [*nodes, *indices], attrs))
 

@@ -99,8 +99,11 @@ class Kernel:
         self._namespace = namespace
         self._graphs: dict[Any, Graph] = {}
         self._variants: dict[Any, Kernel] = {}
+        self._dispatch: Any = None
+        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
+        self._names = tuple(p.name for p in self.parameters)
         if not self.parameters:
             raise TraceError(
                 f"kernel {function.__name__} has no parameters",
@@ -281,9 +284,32 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
-        from wavedsl.runtime.launch import launch_kernel
+        if kwargs or len(args) != len(self._names):
+            args = self._in_order(args, kwargs)
+        way = self.ways.get(tuple(map(type, args)))
+        if way is None or not way(*args):
+            from wavedsl.runtime.launch import launch_kernel
 
-        launch_kernel(self, self.bind_arguments(args, kwargs))
+            launch_kernel(self, self.bind_arguments(args, {}))
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a call in the order of the parameters, found quickly where all are given."""
+        if len(args) + len(kwargs) == len(self._names):
+            try:
+                return (*args, *[kwargs[name] for name in self._names[len(args) :]])
+            except KeyError:
+                pass
+        return tuple(self.bind_arguments(args, kwargs).values())
+
+    @property
+    def dispatch(self) -> Any:
+        """The short ways of calls that have been made before (`wavedsl.runtime.dispatch`)."""
+        if self._dispatch is None:
+            from wavedsl.runtime.dispatch import Dispatch
+
+            self._dispatch = Dispatch()
+            self.ways = self._dispatch.ways
+        return self._dispatch
 
 
 _UNANNOTATED = object()

@@ -22,8 +22,8 @@ from typing import Any
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
-from wavedsl.codegen.amdgcn.machine import Inst, Operand, Ref
-from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF
+from wavedsl.codegen.amdgcn.machine import COPY, Inst, Operand, Ref
+from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
 from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
@@ -313,6 +313,11 @@ def barrier(s: Selector, op: Op) -> None:
         s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
 
 
+@lower("priority")
+def priority(s: Selector, op: Op) -> None:
+    s.emit(s.rows.s_setprio, op.attrs["level"])
+
+
 # ------------------------------------------------------------------------------------------------- copies to shared
 # memory
 
@@ -349,7 +354,9 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one
+    # the immediate is added to both addresses: take it off the shared one, unless that might leave it negative
+    if imm and (shared.lo is None or shared.lo + simm < imm):
+        place, imm = (_plus(s, place[0], imm), place[1], 0), 0
     base = simm - imm
     state = (s.insts, _key(first), base)
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
@@ -359,8 +366,11 @@ def copy_async(s: Selector, op: Op) -> None:
     inst.uses = (*inst.uses, M0_REF)
 
 
+_SHARED_STATE = (M0_REF.reg, SCC_REF.reg)
+
+
 def _write_base(s: Selector, first: Operand, base: int) -> None:
-    """M0 = first + base, one instruction earlier than its use where that is possible: the copy may not follow at once."""
+    """M0 = first + base, one instruction earlier than its use where possible: the copy may not follow at once."""
     last = s.insts[-1] if s.insts else None
     if first.__class__ is int:
         s.copy(M0_REF, first + base)
@@ -369,8 +379,11 @@ def _write_base(s: Selector, first: Operand, base: int) -> None:
     else:
         s.copy(M0_REF, first)
     write = s.insts[-1]
+    if last is None or any(x.reg in _SHARED_STATE for x in (*last.uses, *last.defs)):
+        return
     units = (isa.Unit.MFMA, isa.Unit.DS, isa.Unit.VMEM)
-    if last is not None and isinstance(last.row, isa.Inst) and last.row.unit in units and M0_REF not in last.uses:
+    made_here = first.__class__ is Ref and any(x.reg is first.reg for x in last.defs)
+    if not made_here and (last.row == COPY or (isinstance(last.row, isa.Inst) and last.row.unit in units)):
         s.insts[-2:] = [write, last]
 
 

@@ -128,10 +128,11 @@ _NEW_PHASES = {
 }  # fmt: skip
 
 
-def _costs() -> Mapping[tuple[str, int], Unit]:
-    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock; vector memory 64
-    bytes
-    per clock of a compute unit (CDNA3 guide); latencies typical of hits in L2 and of LDS."""
+def _costs(chip: str) -> Mapping[tuple[str, int], Unit]:
+    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock, reads on gfx950 256
+    (HipKittens' measurements); vector memory 64 bytes per clock of a compute unit (CDNA3 guide); latencies typical of
+    hits in L2 and of LDS."""
+    reads = 256 if chip == "gfx950" else 128
     out: dict[tuple[str, int], Unit] = {
         ("valu", 0): Unit("valu", 4, 4),
         ("salu", 0): Unit("salu", 4, 4),
@@ -141,7 +142,7 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
         bytes_per_wave = WAVE * max(4, b)
         out["load.global", b] = Unit("vmem", bytes_per_wave // 64, 500)
         out["store.global", b] = Unit("vmem", bytes_per_wave // 64, 4)
-        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 64 + b)
+        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // reads), 64 + b)
         out["store.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
         out["copy.async", b] = Unit("vmem", bytes_per_wave // 64, 560)
     return out
@@ -156,6 +157,11 @@ def _has(mnemonic: str, chip: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def _direct_widths(chip: str) -> tuple[int, ...]:
+    """Bytes per lane of direct-to-LDS copies that fill LDS without gaps; three dwords land in the place of four."""
+    return tuple(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip))
 
 
 def _target(chip: Chip) -> Target:
@@ -189,16 +195,17 @@ def _target(chip: Chip) -> Target:
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
         load_atoms=_load_atoms(chip.name),
-        copy_async=tuple(sorted(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip.name))),
+        copy_async=_direct_widths(chip.name),
         copy_linear=True,
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
-        costs=_costs(),
+        costs=_costs(chip.name),
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
         dies=DIES[chip.name],
+        cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
