@@ -875,7 +875,7 @@ def _coalesced_for(
                 bits = max(bits, argument.dtype.bits)
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact)
+    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
 
 
 def coalesced(

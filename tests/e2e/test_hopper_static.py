@@ -19,6 +19,7 @@ from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N
 import wavedsl as wd
 
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
+FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 ALONE = wd.Schedule(specialize=False)
 
@@ -50,6 +51,12 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
+    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
+    "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
+    "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
+    "bf16 32x256x64 swapped gelu": (BF16, tiles(32, 256, 64, 32, 128), {"epilogue": "gelu"}),
+    "fp8 128x256x128, fp8 out": (FP8_OUT, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 block scales": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "block scales"}),
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
