@@ -11,7 +11,7 @@ class Choices:
     some waves only copy; `persistent`: whether a workgroup takes several tiles; `swizzle`: whether tiles that share
     operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `modulo`: whether loop
     bodies are modulo scheduled or only list scheduled; `direct`: whether tiles are copied to shared memory without
-    passing through registers."""
+    passing through registers; `cache_swizzle`: whether buffers ask for the cache swizzle, or with which stride."""
 
     stages: int | None = None
     specialize: bool | None = None
@@ -20,6 +20,7 @@ class Choices:
     cluster: tuple[int, ...] | None = None
     modulo: bool = True
     direct: bool | None = None
+    cache_swizzle: bool | int | None = None
 
     @property
     def roles(self) -> list[str]:
