@@ -562,12 +562,13 @@ class Builder(Core):
 
     # --------------------------------------------------------------------------------------------------------- memory
 
-    def buffer(self, base: Value, bytes: Operand) -> Value:
-        """A global array: its address (i64) and its size in bytes (i64)."""
+    def buffer(self, base: Value, bytes: Operand, cache_stride: int = 0) -> Value:
+        """A global array: its address (i64) and its size in bytes (i64). `cache_stride`: that of the cache swizzle."""
         size = self.const(bytes, I64) if bytes.__class__ is int else bytes
         if base.type is not I64 or size.type is not I64:
             raise self.fail(f"buffer of {base.type} and {size.type}: address and size are i64")
-        return self._pure("buffer", (base, size), BUFFER)
+        attrs = {"cache_stride": cache_stride} if cache_stride else None
+        return self._pure("buffer", (base, size), BUFFER, attrs)
 
     def _global(
         self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
@@ -836,12 +837,13 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
+    "buffer": lambda b, a, k, t: b.buffer(*a, k.get("cache_stride", 0)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),

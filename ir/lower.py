@@ -8,6 +8,7 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -96,8 +97,21 @@ def lower(
     indices."""
     kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
-    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices or Choices())
+    choices = choices or Choices()
+    if choices.cache_swizzle and target.cache_swizzle:
+        arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
+    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
     return _run(low)
+
+
+MOST_CACHE_STRIDE = 8192
+"""The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
+
+
+def _cache_swizzled(info: ArrayInfo, asked: bool | int) -> ArrayInfo:
+    """The array with the stride that its buffers ask for."""
+    stride = info.row_elements() if asked is True else int(asked)
+    return replace(info, cache_stride=stride if 1 <= stride <= MOST_CACHE_STRIDE else 0)
 
 
 def _static_grid(partition: Partition) -> tuple[Any, ...]:

@@ -134,6 +134,8 @@ class Target:
     """Floats below a byte whose numbers the chip's own instructions pack and unpack."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
+    cache_swizzle: bool = False
+    """Whether a buffer's descriptor can ask for a swizzle of the caches (LLVM: introduced in gfx942)."""
     copy_linear: bool = False
     """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
     has its own."""

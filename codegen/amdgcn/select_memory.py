@@ -32,6 +32,8 @@ from wavedsl.ir.target import MmaAtom
 
 WORD3 = 0x27000
 """Raw buffer, 32-bit data format."""
+CACHE_SWIZZLE, STRIDE_BIT = 1 << 30, 16
+"""In the second word, above the address: whether the caches are swizzled, and with which stride (14 bits)."""
 FAR = -0.5
 """Inline constant whose bits, 0xbf000000, are an offset past the end of every buffer up to `FAR_LIMIT` bytes."""
 FAR_LIMIT = 0xBF000000
@@ -74,7 +76,11 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.copy(ref.part(1), high)
+    swizzle = op.attrs.get("cache_stride", 0)
+    if swizzle:
+        s.emit(r.s_or_b32, ref.part(1), high, CACHE_SWIZZLE | swizzle << STRIDE_BIT)
+    else:
+        s.copy(ref.part(1), high)
     same = s.remember(("descriptor", _key(records)), lambda: ref)
     if same is not ref:
         s.copy(ref.part(2, 2), same.part(2, 2))

@@ -197,6 +197,7 @@ def _target(chip: Chip) -> Target:
         load_atoms=_load_atoms(chip.name),
         copy_async=_direct_widths(chip.name),
         copy_linear=True,
+        cache_swizzle=chip.name != "gfx90a",
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
