@@ -537,10 +537,11 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value, alone: bool = False) -> Value:
-        """The first active lane's value, uniform. Where one thread runs `alone` that is its own."""
-        if (alone or self.one_thread) and not v.uniform:
-            return self._pure("readfirst", (v,), v.type, {"alone": True})
+    def readfirst(self, v: Value, same: bool = False) -> Value:
+        """The first active lane's value, uniform. `same` promises that all active lanes hold the same, as they do where
+        only one thread runs."""
+        if (same or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"same": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -648,6 +649,15 @@ class Builder(Core):
         if bounded:
             attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
+
+    def touch_global(
+        self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int, mask: Value | None = None,
+        guard: Value | None = None,
+    ) -> Op:  # fmt: skip
+        """Bring `bytes` per lane into the second-level cache."""
+        voff, soff, imm = self._global(voff, soff, 0, False)
+        args = (buf, voff, soff, mask or self.true, guard or self.true)
+        return self._effect("touch.global", args, {"bytes": bytes, "imm": imm})
 
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
@@ -764,6 +774,10 @@ class Builder(Core):
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
         return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
+    def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
+        """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
+        return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
+
     def copy_bulk_store(
         self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip
@@ -827,7 +841,7 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
-    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("alone", False)),
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),
@@ -838,5 +852,6 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
     "trap": lambda b, a, k, t: b.trap(a[0], k["message"]),
 }

@@ -11,7 +11,8 @@ class Choices:
     some waves only copy; `persistent`: whether a workgroup takes several tiles; `swizzle`: whether tiles that share
     operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `ping_pong`: whether two
     groups of waves take turns at the matrix units (`ping_pong`); `modulo`: whether loop bodies are modulo scheduled or
-    only list scheduled; `direct`: whether tiles are copied to shared memory without passing through registers."""
+    only list scheduled; `prefetch`: trips by which tiles are brought into the second-level cache before they are
+    copied; `direct`: whether tiles are copied to shared memory without passing through registers."""
 
     stages: int | None = None
     specialize: bool | None = None
@@ -21,6 +22,7 @@ class Choices:
     ping_pong: bool | None = None
     modulo: bool = True
     direct: bool | None = None
+    prefetch: int | None = None
 
     @property
     def roles(self) -> list[str]:

@@ -227,6 +227,12 @@ class _State:
         found = (self.waves(p) & self.waves(active)).any(-1)
         return np.repeat(found, self.kernel.wave_size, axis=-1)
 
+    def _touch_global(
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array
+    ) -> None:
+        """No memory changes, but what is asked for lies in the array."""
+        self.place(op, buf, voff, soff, active & mask & guard)
+
     def _copy_async(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array
     ) -> None:

@@ -269,7 +269,7 @@ _row("wgcount", "", "i32", "Workgroups launched along `axis`.", uniform="always"
 _row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
 _row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
 _row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
-_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value; `alone` promises that no other lane runs.", uniform="always")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value. `same`: a promise that all active lanes hold it.", uniform="always")
 # Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
 _row("add", "a:i b:i", "same", "a + b", commutes=True)
 _row("sub", "a:i b:i", "same", "a - b")
@@ -346,6 +346,8 @@ _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any"
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
+_row("touch.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "none", "Bring what `load.global` of the same operands would read into the second-level cache; nothing else changes.", effects="read global", uniform="never", attrs="bytes imm")
+_row("touch.bulk", "u:map:i64 *u:at:i32", "none", "Bring the box of tensor map `map` at coordinates `at` (innermost first) into the second-level cache; nothing else changes.", effects="read global")
 _row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
 _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")
 _row("load.shared", "addr:i32", "attr",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -14,6 +14,8 @@ from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
@@ -261,10 +263,16 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.sequence = "copies"
         return step
 
-    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def access_for(
+        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = low.plans
+    ) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
+        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
+
+    def ask_ahead(context: Context, i: int) -> None:
+        lanes, fixed, _ = copy_parts(i)
+        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
 
     def block_step(first: int) -> Step:
         """The stores of a block that is transposed in registers."""
@@ -310,6 +318,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     split=False,
                     cache=hint,
                 )
+                ask_ahead(context, i)
 
             resources, latency = low.memory_cost("copy.async", size)
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
@@ -333,6 +342,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 bounded=True,
                 cache=hint,
             )
+            ask_ahead(context, i)
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
@@ -433,20 +443,27 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     assert found is not None
     late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            if unit is not None:
-                position = unit.position(b, position)
-            access = GlobalAccess(
-                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-            )
+            access, inside = access_at(context, plans)
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)

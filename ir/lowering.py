@@ -365,7 +365,7 @@ class Lowering:
         """A single integer of the graph as a uniform i32."""
         b = self.b
         number = self.value(n, env).element(b, 0)
-        number = number if number.uniform else b.readfirst(number)
+        number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:

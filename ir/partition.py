@@ -24,7 +24,6 @@ from wavedsl.ir.symbols import DYNAMIC
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
 
-
 LOOPS = 3
 """Where waves that share a loop's tile come in the order of waves: behind those of the three grid axes."""
 

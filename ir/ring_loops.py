@@ -325,7 +325,7 @@ class _StagedTrip:
             nodes = [steps[i].node for i in mine if steps[i].node is not None]
             self.products.append(nodes)
             own = [ring for ring in low.rings if ring.region is region]
-            self.rings.append([ring for ring in own if any(reads_ring(low, n, ring) for n in nodes)])
+            self.rings.append([ring for ring in own if any(reads_ring(low, steps[i], ring) for i in mine)])
 
     def __call__(self, one: Env | None, first: Any, two: Env | None, second: Any) -> None:
         """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""

@@ -302,12 +302,7 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
     for n in region.nodes:
         if n.id in needed:
             with low.b.loc(n.loc):
-                context = Context(env, iteration, None)
-                if n.op == "read":
-                    for step in direct_steps(low, n):
-                        step.emit(context)
-                else:
-                    emit_node(low, n, context)
+                _compute(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
@@ -319,6 +314,15 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration)
+
+
+def _compute(low: Lowering, n: Node, context: Context) -> None:
+    """A node that coordinates or bounds are made of, in the thread that copies."""
+    if n.op != "read":
+        emit_node(low, n, context)
+        return
+    for step in direct_steps(low, n):
+        step.emit(context)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:

@@ -137,6 +137,8 @@ class Target:
     copy_linear: bool = False
     """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
     has its own."""
+    prefetches: bool = False
+    """Whether lines can be brought into the second-level cache by an instruction of its own."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

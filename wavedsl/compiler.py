@@ -346,6 +346,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
+    supported |= {"prefetch"} if chip.prefetches else set()
     for name, value in schedule.items():
         if name not in supported and value not in (False, 1):
             raise ConstraintError(
@@ -356,7 +357,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     return Choices(
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
-        ping_pong=schedule.ping_pong,
+        ping_pong=schedule.ping_pong, prefetch=schedule.prefetch,
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from wavedsl.ir.source import here
 class Schedule:
     """Each field left None is chosen by the compiler. Raises ConstraintError for a value that no kernel can have.
 
-    The target checks what it cannot do: `cluster` and `specialize` need sm_90a, `direct_to_shared` a copy instruction.
+    The target checks what it cannot do: `cluster` and `specialize` need sm_90a, `direct_to_shared` a copy
+    instruction, `prefetch` an instruction that brings lines into L2.
     """
 
     stages: int | None = None
@@ -24,6 +25,8 @@ class Schedule:
     """Workgroups of a cluster along grid axes 0, 1 and 2."""
     direct_to_shared: bool | None = None
     """Whether copies go from global to shared memory without passing through registers."""
+    prefetch: int | None = None
+    """Trips of a loop by which tiles are brought into the L2 cache before they are copied (NVIDIA)."""
     unroll: int | None = None
     """Trips of a loop per jump."""
     swizzle: bool | None = None
@@ -42,7 +45,7 @@ class Schedule:
     """Whether matrix instructions raise the wave's issue priority (AMD)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("stages", 1), ("unroll", 1), ("split_k", 1), ("occupancy", 1)):
+        for name, least in (("stages", 1), ("prefetch", 1), ("unroll", 1), ("split_k", 1), ("occupancy", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ConstraintError(

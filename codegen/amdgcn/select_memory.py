@@ -354,7 +354,9 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one
+    # the immediate is added to both addresses: take it off the shared one, unless that might leave it negative
+    if imm and (shared.lo is None or shared.lo + simm < imm):
+        place, imm = (_plus(s, place[0], imm), place[1], 0), 0
     base = simm - imm
     state = (s.insts, _key(first), base)
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:

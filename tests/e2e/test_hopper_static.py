@@ -192,6 +192,27 @@ def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -
         assert all(beside >= 1 and most == ["shared", "registers"] for beside, most in loops)
 
 
+backward = example_files.load("attention_backward")
+
+
+@pytest.mark.parametrize(
+    ("d", "causal"),
+    [(64, True), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((64, False), (128, True), (128, False)))],
+)
+def test_gradients_of_attention_overlap_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
+    """Four products per trip of the keys' loop, two of them from registers; three of the queries', in two stages."""
+    oracle("ptxas"), oracle("nvdisasm")
+    tile, step, waves = backward.tile_of("sm_90a")
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16, backward.M: 4096, backward.N: 4096}
+    _, keys, queries = backward.kernels(backward.Variant(wd.bf16, causal=causal), tile=tile, step=step, waves=waves)
+    for kernel in (keys, queries):
+        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: d})
+        found = hopper.static(compiled.asm)
+        assert found.products > 0 and found.spills == 0 and not found.codes
+        assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+        assert compiled.kernel_ir.notes["lowering"].strategy.overlapped == (kernel is queries)
+
+
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
     """Scores of 128 x 96, weights as many, and 64 x 256 sums of each warpgroup are more than it has registers for."""
     oracle("ptxas"), oracle("nvdisasm")
