@@ -24,7 +24,7 @@ from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spre
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
-from wavedsl.ir.graph import Node
+from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.infer import renamed_bits
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, kind_of, number_of
@@ -68,7 +68,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
-        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+        elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
             reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))

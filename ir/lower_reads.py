@@ -7,7 +7,7 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
@@ -102,7 +102,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     them, and where registers keep a second wave away."""
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
-    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
     if target.copy_async or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
@@ -121,7 +121,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         if n.op == "read"
         and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
-        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
+        and not low.moves_with([str(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
     ]
 
 
@@ -145,7 +145,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
         return True
     if space is AddressSpace.GLOBAL:
         return False
-    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items()):
+    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items() if d not in low.followed):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 
@@ -158,7 +158,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
     while work:
         x = work.pop()
         for u in users.get(x.id, ()):
-            if u.op == "mma" and x in u.inputs[:2]:
+            if u.op in PRODUCTS and any(x is u.inputs[p] for p in factors(u)):
                 found = low.inference.mmas[u.id].k
             elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
@@ -291,7 +291,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     def fragments() -> FragmentLoads:
         got = bundle.get("fragments")
         if got is None:
-            got = bundle["fragments"] = FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims)
+            got = bundle["fragments"] = FragmentLoads(b, s, {d: low.digit(d) for d in low.plans}, low.plans, digit_dims)
         return got
 
     resources, latency = low.memory_cost("load.shared", s.loads.bytes)
@@ -345,7 +345,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
-    moves = loop_dim is not None and loop_dim in info.names
+    moves = low.moves_with(info.names, loop_dim)
     placed_by = coordinate_keys(low, n)
     found = placement(low.graph, n)
     assert found is not None

@@ -323,6 +323,10 @@ SCALED = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Operand types of a block-scaled product; the two sides may differ."""
 
 
+MX_BLOCK = 32
+"""Elements that share a scale in the MX formats (OCP Microscaling Formats 1.0, section 5.2), and in instructions."""
+
+
 def scale_block(x: ValueType, scale: ValueType, dim: Any) -> int | None:
     """Elements of `dim` that share one scale, from the scale's extent (`K / 32`); None where there is none."""
     for d in scale.dims:

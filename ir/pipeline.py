@@ -27,7 +27,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError, WaveError
-from wavedsl.ir.graph import Graph, node_text
+from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.kernel_ir import Kernel, Op, Param
 from wavedsl.ir.layout_check import check_layouts
@@ -72,7 +72,7 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
     lanes = resolved.hardware.threads_per_wave
-    products = any(n.op == "mma" for n in graph.all_nodes())
+    products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
     if wide is not None and lanes == wide.wave_size:
         yield _plan(graph, resolved, wide)

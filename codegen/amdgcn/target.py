@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
-from wavedsl.codegen.amdgcn.mfma import Mfma, dense
+from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
@@ -93,9 +93,11 @@ def _occupancy(chip: Chip) -> Callable[[int, int, int], int]:
 def _atom(row: Mfma, chip: str) -> MmaAtom:
     mnemonic = row.spelling(chip)
     latency = isa.lookup(mnemonic, chip).latency if not row.formats else row.cycles(chip) + 16
+    name = f"SCALED_{row.name}" if row.scaled else row.name
     return MmaAtom(
-        row.name, row.m, row.n, row.k, row.a_dtype, row.b_dtype, row.d_dtype, row.a, row.b, row.d,
+        name, row.m, row.n, row.k, row.a_dtype, row.b_dtype, row.d_dtype, row.a, row.b, row.d,
         row.a_regs, row.b_regs, row.d_regs, row.cycles(chip), latency, mnemonic, row.blocks,
+        scale_block=SCALE_BLOCK if row.scaled else 0,
     )  # fmt: skip
 
 
@@ -184,7 +186,7 @@ def _target(chip: Chip) -> Target:
         else {1: 64, 2: 64, 4: 64, 8: 64, 12: 32, 16: 64},
         phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
         registers=REGISTERS,
-        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
+        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name)),
         load_atoms=_load_atoms(chip.name),
         # Direct-to-LDS copies need a shared layout that is linear in the lane: only lowering that knows it may ask
         # for them.
