@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
@@ -26,6 +27,7 @@ from wavedsl.ir.staging import (
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, placement, view_dims
 
 
@@ -65,9 +67,18 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                     plans.append(s)
                     continue
                 with_k = contraction_fed(low, n)
-                s = plan_staged(
-                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, asynchronous
-                )
+                unit = low.units(n)
+                if unit is None:
+                    s = plan_staged(
+                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, asynchronous
+                    )
+                else:
+                    cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
+                    size = unit.dtype.bytes
+                    atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                    s = plan_staged(
+                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, asynchronous, atom
+                    )
             except CompileError:
                 raise
             except Exception as e:
@@ -175,6 +186,12 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
+    plans, partition = low.plans, low.partition
+    unit = low.units(n)
+    if unit is not None:
+        info, plans = unit.info, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
     es = info.elsize
     size = s.vector * es
     bundle: dict[str, Any] = {}
@@ -195,7 +212,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
     def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
 
     def block_step(first: int) -> Step:
@@ -286,12 +305,12 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             # The readers come later: a step in their place, before which the copies have arrived.
             steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))
         return steps
-    _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+    _, digit_dims = wave_digits(s.layout, partition, plans)
 
     def fragments() -> FragmentLoads:
         got = bundle.get("fragments")
         if got is None:
-            got = bundle["fragments"] = FragmentLoads(b, s, {d: low.digit(d) for d in low.plans}, low.plans, digit_dims)
+            got = bundle["fragments"] = FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims)
         return got
 
     resources, latency = low.memory_cost("load.shared", s.loads.bytes)
@@ -319,7 +338,7 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 
         def join(context: Context, r: int = r, parts: list[tuple[int, int]] = parts) -> None:
             loaded = [(context.env["f", n.id, g], position) for g, position in parts]
-            context.env["w", n.id, r] = join_word(b, n.dtype, loaded)
+            context.env["w", n.id, r] = join_word(b, s.info.dtype, loaded)
 
         uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
         clocks = low.issue_clocks() * max(1, len(uses) - 1)

@@ -71,6 +71,8 @@ class LoadAtom:
     element: str = ""
     cycles: int = 4
     latency: int = 64
+    bits: int = 0
+    """Width of the element that lanes exchange where it is no whole bytes: only units of packed arrays are read so."""
 
 
 @dataclass(frozen=True)

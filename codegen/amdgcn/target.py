@@ -108,6 +108,8 @@ def _load_atoms(chip: str) -> tuple[LoadAtom, ...]:
         atoms += [
             LoadAtom("tr_b16", 8, 8, (2,), "l2 l3 e0 e1 l4 l5", "l0 l1", 4, 72),
             LoadAtom("tr_b8", 8, 8, (1,), "l3 e0 e1 e2 l4 l5", "l0 l1 l2", 4, 72),
+            LoadAtom("tr_b4", 8, 8, (), "e0 e1 e2 e3 l4 l5", "l0 l1 l2 l3", 4, 72, 4),
+            LoadAtom("tr_b6", 12, 12, (), "e0 e1 e2 e3 l4 l5", "l0 l1 l2 l3", 4, 76, 6),
         ]
     return tuple(atoms)
 
@@ -199,6 +201,7 @@ def _target(chip: Chip) -> Target:
         instead=instead,
         occupancy=_occupancy(chip),
         packed_f32=True,
+        transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
