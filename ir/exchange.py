@@ -23,7 +23,7 @@ from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.infer import renamed_bits
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
@@ -77,6 +77,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
             row = low.inference.operand_layout(sort, 0)
             pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype))
+        elif n.op in ("extract", "shuffle"):
+            most = max(most, low.partition.waves * pick_bytes(low, n))
         elif n.op == "reshape":
             source = low.inference.operand_layout(n, 0)
             between = regroup(low, n, source)
@@ -95,6 +97,13 @@ def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | N
     source = absorbed(layout)
     aim = renamed_bits(n, source, low.partition)
     return None if aim is None else (source, aim)
+
+
+def pick_bytes(low: Lowering, n: Node) -> int:
+    """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
+    kind = scalar_type(n.dtype)
+    tile = prod(size for _, size in low.inference.operand_layout(n, 0).extents)
+    return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16
 
 
 def regroup_bytes(low: Lowering, n: Node) -> int:
@@ -435,14 +444,14 @@ def _join(raw: Sequence[Value], dtype: DType, low: Lowering) -> Value:
 
 
 def _words(b: Any, value: Fragment) -> list[Cell]:
-    return [_cells_of(b, w) for w in value.words(b)]
+    return [cells_of(b, w) for w in value.words(b)]
 
 
 def _cell(b: Any, value: Fragment, element: int) -> Cell:
-    return _cells_of(b, value.words(b)[element])
+    return cells_of(b, value.words(b)[element])
 
 
-def _cells_of(b: Any, word: Value) -> Cell:
+def cells_of(b: Any, word: Value) -> Cell:
     """A register as 32-bit words that can be shuffled."""
     if word.type is PRED:
         return (b.select(word, b.i32(1), b.i32(0)),)

@@ -21,6 +21,7 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption, choose_chains
+from wavedsl.ir.chain import absorbed as wide_box
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import (
@@ -35,7 +36,7 @@ from wavedsl.ir.graph import (
     initial_values,
     next_values,
 )
-from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
+from wavedsl.ir.layout import REGISTER_KINDS, Bits, Digit, Layout, bit, kind_of, make_layout, number_of, spec
 from wavedsl.ir.ops import ATOMIC_VALUES, MX_BLOCK, ROWS, scale_block
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
@@ -212,6 +213,16 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                     if aim is not None:
                         chosen[own] = aim
                         changed = True
+            elif n.op == "extract" and n.attrs["new"] is None:
+                source = chosen.get(classes.find(n.inputs[0].id))
+                if source is not None and own not in chosen:
+                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    changed = True
+            elif n.op == "repeat_interleave":
+                theirs = classes.find(n.inputs[0].id)
+                if own in chosen and theirs not in chosen:
+                    chosen[theirs] = coarse_layout(chosen[own], n)
+                    changed = True
             elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
                 for x in n.inputs:
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
@@ -253,7 +264,7 @@ def _settle_packed(
             continue
         argument = graph.argument(n.attrs["memory"])
         group = unit_elements(argument.dtype)
-        dims = [d for d in view_dims(graph, n)]
+        dims = list(view_dims(graph, n))
         value = n if n.op == "read" else n.inputs[0]
         own = classes.find(value.id)
         order = [d for d in dims if d in value.dims]
@@ -261,10 +272,10 @@ def _settle_packed(
             continue
         inner = str(dims[-1])
 
-        def fits(layout: Layout, staged: bool, inner: str = inner, group: int = group, bits: int = n.dtype.bits if n.op == "read" else 0) -> bool:
-            if unit_layout(layout, inner, group) is not None:
+        def fits(layout: Layout, staged: bool, inner: str = inner, dtype: DType = argument.dtype) -> bool:
+            if unit_layout(layout, inner, unit_elements(dtype)) is not None:
                 return True
-            return staged and bits in target.transposing and transposed_layout(layout, inner, 16) is not None
+            return staged and dtype.bits in target.transposing and transposed_layout(layout, inner, 16) is not None
 
         waves = {d: partition.dims[d].wave for d in order}
         if n.op == "write":
@@ -314,8 +325,9 @@ def _join_region(region: Region, classes: _Classes) -> None:
             added = addend(n)
             if added is not None:
                 classes.join(n.id, added.id)
-        elif n.op in ("scan", "cumsum"):
-            classes.join(n.id, n.inputs[0].id)
+        elif n.op in ("scan", "cumsum", "shuffle"):
+            if not is_packed_read(n.inputs[0]):
+                classes.join(n.id, n.inputs[0].id)
         elif n.op.startswith("atomic_"):
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
                 if set(x.dims) == set(n.dims) and n.dims:
@@ -380,6 +392,36 @@ def _drives(inner: Bits) -> dict[int, frozenset[int]]:
     }
 
 
+def coarse_layout(layout: Layout, n: Node) -> Layout:
+    """The layout in which a `repeat_interleave` takes its operand where it gives `layout`: every lane holds the
+    elements that stand for its own."""
+    dim, count = str(n.attrs["dim"]), n.attrs["count"]
+    part = next(str(d) for d in n.inputs[0].dims if d not in n.dims)
+    if count & (count - 1):
+        raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
+    low = count.bit_length() - 1
+    if layout.inner.width(dim) < low:
+        layout = wide_box(layout)
+    if layout.inner.width(dim) < low or dict(layout.extents)[dim] % count:
+        raise CompileError(
+            f"repeat_interleave: a wave's {dict(layout.extents)[dim]} elements of {dim} are no multiple of {count}",
+            n.loc,
+            f"give a wave a multiple of {count}",
+        )
+    inner = layout.inner
+    keep = [j for j, o in enumerate(inner.outs) if kind_of(o) != dim or number_of(o) >= low]
+    outs = [bit(part, number_of(o) - low) if kind_of(o) == dim else o for o in (inner.outs[j] for j in keep)]
+    ins, cols = [], []
+    for x, c in zip(inner.ins, inner.cols):
+        column = sum((c >> j & 1) << i for i, j in enumerate(keep))
+        if column or not c or kind_of(x) not in REGISTER_KINDS:
+            ins.append(x)
+            cols.append(column)
+    digits = tuple(Digit(g.kind, g.extent, part if g.dim == dim else g.dim, g.stride) for g in layout.digits)
+    extents = tuple((part, s // count) if d == dim else (d, s) for d, s in layout.extents)
+    return Layout(Bits(ins, outs, cols), digits, extents)
+
+
 def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
     """`layout` without the dimensions that are not in `dims`."""
     keep = set(dims)
@@ -409,9 +451,21 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
             _index_demands(out, n)
         if not isinstance(n.type, ValueType) or n.op in (*PRODUCTS, *REGIONS, "carry", "result"):
             continue
+        mine = out.layouts[n.id]
+        if n.op == "repeat_interleave":
+            want = coarse_layout(mine, n)
+            if not same_layout(out.layouts[n.inputs[0].id], want):
+                out.demands[n.id, 0] = want
+            continue
+        if n.op == "shuffle":
+            want = project_to(mine, map(str, n.inputs[1].dims))
+            if n.inputs[1].dims and not same_layout(out.layouts[n.inputs[1].id], want):
+                out.demands[n.id, 1] = want
+            if not same_layout(out.layouts[n.inputs[0].id], mine):
+                out.demands[n.id, 0] = mine
+            continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
             continue
-        mine = out.layouts[n.id]
         for i, x in enumerate(n.inputs):
             if isinstance(x.type, ValueType) and x.dims:
                 want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
@@ -585,7 +639,7 @@ def scale_dim(node: Node, position: int, k: Any) -> Any:
 
 
 def _scaled_steps(atom: MmaAtom, wk: int) -> tuple[int, tuple[int, ...]]:
-    """(log2 of the steps along K whose scales are neighbours in one register, where the bits of the instruction's K go).
+    """(log2 of the steps along K whose scales are neighbours in a register, where the bits of the instruction's K go).
 
     Steps lie between the block's own bits and those that tell the instruction's blocks apart: a lane then takes
     neighbouring blocks in consecutive steps.
@@ -745,7 +799,9 @@ def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None)
     have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == 1]
     if scaled and not any(t.scale_block for t in target.mma_atoms):
         raise ConstraintError(
-            f"{target.name} has no matrix instruction that takes scales", node.loc, "gfx950 has; elsewhere cast the operands and multiply by their scales"
+            f"{target.name} has no matrix instruction that takes scales",
+            node.loc,
+            "gfx950 has; elsewhere cast the operands and multiply by their scales",
         )
     if wanted is not None:
         raise ConstraintError(

@@ -270,8 +270,8 @@ class _State:
     def exchange_bits(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
         """`load_atom` of elements below a byte."""
         start = self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes)
-        bytes_ = np.asarray(_gather(self.shared, start, atom.piece_bytes, active)).reshape(atom.piece_bytes, self.threads)
-        held = np.unpackbits(bytes_, axis=0, bitorder="little").reshape(-1, atom.bits, self.threads)
+        pieces = _gather(self.shared, start, atom.piece_bytes, active)
+        held = np.unpackbits(pieces, axis=0, bitorder="little").reshape(-1, atom.bits, self.threads)
         lanes, waves = np.arange(self.kernel.wave_size), np.arange(self.kernel.waves)[:, None]
         out = np.zeros_like(held)
         for e in range(len(held)):

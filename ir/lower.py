@@ -14,6 +14,7 @@ from typing import Any
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_atomic,
     lower_log,
+    lower_pick,
     lower_random,
     lower_reduce,
     lower_scan,

@@ -64,7 +64,6 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
             n.loc,
             f"give each wave a multiple of {atom.k}",
         )
-    first, second = plan.ports
     tiles, issues = low.tiles(plan), low.k_issues(plan)
     share = -(-low.partition.waves // low.target.simds)
     unit = "valu" if atom.instruction == "fma" else "mfma"

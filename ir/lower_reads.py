@@ -156,7 +156,8 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
         return True
     if space is AddressSpace.GLOBAL:
         return False
-    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items() if d not in low.followed):
+    cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
+    if once and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 

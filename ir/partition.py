@@ -253,6 +253,8 @@ def _in_one_wave(graph: Graph) -> set[Any]:
     for n in graph.all_nodes():
         if n.op in ("sort", "topk"):
             found.add(n.attrs["dim"])
+        elif n.op in ("extract", "shuffle"):
+            found |= {n.attrs["dim"], n.attrs.get("new")} - {None}
         elif n.op == "reshape":
             found |= set(n.inputs[0].dims) ^ set(n.dims)
     return found

@@ -48,8 +48,8 @@ class MmaAtom:
     from shared memory in a `span`-wide swizzle (`matrix_tile`); an A in registers has the fragment `a`. `b` is empty.
     Wave tiles must be multiples of the shape."""
     scale_block: int = 0
-    """Elements of K that share a scale, of a row of A or a column of B; 0: the instruction takes no scales. Lane l holds
-    the scale of row (column) l % m for the block l // m of K."""
+    """Elements of K that share a scale, of a row of A or a column of B; 0: the instruction takes no scales. Lane l
+    holds the scale of row (column) l % m for the block l // m of K."""
     transposes: bool = False
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
 
