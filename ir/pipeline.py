@@ -45,6 +45,7 @@ from wavedsl.ir.passes import (
     verifying,
 )
 from wavedsl.ir.retile import finer
+from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
@@ -60,7 +61,7 @@ Plan = tuple[Target, ResolvedConstraints, Partition, Inference]
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
     """Partition and layouts of a graph: the first of `plans`."""
-    return next(plans(graph, dims, target))
+    return next(plans(scale_by_hand(graph, target), dims, target))
 
 
 def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Plan]:
@@ -120,6 +121,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
+    graph = scale_by_hand(graph, target)
     try:
         found = plans(graph, dims, target)
         while True:
