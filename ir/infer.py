@@ -277,6 +277,10 @@ def _settle_packed(
                 return True
             return staged and dtype.bits in target.transposing and transposed_layout(layout, inner, 16) is not None
 
+        along = partition.dims[dims[-1]]
+        sizes = (along.extent, along.tile, along.wave)
+        transposable = all(s is not None and s % 16 == 0 for s in sizes)
+
         waves = {d: partition.dims[d].wave for d in order}
         if n.op == "write":
             layout = out.demands.get((n.id, 0), chosen[own])
@@ -285,7 +289,7 @@ def _settle_packed(
                 out.demands[n.id, 0] = coalesced(order, waves, bits, target, least=group)
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
-        staged = space is not AddressSpace.GLOBAL
+        staged = space is not AddressSpace.GLOBAL and transposable
         if fits(chosen[own], staged):
             continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]

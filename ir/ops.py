@@ -316,7 +316,7 @@ def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: 
 
 
 def _mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", _MIXES)
+    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", (*_MIXES, set(SCALED)))
 
 
 SCALED = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
