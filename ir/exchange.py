@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
-from wavedsl.ir.infer import renamed_bits
+from wavedsl.ir.infer import renamed_bits, same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, kind_of, number_of
 from wavedsl.ir.lowering import Lowering
@@ -99,10 +99,33 @@ def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | N
     return None if aim is None else (source, aim)
 
 
+def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
+    """Coordinate bit of `dim` → the lane bit that drives it."""
+    columns = zip(layout.inner.ins, layout.inner.coordinate_columns(dim))
+    return {c.bit_length() - 1: number_of(x) for x, c in columns if c and kind_of(x) == "l"}
+
+
+def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str, fixed: bool) -> bool:
+    """Whether elements are taken along `dim` without shared memory: one `fixed` place by an exchange between lanes, or
+    another for every element where lanes alone hold the dimension."""
+    lanes = lane_bits(source, dim)
+    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes.values())
+    if not near or not source.inner.monomial():
+        return False
+    if fixed:
+        return same_layout(source.project(dim), layout)
+    alone = len(lanes) == source.inner.width(dim) and dict(source.extents)[dim] == source.box(dim)
+    return alone and same_layout(source, layout)
+
+
 def pick_bytes(low: Lowering, n: Node) -> int:
     """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
-    kind = scalar_type(n.dtype)
-    tile = prod(size for _, size in low.inference.operand_layout(n, 0).extents)
+    kind, source = scalar_type(n.dtype), low.inference.operand_layout(n, 0)
+    fixed = n.op == "extract" and n.attrs["new"] is None and n.attrs["start"] is not None
+    whole = n.op == "shuffle" or fixed
+    if whole and picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"]), fixed):
+        return 0
+    tile = prod(size for _, size in source.extents)
     return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16
 
 

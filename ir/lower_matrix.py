@@ -139,7 +139,8 @@ class Scale:
         self.node = plan.node.inputs[self.position]
         self.block = next(str(d) for d in self.node.dims if str(d) not in (plan.m, plan.n))
         self.size = plan.atom.scale_block
-        self.neutral = needs_zero(low, self.node, self.block)
+        # Absent elements of a read are 0, as a scale a number; but a cast from 0 is NaN, which times 0 stays NaN.
+        self.neutral = self.node.op != "read" and sticks_out(low, self.node, self.block)
         needed = self.neutral or (plan.node.id, self.position) in low.inference.demands
         self.prepared: Key | None = ("port", plan.node.id, self.position) if needed else None
         self._keys = None if needed else register_keys(low, self.node, self.layout)
@@ -364,11 +365,15 @@ def as_words(low: Lowering, v: Value) -> Value:
 def needs_zero(low: Lowering, n: Node, k: str) -> bool:
     """Whether an operand must be zeroed beyond the end of K: padded K, and not a plain (cast) read, which is 0
     there."""
-    plan = low.plans[k]
-    padded = dict(low.layout(n).extents).get(k, plan.tile) > plan.tile
-    if not (plan.ragged or padded):
+    if not sticks_out(low, n, k):
         return False
     x = n
     while x.op in ("cast", "bitcast", "permute", "neg"):
         x = x.inputs[0]
     return x.op != "read"
+
+
+def sticks_out(low: Lowering, n: Node, dim: str) -> bool:
+    """Whether some tile of a value reaches past the end of a dimension."""
+    plan = low.plans[dim]
+    return plan.ragged or dict(low.layout(n).extents).get(dim, plan.tile) > plan.tile

@@ -14,18 +14,14 @@ from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, cells_of, order
+from wavedsl.ir.exchange import SCRATCH, cells_of, lane_bits, order, picked_in_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_values import emitter, operand
 from wavedsl.ir.lowering import Lowering
-
-WARP_LANES = 5
-"""Lane bits within which NVIDIA's shuffles reach."""
 
 
 @emitter("extract")
@@ -94,13 +90,11 @@ def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: 
     b, source = low.b, value.layout
     if not 0 <= at < dict(source.extents)[dim]:
         return from_elements(b, layout, value.dtype, [b.zero(scalar_type(value.dtype))] * layout.elements_per_lane)
-    if not same_layout(source.project(dim), layout) or not source.inner.monomial():
+    if not picked_in_lanes(low, source, layout, dim, True):
         return None
     lanes = lane_bits(source, dim)
     taken = sum(1 << o for o in lanes)
     chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1)
-    if lanes and not reachable(low, lanes):
-        return None
     home = None
     if lanes:
         home = b.or_(b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F), chosen)
@@ -116,10 +110,9 @@ def between_lanes(
 ) -> Fragment | None:
     """A shuffle along a dimension that lanes alone hold; None where registers hold a part of it."""
     b, source = low.b, value.layout
-    lanes = lane_bits(source, dim)
-    alone = len(lanes) == source.inner.width(dim) and dict(source.extents)[dim] == source.box(dim)
-    if not alone or not source.inner.monomial() or not same_layout(source, layout) or not reachable(low, lanes):
+    if not picked_in_lanes(low, source, layout, dim, False):
         return None
+    lanes = lane_bits(source, dim)
     rest = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
     homes: dict[int, tuple[Value, Value]] = {}
     axes = [layout.dims.index(d) for d in source.dims]
@@ -135,17 +128,6 @@ def between_lanes(
         e = source.element_at(dict(zip(source.dims, (offsets[a] for a in axes))))
         out.append(_or_zero(low, inside, from_lane(low, value, e, home)))
     return from_elements(b, layout, value.dtype, out)
-
-
-def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
-    """Coordinate bit of `dim` → the lane bit that drives it."""
-    columns = zip(layout.inner.ins, layout.inner.coordinate_columns(dim))
-    return {c.bit_length() - 1: number_of(x) for x, c in columns if c and kind_of(x) == "l"}
-
-
-def reachable(low: Lowering, lanes: dict[int, int]) -> bool:
-    """Whether an exchange between lanes reaches along these bits."""
-    return low.target.vendor == "amd" or all(lane < WARP_LANES for lane in lanes.values())
 
 
 def from_lane(low: Lowering, value: Fragment, element: int, home: Value | None) -> Value:

@@ -27,7 +27,7 @@ from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
-from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
+from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
@@ -298,7 +298,10 @@ class Lowering:
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""
         try:
-            found = packed_view(self.view_info(n), layout, self.plans, transposing=self.target.transposing)
+            info = self.view_info(n)
+            found = packed_view(info, layout, self.plans, transposing=self.target.transposing)
+            if found is None:
+                check_units(info, self.plans, unit_elements(info.dtype))
         except WaveError as error:
             error.location = error.location or n.loc
             raise

@@ -380,7 +380,8 @@ def mma(s: Selector, op: Op) -> None:
     if atom.scale_block:
         scales = [s.to_vector(s.operand(x)) for x in op.args[3:]]
         at = (op.attrs["a_byte"], op.attrs["b_byte"])
-        mods = {"op_sel": (*(x & 1 for x in at), 0), "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
+        low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
+        mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
     s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
 
 
