@@ -712,6 +712,13 @@ class Builder(Core):
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]
 
+    def mma_scaled(
+        self, atom: MmaAtom, a: Value, b: Value, c: Value, scales: tuple[Value, Value], bytes: tuple[int, int]
+    ) -> Value:
+        """D = A B + C with the scales of blocks of K in byte `bytes[i]` of word `scales[i]`."""
+        attrs = {"atom": atom, "a_byte": bytes[0], "b_byte": bytes[1]}
+        return self._effect("mma.scaled", (a, b, c, *scales), attrs, c.type).results[0]
+
     # ------------------------------------------------------------------------------- asynchronous matrix instructions
 
     def undefined(self, type: Type) -> Value:

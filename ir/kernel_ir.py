@@ -358,6 +358,7 @@ _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads
 _row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+_row("mma.scaled", "a:b32 b:b32 c:any sa:b32 sb:b32", "third", "As mma, with a scale for every block of K elements of a row of A and of a column of B: byte `a_byte` of sa and `b_byte` of sb in the lane that the atom names, as f8e8m0.", uniform="never", attrs="atom a_byte b_byte")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
 _row("matrix.tile", "u:addr:i32", "i64", "How an asynchronous matrix instruction sees the operand tile at shared-memory byte addr: the address field of a descriptor whose other fields are the words `low` and `high`.", uniform="args", attrs="low high")

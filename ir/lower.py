@@ -15,6 +15,7 @@ from typing import Any
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_atomic,
     lower_log,
+    lower_pick,
     lower_random,
     lower_reduce,
     lower_scan,
@@ -29,6 +30,7 @@ from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
+    PRODUCTS,
     REGIONS,
     Graph,
     Node,
@@ -222,7 +224,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
         return steps
-    if n.op == "mma":
+    if n.op in PRODUCTS:
         if low.inference.mmas[n.id].atom.asynchronous:
             return async_steps(low, n)
         return mma_steps(low, n)
@@ -505,7 +507,7 @@ def scarce_registers(
     target = low.target
     groups = target.shared_bytes // max(1, low.shared_top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
-    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
@@ -522,7 +524,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
     replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
-        if last.op in ("mma", "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
+        if last.op in (*PRODUCTS, "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
             replaced.update(zip(mine, theirs))
             continue
@@ -534,7 +536,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
                 context.env[key] = chunk
 
         # A value that is handed on as it is needs not even be there: a product may still be adding to it.
-        kind = "yield" if last.op == "mma" and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
         steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
         replaced.update(zip(mine, made))

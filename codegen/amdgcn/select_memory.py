@@ -407,8 +407,9 @@ def copy_wait(s: Selector, op: Op) -> None:
 # instructions
 
 
-@lower("mma")
+@lower("mma", "mma.scaled")
 def mma(s: Selector, op: Op) -> None:
+    """Scales are bytes of a register: op_sel holds the low bits of both byte numbers, op_sel_hi the high ones."""
     atom: MmaAtom = op.attrs["atom"]
     row = s.rows.named(atom.instruction)
     a, b = s.vector(op.args[0]), s.vector(op.args[1])
@@ -421,7 +422,13 @@ def mma(s: Selector, op: Op) -> None:
         for name, dtype in (("cbsz", atom.a_dtype), ("blgp", atom.b_dtype)):
             if formats[dtype.name]:
                 mods[name] = formats[dtype.name]
-    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, **mods)
+    scales: list[Operand] = []
+    if atom.scale_block:
+        scales = [s.to_vector(s.operand(x)) for x in op.args[3:]]
+        at = (op.attrs["a_byte"], op.attrs["b_byte"])
+        low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
+        mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
+    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
 
 
 def _even(s: Selector, ref: Ref) -> Ref:
