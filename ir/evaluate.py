@@ -615,7 +615,7 @@ def _mma(run: _Run, node: Node) -> Named:
     sides = [run.whole(a), run.whole(b)]
     if node.attrs.get("precision") == "tf32":
         sides = [Named(x.dims, convert(x.array, dt.f32, dt.tf32)) for x in sides]
-    return _product(run, node, *sides, over, acc)
+    return _product(run, node, sides[0], sides[1], over, acc)
 
 
 def _contracted(a: Node, b: Node, acc: Node | None) -> tuple[Any, ...]:
