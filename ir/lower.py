@@ -27,6 +27,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.decisions import decisions
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -165,6 +166,7 @@ def _run(low: Lowering) -> Kernel:
                 how = route(low.layout(x), wanted, x.dtype)[0].kind
                 low.notes.exchanges[f"operand {position} of %{n.id} ({n.op})"] = how
     kernel.notes["lowering"] = low.notes
+    kernel.notes["decisions"] = decisions(low)
     return kernel
 
 

@@ -21,6 +21,7 @@ from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.decisions import Decisions
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
@@ -76,6 +77,12 @@ class CompiledKernel:
     kernel_ir: KernelIR | None = None
     times: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of the compile."""
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """The form of each copy and product, the place of each shared buffer, what the kernel needs and why; None for a
+        kernel that was loaded."""
+        return None if self.kernel_ir is None else self.kernel_ir.notes.get("decisions")
 
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
