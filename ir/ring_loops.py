@@ -4,8 +4,8 @@ In: the steps of a loop's body in program order. The idea: a product whose resul
 is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
 unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
 uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
-Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips run
-together.
+Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips
+run together.
 
 Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
 """
@@ -58,6 +58,29 @@ def _follows_product(low: Lowering, region: Region, x: Node) -> bool:
 def asynchronous(low: Lowering, region: Region) -> list[Node]:
     """The products of a region that run beside what follows them."""
     return [n for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous]
+
+
+def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
+    """Steps in an order in which registers that a product reads are made before products that it does not need are
+    started: assemblers take registers that are written while any product runs for unsafe, and run one after the other
+    (ptxas' C7513)."""
+    order = list(steps)
+    for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
+        needed, before = set(product.uses), []
+        for s in reversed(order[: order.index(product)]):
+            if needed.intersection(s.defs):
+                needed.update(s.uses)
+                before.append(s)
+        mine = {id(s) for s in before}
+        first = next((s for s in order if s.node is not None and id(s) not in mine), product)
+        at = order.index(first)
+        moved = [s for s in order[at : order.index(product)] if id(s) in mine]
+        if first is product or any(s.node is not None or s.kind == "effect" for s in moved):
+            continue
+        rest = [s for s in order if s not in moved]
+        at = rest.index(first)
+        order = rest[:at] + moved + rest[at:]
+    return order
 
 
 class Products:
@@ -302,14 +325,14 @@ class _StagedTrip:
             nodes = [steps[i].node for i in mine if steps[i].node is not None]
             self.products.append(nodes)
             own = [ring for ring in low.rings if ring.region is region]
-            self.rings.append([ring for ring in own if any(reads_ring(low, n, ring) for n in nodes)])
+            self.rings.append([ring for ring in own if any(reads_ring(low, steps[i], ring) for i in mine)])
 
     def __call__(self, one: Env | None, first: Any, two: Env | None, second: Any) -> None:
         """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""
         low, stages = self.low, self.stages
         present = [x is not None for x in (one, two)]
-        nodes = [n for n, here in zip(self.products, present) for n in (n if here else ())]
-        rings = [r for r, here in zip(self.rings, present) for r in (r if here else ())]
+        nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
+        rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
         outer = low.products
         low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
 

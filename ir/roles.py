@@ -48,7 +48,9 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
+            b.one_thread = True
             each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+            b.one_thread = False
             one.yield_()
         role.yield_()
     low.role = "computing warpgroups"
@@ -100,7 +102,8 @@ def each_tile(
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
-        if not copying and any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+        others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))
+        if not copying and any(name not in ring_buffers(low) for name in others):
             b.barrier()  # the next tile writes to buffers that others may still read
         for ring in rings if teams > 1 else ():
             ring.skip(low, scaled(b, uses(low, ring), teams - 1))

@@ -41,6 +41,7 @@ FLOAT = {
     ("fceil", "f64"): "v_ceil_f64", ("frint", "f32"): "v_rndne_f32", ("frint", "f64"): "v_rndne_f64",
     ("ftrunc", "f32"): "v_trunc_f32", ("ftrunc", "f64"): "v_trunc_f64", ("exp2", "f32"): "v_exp_f32",
     ("log2", "f32"): "v_log_f32", ("rcp", "f32"): "v_rcp_f32", ("rsqrt", "f32"): "v_rsq_f32",
+    ("sqrt_approx", "f32"): "v_sqrt_f32",
     ("sin", "f32"): "v_sin_f32", ("cos", "f32"): "v_cos_f32",
 }  # fmt: skip
 """(op, type) → instruction; what is missing has none."""

@@ -401,6 +401,10 @@ def _if(s: Selector, op: Op) -> None:
         s.values[result.id] = regs
 
 
+def _priority(s: Selector, op: Op) -> None:
+    """PTX has no priorities: what a wave asks for is a wish."""
+
+
 def _trap(s: Selector, op: Op) -> None:
     mask = s.mask(op.args[0])
     if mask is not False:
@@ -441,6 +445,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "readfirst": _readfirst,
     "for": _for,
     "if": _if,
+    "priority": _priority,
     "trap": _trap,
     "mma": _mma,
     **select_numbers.SELECT,
