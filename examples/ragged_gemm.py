@@ -3,8 +3,8 @@
     python examples/ragged_gemm.py --target sm_90a --groups 5 --rows 300 --n 128 --k 256
 
 The rows of a group are cut into blocks of at most 128. A table says of each block whose it is, where its rows start and
-how many it has. A block's rows start anywhere, so nothing is padded: what it reads beyond its group are rows of the next,
-which are not stored. On Hopper the tiles come by bulk copies all the same, from one tensor map of all rows.
+how many it has. A block's rows start anywhere, so nothing is padded: what it reads beyond its group are rows of the
+next, which are not stored. On Hopper the tiles come by bulk copies all the same, from one tensor map of all rows.
 `wavedsl.strategies.grouped_matmul` chooses tiles and builds the table.
 """
 
