@@ -13,6 +13,7 @@ are written to results/gpu_memory_bound.json with machine and versions.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -117,6 +118,32 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
     return make
 
 
+def grouped(space: Space, size: tuple[int, ...]) -> Work:
+    """Ragged groups of rows, each times a matrix of its own: (groups, rows on average, N, K) in bf16."""
+    from wavedsl.strategies import plan_grouped
+
+    groups, average, n, k = size
+    counts = np.random.default_rng(groups).multinomial(groups * average, np.full(groups, 1 / groups)).tolist()
+    (a, x), (b, y) = space.array((sum(counts), k), wd.bf16), space.array((groups, n, k), wd.bf16)
+    c = space.empty((sum(counts), n), wd.bf16)
+    (launch,) = plan_grouped(a, b, c, counts, transpose_b=True).launches
+    ends = np.cumsum([0, *counts]).tolist()
+    parts = list(itertools.pairwise(ends))
+
+    def one_by_one(t: Any) -> Callable[[], None]:
+        def call() -> None:
+            for group, (i, j) in enumerate(parts):
+                t.matmul(a[i:j], b[group].T, out=c[i:j])
+
+        return call
+
+    moved = (sum(counts) * (k + n) + groups * n * k) * wd.bf16.bits // 8
+    run = launch.kernel.bind(*launch.arguments)
+    want = lambda: np.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
+    calls = space.providers(run, one_by_one)
+    return Work(calls, c, want, 2e-2 * np.sqrt(k), moved, 2 * sum(counts) * n * k)
+
+
 HUGE = [(4096, 4096), (8192, 8192), (16384, 16384)]
 TINY = [(5, 300)]
 SKINNY = [1, 2, 4, 8, 16, 32, 64]
@@ -132,6 +159,8 @@ CASES = (
     Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)]),
     Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)]),
     Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)]),
+    Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)]),
+    Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
     Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
     Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
 )
