@@ -59,3 +59,23 @@ def test_a_number_carried_through_a_loop_of_numbers(target: str) -> None:
         wd.write(wd.Register[M, wd.f32](0) + loop, y)
 
     agree(kernel, [whole((5,), wd.f32), np.int32(3)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_direct_copies_of_rows_far_apart(target: str) -> None:
+    """The immediate of a direct copy to LDS was taken off M0, which became negative: rows lie further apart in memory
+    than in LDS."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 16)])
+    def kernel(a: wd.Memory[M, N, wd.SHARED, wd.f32], y: wd.Memory[M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0)])
+        def loop(total):
+            return total + wd.sum(wd.read(a), dim=N)
+
+        wd.write(loop, y)
+
+    a = whole((7, 17), wd.f32)[2:4, 2:14]
+    y, meant = whole((2,), wd.f32, 1), whole((2,), wd.f32, 1)
+    kernel.compile(a, y, target=target).emulate(a, y)
+    kernel.evaluate(a, meant)
+    assert np.array_equal(y, meant)
