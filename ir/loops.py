@@ -285,6 +285,7 @@ def plan_body(
     `check`: re-derive every dependence and unit of the schedule (`schedule_check`).
     """
     together = bool(slots) and min(slots.values()) > 1
+    _hold_back(steps, carried)
     real = list(steps)
     if together:
         steps = [*real, Step("barrier", "barrier", (("issue", clock),), clock, (), (), _no_emit)]
@@ -410,6 +411,15 @@ def settle(
         if schedule.times == before:
             break
     return schedule
+
+
+def _hold_back(steps: Sequence[Step], carried: Mapping[Key, Key]) -> None:
+    """Numbers made of carried ones cannot be computed ahead of their iteration, as others are."""
+    late = set(carried)
+    for s in steps:  # in the order of the source
+        if s.kind == "scalar" and not late.isdisjoint(s.uses):
+            s.kind = "compute"
+            late.update(s.defs)
 
 
 def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:
