@@ -132,7 +132,7 @@ def loop_limit(compiled: Any) -> int:
     """Most instructions that are not matrix instructions, per step of a pipelined loop.
 
     Every fragment is read once and every element of the tiles copied once; a wait for every four of these accesses; two
-    barriers; and per step the ten instructions that `ir/pipeline.py` calls a loop's own. Within `SLACK`.
+    barriers; and per step the ten instructions that `ir/unroll_rule.py` calls a loop's own. Within `SLACK`.
     """
     loop = compiled.resources.loops[0]
     classes = loop.instructions

@@ -43,10 +43,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Columns:
-    """Coordinates that are linear in the bits of a number: per dimension what each bit of `source` adds."""
+    """Coordinates that are linear in the bits of a number: per dimension what each bit of `source` adds; XORs, where
+    there are `flips`: a constant that is XORed as well."""
 
     source: Value
     by_dim: Mapping[str, Sequence[int]]
+    flips: Mapping[str, int] | None = None
 
 
 def total(b: Builder, terms: Sequence[Any]) -> Any:
@@ -68,6 +70,20 @@ def scaled(b: Builder, a: Any, s: Any) -> Any:
     if (isinstance(s, int) and s == 0) or (isinstance(a, int) and a == 0):
         return 0
     return b.mul(a, s) if not isinstance(a, int) else b.mul(s, a)
+
+
+def _united(columns: Sequence[int]) -> int:
+    out = 0
+    for c in columns:
+        out |= c
+    return out
+
+
+def _flipped(b: Builder, a: Any, flip: int) -> Any:
+    """a ^ flip for ints and values."""
+    if isinstance(a, int):
+        return a ^ flip
+    return b.xor(a, flip) if flip else a
 
 
 def columns_of(fields: Sequence[Field], xor: bool) -> list[int]:
@@ -120,7 +136,7 @@ def vector_elements(
             )
     limit = gcd(limit, gcd(plan.tile, plan.wave)) if plan.role in ("workgroup", "loop") else limit
     padded = dict(layout.extents)[dim] > plan.wave
-    if plan.ragged or padded:
+    if plan.ragged or padded or dim in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     if padded:
         limit = gcd(limit, plan.wave)
@@ -212,7 +228,7 @@ class GlobalAccess:
             if plan.role == "index":
                 continue
             reach, share = self.covers[d]
-            sticks_out = plan.ragged or reach > share
+            sticks_out = plan.ragged or reach > share or d in info.cut
             if not sticks_out:
                 continue
             if i == 0 and free_outermost:
@@ -263,11 +279,45 @@ class GlobalAccess:
             return [scaled(self.b, self.lane(d), s) for d, s in zip(self.names, self.strides)]
         width = max((len(c) for c in columns.by_dim.values()), default=0)
         bytes = [0] * width
+        if columns.flips is not None:
+            return self._xored_terms(columns, bytes)
         for d, s in zip(self.names, self.strides):
             for i, c in enumerate(columns.by_dim.get(d, ())):
                 if c:
                     bytes[i] += c * s
         return [combine_columns(self.b, bytes, columns.source, bare=bare_price(self.b, columns.source))]
+
+    def _xored_terms(self, columns: Columns, bytes: list[int]) -> list[Any]:
+        """The summands of a lane's offset where bits flip coordinates: those that meet in a coordinate are XORed, and
+        coordinates are added; one XOR does both where their bytes are apart."""
+        b, flips = self.b, columns.flips
+        assert flips is not None
+        bare = bare_price(b, columns.source)
+        known = columns.by_dim
+        parts = [(s, known[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in known]
+        used, apart = 0, True
+        for s, found, flip in parts:
+            reach = flip
+            for c in found:
+                reach |= c
+            apart &= s & (s - 1) == 0 and not used & reach * s
+            used |= reach * s
+        if apart:
+            flipped = 0
+            for s, found, flip in parts:
+                flipped |= flip * s
+                for i, c in enumerate(found):
+                    bytes[i] |= c * s
+            return [_flipped(b, combine_columns(b, bytes, columns.source, xor=True, bare=bare), flipped)]
+        terms = []
+        for s, found, flip in parts:
+            if flip or sum(found) != _united(found):
+                coordinate = combine_columns(b, found, columns.source, xor=True, bare=bare)
+                terms.append(scaled(b, _flipped(b, coordinate, flip), s))
+                continue
+            for i, c in enumerate(found):
+                bytes[i] += c * s
+        return [*terms, combine_columns(b, bytes, columns.source, bare=bare)]
 
     def _check_reach(self) -> None:
         """A lane's offset from its tile's first element has 32 bits. Raises CompileError where strides are too large
@@ -352,9 +402,11 @@ def whole_buffer(
             step = b.i64(s) if isinstance(s, int) else b.zext(s)
             size = b.add(size, b.mul(last, step))
     base = b.param(info.param)
+    if info.offset:
+        base = b.add(base, b.i64(info.offset))
     if offset is None:
-        return b.buffer(base, size)
-    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+        return b.buffer(base, size, info.cache_stride)
+    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)), info.cache_stride)
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
@@ -379,14 +431,16 @@ def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | No
 
 
 def load_group(
-    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None
-) -> Value:
+    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None,
+    cache: str | None = None,
+) -> Value:  # fmt: skip
     """One vector load: `width` packed elements as 32-bit words."""
     offsets = access.layout.coords(group[0])
     voff, soff, mask = access.operands(offsets)
     return b.load_global(
-        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True
-    )
+        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True,
+        cache=cache,
+    )  # fmt: skip
 
 
 def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
@@ -433,7 +487,9 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
     return b.bitcast(word, t)
 
 
-def store_value(b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None) -> None:
+def store_value(
+    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None
+) -> None:
     """Write every element of a fragment."""
     dtype = value.dtype
     width, bits = vector_elements(access.info, access.layout, access.plans, True)
@@ -451,8 +507,9 @@ def store_value(b: Builder, access: GlobalAccess, value: Fragment, guard: Value 
         else:
             packed, high = sub_word(b, value, group)
         b.store_global(
-            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True
-        )
+            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True,
+            cache=cache,
+        )  # fmt: skip
 
 
 def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:

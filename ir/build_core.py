@@ -159,6 +159,8 @@ class Core:
         """Depth of the region that defines each value, by id."""
         self._consts: dict[Any, Value] = {}
         self._loc: Loc | None = None
+        self.one_thread = False
+        """Whether what is built runs in one thread of its wave."""
         self.role_barrier: dict[str, int] = {}
         """Attributes of barriers: which one and how many threads, where only some waves of the workgroup meet."""
         self.matrix_reads_shared = False

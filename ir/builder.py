@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import CONSTANT, MIRROR, decided
-from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, vector
+from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, linear_reach, vector
 from wavedsl.ir.target import MmaAtom
 
 __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_kernel", "uniform_operands"]
@@ -354,6 +354,9 @@ class Builder(Core):
     def sqrt(self, a: Value) -> Value:
         return self._pure("sqrt", (a,), a.type)
 
+    def sqrt_approx(self, a: Value) -> Value:
+        return self._pure("sqrt_approx", (a,), a.type)
+
     def sin(self, a: Value) -> Value:
         return self._pure("sin", (a,), a.type)
 
@@ -534,8 +537,11 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value) -> Value:
-        """The first active lane's value, uniform."""
+    def readfirst(self, v: Value, same: bool = False) -> Value:
+        """The first active lane's value, uniform. `same` promises that all active lanes hold the same, as they do where
+        only one thread runs."""
+        if (same or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"same": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -556,16 +562,20 @@ class Builder(Core):
 
     # --------------------------------------------------------------------------------------------------------- memory
 
-    def buffer(self, base: Value, bytes: Operand) -> Value:
-        """A global array: its address (i64) and its size in bytes (i64)."""
+    def buffer(self, base: Value, bytes: Operand, cache_stride: int = 0) -> Value:
+        """A global array: its address (i64) and its size in bytes (i64). `cache_stride`: that of the cache swizzle."""
         size = self.const(bytes, I64) if bytes.__class__ is int else bytes
         if base.type is not I64 or size.type is not I64:
             raise self.fail(f"buffer of {base.type} and {size.type}: address and size are i64")
-        return self._pure("buffer", (base, size), BUFFER)
+        attrs = {"cache_stride": cache_stride} if cache_stride else None
+        return self._pure("buffer", (base, size), BUFFER, attrs)
 
-    def _global(self, voff: Operand, soff: Operand, imm: int, split: bool | None) -> tuple[Value, Value, int]:
-        """Split an address into per-lane part, uniform part and immediate."""
+    def _global(
+        self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
+    ) -> tuple[Value, Value, int]:
+        """Split an address into per-lane part, uniform part and immediate (at most `most`)."""
         low, high = self.global_range
+        high = high if most is None else min(high, most)
         voff, soff = self._i32(voff), self._i32(soff)
         if imm == 0:
             voff, imm = self.split_address(voff, low, high)
@@ -581,7 +591,7 @@ class Builder(Core):
     def load_global(
         self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int = 4, type: Type | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, split: bool | None = None,
-        bounded: bool = False,
+        bounded: bool = False, cache: str | None = None,
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane at voff + soff + imm. Constants of the offsets move to `imm` if it is not given.
 
@@ -590,18 +600,18 @@ class Builder(Core):
         voff, soff, imm = self._global(voff, soff, imm, split)
         t = type or vector(max(bytes // 4, 1))
         args = (buf, voff, soff, mask or self.true, guard or self.true)
-        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {})
+        attrs = {"bytes": bytes, "imm": imm} | ({"bounded": True} if bounded else {}) | _hinted(cache)
         return self._effect("load.global", args, attrs, t).results[0]
 
     def store_global(
         self, buf: Value, voff: Operand, value: Value, soff: Operand = 0, *, bytes: int | None = None,
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, high: bool = False,
-        split: bool | None = None, bounded: bool = False,
+        split: bool | None = None, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Store at voff + soff + imm; `bytes` defaults to the width of the value."""
         voff, soff, imm = self._global(voff, soff, imm, split)
         args = (buf, voff, soff, mask or self.true, guard or self.true, value)
-        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high}
+        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "high": high} | _hinted(cache)
         if bounded:
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
@@ -619,14 +629,36 @@ class Builder(Core):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
+        linear: bool = False, bounded: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
-        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group."""
-        voff, soff, imm = self._global(voff, soff, imm, split)
+        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
+        `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
+        # The immediate of a linear copy counts for both addresses, and the base that it is taken off is not negative.
+        if linear and imm == 0:
+            voff, soff, imm = self._global(voff, soff, imm, split, linear_reach(saddr, simm))
+        elif not linear:
+            voff, soff, imm = self._global(voff, soff, imm, split)
+        else:
+            voff, soff = self._i32(voff), self._i32(soff)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
-        return self._effect("copy.async", args, {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer})
+        attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
+        if linear:
+            attrs["linear"] = True
+        if bounded:
+            attrs["bounded"] = True
+        return self._effect("copy.async", args, attrs)
+
+    def touch_global(
+        self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int, mask: Value | None = None,
+        guard: Value | None = None,
+    ) -> Op:  # fmt: skip
+        """Bring `bytes` per lane into the second-level cache."""
+        voff, soff, imm = self._global(voff, soff, 0, False)
+        args = (buf, voff, soff, mask or self.true, guard or self.true)
+        return self._effect("touch.global", args, {"bytes": bytes, "imm": imm})
 
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
@@ -663,12 +695,18 @@ class Builder(Core):
             attrs["atom"] = atom
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
-    def barrier(self) -> Op:
-        """All waves arrive: of the workgroup, or of the role that is being written."""
-        return self._effect("barrier", (), dict(self.role_barrier))
+    def barrier(self, half: int | None = None) -> Op:
+        """All waves arrive: of the workgroup, or of the role that is being written. `half`: those of the lower (0) or
+        upper (1) half, at one that the others pass at another place."""
+        return self._effect("barrier", (), dict(self.role_barrier) if half is None else {"half": half})
+
+    def priority(self, level: int) -> Op:
+        """The wave's issue priority from here on, 0 (as launched) to 3."""
+        return self._effect("priority", (), {"level": level})
 
     def fence(self) -> Op:
-        return self._effect("fence", (), {})
+        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
+        return self._effect("fence", (), dict(self.role_barrier))
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
@@ -736,16 +774,23 @@ class Builder(Core):
         return self._effect("cluster.barrier", (), {})
 
     def copy_bulk(
-        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0
-    ) -> Op:
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0,
+        cache: str | None = None,
+    ) -> Op:  # fmt: skip
         """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
         workgroup of the mask `cluster`."""
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster})
+        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
-    def copy_bulk_store(self, map: Value, saddr: Operand, at: Sequence[Operand]) -> Op:
+    def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
+        """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
+        return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
+
+    def copy_bulk_store(
+        self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
+    ) -> Op:  # fmt: skip
         """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), {})
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), _hinted(cache))
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})
@@ -783,6 +828,10 @@ class Builder(Core):
         return self._effect("trap", (mask,), {"message": message})
 
 
+def _hinted(cache: str | None) -> dict[str, Any]:
+    return {"cache": cache} if cache is not None else {}
+
+
 def _slice_of(v: Value) -> tuple[Value | None, int, int]:
     op = v.op
     if op is not None and op.name == "slice":
@@ -795,11 +844,13 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "readfirst", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
+    "buffer": lambda b, a, k, t: b.buffer(*a, k.get("cache_stride", 0)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),

@@ -221,9 +221,10 @@ def check_constraints(constraints: Any, loc: Loc | None) -> list[Constraint]:
             raise ConstraintError(f"wave: {what}", c.loc, hint="keep one of them")
         seen[key] = c
     for c in found:
-        if isinstance(c, WaveConstraint) and (WorkgroupConstraint, c.dim) not in seen:
+        tiled = (WorkgroupConstraint, TilingConstraint)
+        if isinstance(c, WaveConstraint) and not any((kind, c.dim) in seen for kind in tiled):
             raise ConstraintError(
-                f"{c}: {c.dim} has no WorkgroupConstraint, so there is no tile for waves to share",
+                f"{c}: {c.dim} has no WorkgroupConstraint or TilingConstraint, so there is no tile for waves to share",
                 c.loc,
                 hint=f"add wd.WorkgroupConstraint({c.dim}, <tile>, <axis>)",
             )
@@ -264,7 +265,9 @@ class ResolvedDim:
     @property
     def waves(self) -> int | None:
         """Waves along this dimension; None where the compiler is to choose."""
-        if self.workgroup is None or self.index:
+        if self.workgroup is None:
+            return 1 if self.loop is None or self.wave is None else self.loop // self.wave
+        if self.index:
             return 1
         return None if self.wave is None else self.workgroup // self.wave
 
@@ -347,31 +350,16 @@ def resolve_constraints(
     workgroups = [c for c in constraints if isinstance(c, WorkgroupConstraint)]
     for c in sorted(workgroups, key=lambda c: c.axis):
         tile = _size(c.tile, values, c)
-        wave = None
-        share = waves.get(c.dim)
-        if share is not None:
-            wave = _size(share.tile, values, share)
-            if tile % wave:
-                raise ConstraintError(
-                    f"{share}: a wave tile of {wave} does not divide the workgroup's {tile} elements of {c.dim}",
-                    share.loc,
-                    hint=f"legal wave tiles are {names(divisors(tile))}",
-                )
-            if tile // wave > max_waves:
-                legal = [d for d in divisors(tile) if tile // d <= max_waves]
-                raise ConstraintError(
-                    f"{share}: {tile} / {wave} = {tile // wave} {wave_word}, but a workgroup has at most {max_waves}",
-                    share.loc,
-                    hint=f"legal wave tiles are {names(legal)}",
-                )
+        wave = _wave_tile(waves.get(c.dim), tile, "workgroup's", values, max_waves, wave_word)
         found[c.dim] = ResolvedDim(
             c.dim, _extent(c.dim, values, c.loc), tile, c.axis, None, wave, vectors.get(c.dim), c.is_index, c.loc
         )
     for t in constraints:
         if isinstance(t, TilingConstraint):
             loop = _size(t.tile, values, t)
+            wave = _wave_tile(waves.get(t.dim), loop, "loop tile's", values, max_waves, wave_word)
             found[t.dim] = ResolvedDim(
-                t.dim, _extent(t.dim, values, t.loc), loop=loop, vector=vectors.get(t.dim), loc=t.loc
+                t.dim, _extent(t.dim, values, t.loc), loop=loop, wave=wave, vector=vectors.get(t.dim), loc=t.loc
             )
     for argument in getattr(graph, "arguments", ()):
         for dim in argument.dims:
@@ -381,6 +369,29 @@ def resolve_constraints(
     resolved = ResolvedConstraints(found, hardware, values)
     _check_waves(resolved, waves, max_waves, wave_word)
     return resolved
+
+
+def _wave_tile(
+    share: WaveConstraint | None, tile: int, whose: str, values: Mapping[Any, Any], max_waves: int, wave_word: str
+) -> int | None:
+    """The wave tile that a WaveConstraint gives; None without one."""
+    if share is None:
+        return None
+    wave = _size(share.tile, values, share)
+    if tile % wave:
+        raise ConstraintError(
+            f"{share}: a wave tile of {wave} does not divide the {whose} {tile} elements of {share.dim}",
+            share.loc,
+            hint=f"legal wave tiles are {names(divisors(tile))}",
+        )
+    if tile // wave > max_waves:
+        legal = [d for d in divisors(tile) if tile // d <= max_waves]
+        raise ConstraintError(
+            f"{share}: {tile} / {wave} = {tile // wave} {wave_word}, but a workgroup has at most {max_waves}",
+            share.loc,
+            hint=f"legal wave tiles are {names(legal)}",
+        )
+    return wave
 
 
 def _extent(dim: Any, values: Mapping[Any, Any], loc: Loc | None) -> int | Dynamic:
@@ -429,7 +440,7 @@ def _vectors(hardware: HardwareConstraint, values: Mapping[Any, Any]) -> dict[An
 def _check_waves(
     resolved: ResolvedConstraints, waves: Mapping[Any, WaveConstraint], max_waves: int, wave_word: str
 ) -> None:
-    known = [d for d in resolved.workgroup_dims if d.waves is not None]
+    known = [d for d in resolved.dims.values() if d.waves is not None and (d.axis is not None or d.dim in waves)]
     total = 1
     for d in known:
         total *= d.waves or 1

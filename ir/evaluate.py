@@ -612,7 +612,10 @@ def _mma(run: _Run, node: Node) -> Named:
     a, b = node.inputs[:2]
     acc = node.inputs[2] if len(node.inputs) > 2 else None
     over = _contracted(a, b, acc)
-    return _product(run, node, run.whole(a), run.whole(b), over, acc)
+    x, y = run.whole(a), run.whole(b)
+    if node.attrs.get("precision") == "tf32":
+        x, y = (Named(side.dims, convert(side.array, dt.f32, dt.tf32)) for side in (x, y))
+    return _product(run, node, x, y, over, acc)
 
 
 def _contracted(a: Node, b: Node, acc: Node | None) -> tuple[Any, ...]:

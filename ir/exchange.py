@@ -39,6 +39,9 @@ Cell = tuple[Value, ...]
 SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
 
+SUMMED_WORDS = 16
+"""Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""
+
 
 def scratch_bytes(low: Lowering) -> tuple[int, int]:
     """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind.
@@ -46,6 +49,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
     They do not overlap: a wave converts without waiting for others that may still read what it gave them to reduce.
     """
     most, reduced = 0, 0
+    warpgroup = low.target.wave_size == 4 << WARP_BITS
     layouts = low.inference.layouts
     pairs = [
         (layouts[user.inputs[position].id], wanted, user.inputs[position].dtype)
@@ -65,11 +69,12 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
                 lanes = low.target.wave_size * low.partition.waves
                 reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
-        elif n.op.startswith("atomic_") and low.users().get(n.id) and low.partition.waves > 1:
+        elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
         elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
-            reduced = max(reduced, plan.atom.d_words * 4 * low.target.wave_size * low.partition.waves)
+            words = min(plan.atom.d_words, SUMMED_WORDS)
+            reduced = max(reduced, words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":

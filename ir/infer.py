@@ -43,10 +43,14 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
+from wavedsl.ir.views import is_tile, view_dims
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
+
+STORED_CLOCKS = 1 / 64
+"""Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
+128 that an SM stores in a clock."""
 
 
 @dataclass
@@ -70,6 +74,8 @@ class MmaPlan:
     order: tuple[int, ...] | None = None
     a_shared: bool = False
     """Asynchronous instructions: A is a tile in shared memory, as B always is, and no fragment."""
+    made: tuple[bool, bool] = (False, False)
+    """Whether A and B are computed, and waves store them to shared memory."""
     scales: tuple[Layout, Layout] | None = None
     """The layouts in which A's and B's scales are held, of a scaled product."""
 
@@ -77,6 +83,11 @@ class MmaPlan:
     def in_shared(self) -> tuple[bool, bool]:
         """Whether the instruction itself reads its A and its B from shared memory."""
         return self.a_shared, self.atom.asynchronous
+
+    @property
+    def brought(self) -> tuple[bool, bool]:
+        """Whether A and B are tiles in shared memory that reads bring there."""
+        return self.a_shared and not self.made[0], self.atom.asynchronous and not self.made[1]
 
     @property
     def a(self) -> Mapping[str, str]:
@@ -113,10 +124,19 @@ class Inference:
         """Reads that matrix instructions take from shared memory: id → (product, whether as its A) of each use."""
         uses: dict[int, list[tuple[MmaPlan, bool]]] = {}
         for plan in self.mmas.values():
-            for x, shared, is_a in zip(plan.ports, plan.in_shared, (True, False)):
+            for x, shared, is_a in zip(plan.ports, plan.brought, (True, False)):
                 if shared:
                     uses.setdefault(x.id, []).append((plan, is_a))
         return uses
+
+    def made_uses(self) -> list[tuple[Node, list[tuple[MmaPlan, bool]]]]:
+        """Computed operands that waves store to shared memory, each with (product, whether as its A) of its uses."""
+        uses: dict[int, tuple[Node, list[tuple[MmaPlan, bool]]]] = {}
+        for plan in self.mmas.values():
+            for x, made, is_a in zip(plan.ports, plan.made, (True, False)):
+                if made:
+                    uses.setdefault(x.id, (x, []))[1].append((plan, is_a))
+        return list(uses.values())
 
     def operand_layout(self, user: Node, position: int) -> Layout:
         """The layout in which a use gets its operand."""
@@ -158,7 +178,9 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     chosen: dict[int, Layout] = {}
     contiguous = _written_along(graph, classes)
     products = [n for n in nodes.values() if n.op in PRODUCTS]
-    read_tiles = shared_reads(graph) if any(a.asynchronous for a in target.mma_atoms) else frozenset()
+    wide = any(a.asynchronous for a in target.mma_atoms)
+    read_tiles = shared_reads(graph) if wide else frozenset()
+    made_tiles = makeable(graph) if wide else frozenset()
     made_by: dict[int, int] = {}
     for n in products:
         made_by.setdefault(classes.find(n.id), n.id)
@@ -174,23 +196,28 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
         feeds,
         {n.id: classes.find(n.id) for n in products},
         {
-            n.id: mma_options(n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles)
+            n.id: mma_options(
+                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles
+            )
             for n in products
         },
-        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles),
+        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles),
     )
     for n in products:
         _demand(out, chosen, classes, n, None, out.mmas[n.id].result)
     for n in products:
         plan = out.mmas[n.id]
-        for position, port in zip(plan.positions, (plan.first, plan.second)):
-            _demand(out, chosen, classes, n, position, port)
+        for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):
+            if not made:  # what is stored to shared memory may lie in registers as it likes
+                _demand(out, chosen, classes, n, position, port)
         for position, port in zip(plan.positions, plan.scales or ()):
             _demand(out, chosen, classes, n, position + 1, port)
 
     for n in nodes.values():
         if n.op in ("sort", "topk"):
             _demand_row(out, chosen, classes, n, nodes, partition, target)
+
+    stored = {classes.find(x.id) for x, _ in out.made_uses()}
 
     # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
@@ -236,7 +263,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
-            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target)
+            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(_lane_bits(target)))))
@@ -442,8 +469,8 @@ def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None
         before.pop(0)
         after.pop(0)
     extents = {d: partition.dims[d].extent for d in (*before, *after)}
-    if any(e is None for e in extents.values()):
-        return None
+    if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
+        return None  # a tile larger than its dimension has places that no element of the operand goes to
     aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
     return None if aim is None else aim.reorder([str(d) for d in n.dims])
 
@@ -494,7 +521,7 @@ def _index_demands(out: Inference, n: Node) -> None:
 
 def mma_options(
     node: Node, partition: Partition, target: Target, hardware: Any = None, contiguous: str | None = None,
-    read_tiles: frozenset[int] = frozenset(),
+    read_tiles: frozenset[int] = frozenset(), made_tiles: frozenset[tuple[int, int]] = frozenset(),
 ) -> list[MmaOption]:
     """Atoms and operand orders of one `mma` node, best first.
 
@@ -513,7 +540,8 @@ def mma_options(
     for i, (atom, swap) in enumerate(candidates):
         if atom.asynchronous:
             ends = (n, m) if swap else (m, n)
-            misfit = async_misfit(atom, partition, ends, k, a if swap else b, read_tiles)
+            stored = (node.id, 0 if swap else 1) in made_tiles
+            misfit = async_misfit(atom, partition, ends, k, a if swap else b, read_tiles, stored)
             if misfit:
                 misfits.append(misfit)
                 continue
@@ -523,7 +551,11 @@ def mma_options(
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = _leading_elements(d.get(contiguous or "", ""))
-        found.append(MmaOption((issues * atom.cycles, -width, swap, i), atom, swap))
+        clocks = float(issues * atom.cycles)
+        if atom.asynchronous and (a if swap else b).id not in read_tiles:
+            both = a.id not in read_tiles and b.id not in read_tiles
+            clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
+        found.append(MmaOption((clocks, -width, swap, i), atom, swap))
     if not found and misfits and len(misfits) == len(candidates):
         raise ConstraintError(
             f"no matrix instruction of a warpgroup of {target.name} fits: {misfits[0]}",
@@ -543,7 +575,8 @@ def mma_options(
 
 
 def async_misfit(
-    atom: MmaAtom, partition: Partition, ends: tuple[Any, Any], k: Any, second: Node, read_tiles: frozenset[int]
+    atom: MmaAtom, partition: Partition, ends: tuple[Any, Any], k: Any, second: Node, read_tiles: frozenset[int],
+    stored: bool = False,
 ) -> str:
     """Why an asynchronous instruction cannot carry out a product; empty if it can."""
     if None in ends:
@@ -551,7 +584,7 @@ def async_misfit(
     for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
         if partition.dims[d].wave % size:
             return f"a wave's {partition.dims[d].wave} elements of {d} are no multiple of {size} {what}"
-    if second.id not in read_tiles:
+    if second.id not in read_tiles and not stored:
         return "neither operand is an array's tile that can lie in shared memory"
     return ""
 
@@ -564,7 +597,7 @@ def shared_reads(graph: Graph) -> frozenset[int]:
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or fixed_coordinates(graph, n) is None:
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:
@@ -572,6 +605,32 @@ def shared_reads(graph: Graph) -> frozenset[int]:
         if all(u.op == "mma" and position < 2 for u, position in users.get(n.id, ())):
             found.add(n.id)
     return frozenset(found)
+
+
+def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
+    """(product, input position) of operands that waves may leave in shared memory: of whole bytes, computed element by
+    element from arrays and constants in the region of the product."""
+    plain: dict[int, bool] = {}
+
+    def elementwise(x: Node) -> bool:
+        found = plain.get(x.id)
+        if found is None:
+            source = x.op in ("read", "constant", "fill", "scalar", "size", "index")
+            found = source or (x.op in ROWS and ROWS[x.op].index_rule == "same" and all(map(elementwise, x.inputs)))
+            plain[x.id] = found
+        return found
+
+    out = set()
+    for region in graph.regions():
+        inside = {n.id for n in region.nodes}
+        for n in region.nodes:
+            if n.op != "mma":
+                continue
+            for position, x in enumerate(n.inputs[:2]):
+                computed = x.op not in ("read", "constant", "fill") and x.id in inside
+                if computed and len(x.dims) == 2 and x.dtype.bits >= 8 and elementwise(x):
+                    out.add((n.id, position))
+    return frozenset(out)
 
 
 def _product_dims(node: Node) -> tuple[Any, Any, Any]:
@@ -594,7 +653,7 @@ def _product_dims(node: Node) -> tuple[Any, Any, Any]:
 
 def mma_plan(
     node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None,
-    read_tiles: frozenset[int] = frozenset(),
+    read_tiles: frozenset[int] = frozenset(), made_tiles: frozenset[tuple[int, int]] = frozenset(),
 ) -> MmaPlan:
     """One `mma` node by one option, with the K order that a chained operand asks for."""
     atom, swap = option.atom, option.swap
@@ -604,7 +663,8 @@ def mma_plan(
     am_name, an_name, k_name = ("" if m is None else str(m)), ("" if n is None else str(n)), str(k)
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
-        return _async_plan(node, target, atom, swap, (am_name, an_name, k_name), (wam, wan, wk), read_tiles)
+        names = (am_name, an_name, k_name)
+        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles)
     scales = None
     if atom.scale_block:
         step_bits, order = _scaled_steps(atom, wk)
@@ -674,12 +734,15 @@ def _scale_layout(
 
 def _async_plan(
     node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
-    read_tiles: frozenset[int],
+    read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]],
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
     operands = (node.inputs[1], node.inputs[0]) if swap else tuple(node.inputs[:2])
-    a_shared = operands[0].id in read_tiles
+    made_b = operands[1].id not in read_tiles
+    # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
+    made_a = made_b and operands[0].id not in read_tiles and (node.id, 1 if swap else 0) in made_tiles
+    a_shared = operands[0].id in read_tiles or made_a
     sizes = dict(zip(names, waves))
 
     def tile(x: Node) -> Layout:
@@ -693,7 +756,7 @@ def _async_plan(
     inner = _named(atom.d, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared)
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared, (made_a, made_b))
 
 
 def whole_tile(extents: Mapping[str, int], target: Target) -> Layout:
@@ -951,9 +1014,11 @@ def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, 
     return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
 
 
-def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target) -> Layout:
+def _coalesced_for(
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
+) -> Layout:
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
-    the next.
+    the next. `exact`: without padding.
 
     The order of dimensions is that of the array which is written or read with the widest element.
     """
@@ -971,17 +1036,18 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
                 bits = max(bits, argument.dtype.bits)
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit)
+    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
 
 
 def coalesced(
     order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    least: int = 1,
-) -> Layout:
+    least: int = 1, exact: bool = False,
+) -> Layout:  # fmt: skip
     """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
     `least`: neighbours along the innermost dimension that must be in one lane.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
+    `exact`: lanes lie along that part only, and what is left of them are replicas.
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
@@ -996,7 +1062,7 @@ def coalesced(
     for d in reversed(order):
         size = waves[d]
         own: list[str] = []
-        width = (size - 1).bit_length()
+        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
         if element and not next_element:
             take = min(element, width)
             while take and size % (1 << take):

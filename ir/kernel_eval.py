@@ -227,11 +227,19 @@ class _State:
         found = (self.waves(p) & self.waves(active)).any(-1)
         return np.repeat(found, self.kernel.wave_size, axis=-1)
 
+    def _touch_global(
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array
+    ) -> None:
+        """No memory changes, but what is asked for lies in the array."""
+        self.place(op, buf, voff, soff, active & mask & guard)
+
     def _copy_async(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array
     ) -> None:
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         data = _gather(memory, start, op.attrs["bytes"], inside)
+        if op.attrs.get("linear"):
+            saddr = saddr + np.arange(saddr.shape[-1]) % self.kernel.wave_size * op.attrs["bytes"]
         # Bytes masked off become 0 in shared memory; a guarded-off copy does nothing.
         _scatter(self.shared, self.shared_place(op, saddr, op.attrs["simm"], active & guard), data, active & guard)
 
@@ -287,13 +295,13 @@ class _State:
         _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
-        if not active.all():
+        if not active.all() and "half" not in op.attrs:
             raise CompileError("a barrier that not all waves reach", op.loc)
 
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _copy_commit
+    _copy_wait = _priority = _copy_commit
     _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
@@ -285,6 +285,15 @@ class _Check:
                 self.immediate(op, "imm", t.global_imm)
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
+                    if t.copy_linear != bool(attrs.get("linear")):
+                        how = "one address, lane by lane" if t.copy_linear else "an address of each lane"
+                        self.find("target", op, f"{t.name} copies to {how}")
+                    elif attrs.get("linear") and not op.args[5].uniform:
+                        self.find("uniform", op, "the shared address of a linear copy is the wave's")
+                    saddr = op.args[5]  # where nothing is known of its sign, what the builder was told stands
+                    known = attrs.get("linear") and saddr.lo is not None and saddr.lo >= 0
+                    if known and attrs["imm"] > linear_reach(saddr, attrs["simm"]):
+                        self.find("target", op, f"imm={attrs['imm']} leaves the shared address a negative base")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):
@@ -492,7 +501,7 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name in ("barrier", "fence") and culprit is not None and "threads" not in op.attrs:
+            if name in ("barrier", "fence") and culprit is not None and not {"threads", "half"} & set(op.attrs):
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue

@@ -106,6 +106,8 @@ class Step:
 
     loop: bool = False
     """Whether the step is a whole loop."""
+    sequence: str = ""
+    """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
 
@@ -130,6 +132,10 @@ class BodySchedule:
     kind: str
     times: list[int] = field(default_factory=list)
     clock: int = 1
+    why: str = ""
+    """The reason for this schedule, where there was another."""
+    raised: dict[int, int] = field(default_factory=dict)
+    """Position (the end included) → issue priority of the wave from there on."""
 
 
 def dependences(
@@ -182,6 +188,9 @@ def dependences(
                 edges.append(SchedEdge(w, r, ticks(steps[w]), 0))
                 edges.append(SchedEdge(r, w, ticks(steps[r]), depth))
     edges += memory_edges(steps)
+    for name in dict.fromkeys(s.sequence for s in steps if s.sequence):
+        members = [i for i, s in enumerate(steps) if s.sequence == name]
+        edges += [SchedEdge(a, c, 1, 0) for a, c in pairwise(members)]
     ordered = [i for i, s in enumerate(steps) if s.kind == "effect"]
     for a, c in pairwise(ordered):
         edges.append(SchedEdge(a, c, 1, 0))
@@ -344,6 +353,8 @@ def plan_body(
             late = [i for i, s in enumerate(steps) if s.kind == "sread"]
             loads_too = late + [i for i, s in enumerate(steps) if s.kind == "gload"]
             relaxed, found = found, sink(found, nodes, wanted, capacity, late)
+            if asynchronous and together:
+                found = settle(found, nodes, wanted, capacity, steps)
             if sum(max_live(found, held(steps)).values()) > room:
                 found = sink(relaxed, nodes, wanted, capacity, loads_too, limits)
             aligned = _align(found, steps)
@@ -377,6 +388,28 @@ def plan_body(
         _extract_barrier(body, len(real))
     place_barriers(body, real, slots, at=body.barriers)
     return body
+
+
+ROUNDS = 32
+"""Most rounds in which reads, copies and the barrier between them make room for each other."""
+
+
+def settle(
+    schedule: ModuloSchedule, nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int],
+    steps: Sequence[Step],
+) -> ModuloSchedule:  # fmt: skip
+    """The schedule with the barrier as late as the first reads behind it allow, and with it the copies that it waits
+    for: then reads wait in registers for their products only. They push each other along, a little every round."""
+    copies = [i for i, s in enumerate(steps) if s.kind == "acopy"]
+    reads = [i for i, s in enumerate(steps) if s.kind == "sread"]
+    barrier = [i for i, s in enumerate(steps) if s.kind == "barrier"]
+    for _ in range(ROUNDS):
+        before = schedule.times
+        for group in (copies, barrier, reads):
+            schedule = sink(schedule, nodes, edges, capacity, group)
+        if schedule.times == before:
+            break
+    return schedule
 
 
 def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:
@@ -672,6 +705,8 @@ def emit_steps(
     for p, i in enumerate(body.order):
         if p in body.barriers:
             synchronise(b, body.barriers[p])
+        if p in body.raised:
+            b.priority(body.raised[p])
         s = steps[i]
         context = contexts[body.stages[i]]
         if context is not None:
@@ -680,6 +715,16 @@ def emit_steps(
                 s.emit(context)
         if p in body.commits:
             b.copy_commit()
+    if len(body.order) in body.raised:
+        b.priority(body.raised[len(body.order)])
+
+
+def half_barrier(b: Builder, half: int) -> None:
+    """A barrier that only the lower (0) or upper (1) half of the workgroup's waves passes; the others pass it at the
+    next one that stands in their way."""
+    with b.if_(b.cmp("slt" if half == 0 else "sge", b.wave(), b.kernel.waves // 2)) as branch:
+        b.barrier(half)
+        branch.yield_()
 
 
 def synchronise(b: Builder, pending: int | None) -> None:
@@ -722,10 +767,11 @@ def emit_pipelined(
     next_keys: Sequence[Key],
     label: str,
     parts: int = 1,
+    apart: bool = False,
 ) -> list[Value]:
     """Prologue and steady-state loop. `carried`: keys and initial values of the user's loop-carried registers,
     `next_keys` the keys that replace them. Returns their final values. `trips`: int or uniform i32.
-    `parts`: trips that make up one of the user's.
+    `parts`: trips that make up one of the user's. `apart`: the upper half of the waves runs a barrier behind the lower.
     """
     last = body.count - 1
 
@@ -746,7 +792,7 @@ def emit_pipelined(
         for g in range(body.count):
             it = j - g
             contexts[g] = StageContext(env, it, exists(it, 0), it) if it >= 0 else None
-        needed = {
+        needed = set() if apart else {
             p for p in body.barriers
             if any((q >= p and g <= j) or (q < p and g <= j + 1) for q, g in early_reads)
         }  # fmt: skip
@@ -770,6 +816,11 @@ def emit_pipelined(
         for d in range(1, most + 1):
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
+    if apart:
+        if body.commits:
+            b.copy_wait(0)
+        b.barrier()  # the prologue's stores to shared memory are waited for here, not in the loop
+        half_barrier(b, 1)
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
         if parts > 1:
@@ -791,6 +842,8 @@ def emit_pipelined(
         for key, relative in slots:
             out.append(_register(b, inner.values[key, relative + 1]))
         loop.yield_(out)
+    if apart:
+        half_barrier(b, 0)
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])

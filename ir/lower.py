@@ -8,6 +8,7 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -20,9 +21,11 @@ from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_scan,
     lower_shape,
     lower_sort,
+    ping_pong,
 )
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
@@ -42,16 +45,34 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.loops import (
+    BodySchedule,
+    Context,
+    Env,
+    Key,
+    Step,
+    emit_pipelined,
+    emit_straight,
+    plan_body,
+    program_order,
+)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
-from wavedsl.ir.lower_matrix import mma_steps
-from wavedsl.ir.lower_reads import direct_steps, holds_loop, invariant_reads, plan_staged_reads, staged_steps
+from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
+from wavedsl.ir.lower_reads import (
+    direct_steps,
+    fragment_steps,
+    holds_loop,
+    invariant_reads,
+    plan_staged_reads,
+    staged_steps,
+)
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import plan_rings
 from wavedsl.ir.roles import run as run_roles
@@ -78,8 +99,21 @@ def lower(
     indices."""
     kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
-    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices or Choices())
+    choices = choices or Choices()
+    if choices.cache_swizzle and target.cache_swizzle:
+        arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
+    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
     return _run(low)
+
+
+MOST_CACHE_STRIDE = 8192
+"""The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
+
+
+def _cache_swizzled(info: ArrayInfo, asked: bool | int) -> ArrayInfo:
+    """The array with the stride that its buffers ask for."""
+    stride = info.row_elements() if asked is True else int(asked)
+    return replace(info, cache_stride=stride if 1 <= stride <= MOST_CACHE_STRIDE else 0)
 
 
 def _static_grid(partition: Partition) -> tuple[Any, ...]:
@@ -101,6 +135,7 @@ def _run(low: Lowering) -> Kernel:
         low.scratch_share = converted // low.partition.waves // 16 * 16
         low.shared_top = low.reduced_at + reduced
         low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
@@ -182,7 +217,7 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.ring_of:
-        return []
+        return fragment_steps(low, n) if n.id in low.fetched else []
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
         for s in steps:
@@ -216,7 +251,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
-    return [step]
+    return [step, store_step(low, n)] if n.id in low.made else [step]
 
 
 def _single(n: Node) -> bool:
@@ -278,12 +313,20 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             env.fixed[key] = v
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
+    sums = sums_of_loop(low, region)
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
+        if carry.id in sums:
+            low.late_sums.add(last.id)
         if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
             value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
+            if carry.id in sums:  # what the sum starts from counts once: in the first wave
+                first = b.cmp("eq", low.wave_digit[dim], 0)
+                value = Fragment(
+                    value.layout, value.dtype, [b.select(first, c, b.zero(c.type)) for c in value.chunks]
+                )  # fmt: skip
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -301,6 +344,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
+        steps = operands_first(low, steps)
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
@@ -322,17 +366,44 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
+        body = alternating(low, steps, slots, body, room_for_loads(low, carried))
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
+        apart = bool(body.raised)
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
-            context.env["r", n.id, i, c] = results[position]
+            found = results[position]
+            context.env["r", n.id, i, c] = summed_over_waves(low, dim, found) if carry.id in sums else found
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
+
+
+def alternating(
+    low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], body: BodySchedule, room: int
+) -> BodySchedule:
+    """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
+    asked = low.choices.ping_pong
+    if asked is False or low.target.vendor != "amd":
+        return body
+    why = ping_pong.problem(steps, slots, low.partition.waves, low.target.simds)
+    if why:
+        low.notes.plain = low.notes.plain or why
+        return body
+    found = ping_pong.plan(steps, slots, low.target.clock_unit, room)
+    if found is None:
+        low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
+        return body
+    if not asked:
+        plain, apart = (clocks_per_trip(x, steps, low.partition.waves, low.target) for x in (body, found))
+        found.why = f"a trip is predicted to take {apart:.0f} clocks, {plain:.0f} with all waves in step"
+        if apart >= plain:
+            low.notes.plain = f"two groups half a trip apart would take {apart:.0f} clocks a trip, not {plain:.0f}"
+            return body
+    return found
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:

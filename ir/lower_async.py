@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import MmaPlan
@@ -53,10 +53,16 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps of one product: its register operand made ready if need be, then all of its instructions."""
     plan = low.inference.mmas[n.id]
     atom = plan.atom
+    if low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
+        raise ConstraintError(
+            f"warpgroups that share {plan.k} add their sums behind a loop over it, and this product is no such sum",
+            n.loc,
+            f"let them share another dimension than {plan.k}",
+        )
     steps: list[Step] = []
     prepared: Key | None = None
     uses: list[Key] = []
-    if not plan.a_shared:
+    if not plan.in_shared[0]:
         source = plan.ports[0]
         position = int(plan.swapped)
         neutral = needs_zero(low, source, plan.k)
@@ -113,22 +119,23 @@ def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key
     count = atom.d_words // kind.words
     old, keep = addend(low, n, context)
     majors = "".join(t.major if t is not None else "k" for t in tiles)
+    depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
+    first: dict[tuple[int, int], Value] = {}
+    for m, k in dict.fromkeys((m, k) for m, _ in pieces(plan) for k in depth):
+        if tiles[0] is not None:
+            first[m, k] = tiles[0].at(m, k)
+            continue
+        where = {plan.m: m, plan.k: k}
+        registers = port_registers(low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
+        words = [a_words[r] for r in registers]
+        first[m, k] = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
     results: list[Value] = []
     b.mma_fence()
     for i, (m, column) in enumerate(pieces(plan)):
         acc = b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
-        for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
-            if tiles[0] is not None:
-                a = tiles[0].at(m, k)
-            else:
-                where = {plan.m: m, plan.k: k}
-                registers = port_registers(
-                    low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where
-                )
-                words = [a_words[r] for r in registers]
-                a = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
+        for k in depth:
             assert tiles[1] is not None
-            acc = b.mma_async(atom, a, tiles[1].at(column, k), acc, b.true if k else keep, majors)
+            acc = b.mma_async(atom, first[m, k], tiles[1].at(column, k), acc, b.true if k else keep, majors)
         results += b.elements(acc)
     b.mma_commit()
     env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
@@ -152,7 +159,7 @@ class OperandTile:
 
     def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
         self.low, self.side, self.k = low, side, k
-        staged = low.staged[x.id]
+        staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
         tile = staged.tile
         if tile is None:
             raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)
@@ -161,7 +168,15 @@ class OperandTile:
         self.words = tile.descriptor(k)
         slot = low.slot_bytes(x, context)
         wave = scaled(low.b, low.wave_digit[side], self.tile.offset({side: low.plans[side].wave}))
-        self.base = total(low.b, [slot, wave])
+        share, waves = low.plans[k].wave, low.plans[k].waves
+        step = self.tile.offset({k: share}) if waves > 1 else 0
+        if any(self.tile.offset({k: i * share}) != i * step for i in range(waves)):
+            raise ConstraintError(
+                f"{waves} shares of {share} elements of {k} do not lie evenly in the tile of {staged.name}",
+                x.loc,
+                "give each wave whole rows of the tile's swizzle, or let waves share another dimension",
+            )
+        self.base = total(low.b, [slot, wave, scaled(low.b, low.wave_digit[k], step)])
         self.offset = staged.offset
 
     def at(self, row: int, k: int) -> Value:

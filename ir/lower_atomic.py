@@ -14,7 +14,7 @@ from wavedsl.ir.access import total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH
+from wavedsl.ir.exchange import SCRATCH, high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
@@ -63,11 +63,12 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
             for e, x in zip(part, found):
                 old[e] = b.select(mask, x, b.zero(x.type)) if used else x
     replicas = sum(1 << number_of(x) for x in layout.replica_bits("l"))
-    if used and replicas:
-        first = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas)
-        old = [shuffled_index(low, x, first) for x in old]
-    if used and wave_guard is not None:
-        old = _from_writer(low, layout, old, wave_guard)
+    source = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas) if replicas else b.lane()
+    far = bool(high_lanes([i for i in range(replicas.bit_length()) if replicas >> i & 1], low.target.wave_size))
+    if used and replicas and not far:
+        old = [shuffled_index(low, x, source) for x in old]
+    if used and (wave_guard is not None or far):
+        old = _from_writer(low, layout, old, wave_guard or b.true, source if far else b.lane())
     return from_elements(b, layout, n.dtype, old)
 
 
@@ -83,8 +84,8 @@ def one_workgroup(low: Lowering, dims: Sequence[str]) -> Value | None:
     return guard
 
 
-def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Value) -> list[Value]:
-    """What the wave that carried an atomic out got, in every wave that shares it, through shared memory."""
+def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Value, lane: Value) -> list[Value]:
+    """What `lane` of the wave that carried an atomic out got, in every wave that shares it, through shared memory."""
     b, lanes = low.b, low.target.wave_size
     writer: Any = b.wave()
     for d in low.partition.dims:
@@ -95,14 +96,16 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
     places = []
     for v in values:
         step = v.type.words * 4
-        places.append(total(b, [low.reduced_at, b.mul(writer, size), start, b.mul(b.lane(), step)]))
+        base = total(b, [low.reduced_at, b.mul(writer, size), start])
+        places.append([total(b, [base, b.mul(x, step)]) for x in (b.lane(), lane)])
         start += lanes * step
     b.barrier()  # readers of what was there before are done
-    for v, at in zip(values, places):
+    for v, (at, _) in zip(values, places):
         b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=SCRATCH)
     b.barrier()
     return [
-        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=SCRATCH), v.type) for v, at in zip(values, places)
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+        for v, (_, at) in zip(values, places)
     ]
 
 

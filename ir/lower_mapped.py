@@ -205,7 +205,10 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
             packed, high = sub_word(b, value, group)
         if guard is not None:
             mask = b.pand(mask, guard)
-        b.store_global(access.buffer, voff, packed, bytes=size, mask=mask, high=high, split=False, bounded=True)
+        b.store_global(
+            access.buffer, voff, packed, bytes=size, mask=mask, high=high, split=False, bounded=True,
+            cache=n.attrs.get("cache"),
+        )  # fmt: skip
 
 
 def index_demand(layout: Layout, index: Node) -> Layout:

@@ -8,8 +8,9 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import join_word
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.exchange import SUMMED_WORDS
 from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
-from wavedsl.ir.graph import Node, addend
+from wavedsl.ir.graph import Node, Region, addend
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
@@ -245,7 +246,7 @@ def emit_mma(
     c = port_value(low, second, plan.second, env, regs_b, prepared[1])
     kind = register_type(n.dtype)
     count = atom.d_words // kind.words
-    shared_k = low.plans[plan.k].waves > 1
+    shared_k = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
     if k:
         acc = env["acc", n.id, t, k - 1]
     elif (source := addend(n)) is not None:
@@ -273,8 +274,32 @@ def emit_mma(
     env["acc", n.id, t, k] = done
 
 
+def sums_of_loop(low: Lowering, region: Region) -> dict[int, Node]:
+    """Carried sums of a loop whose waves share its dimension, by the carry's id: each wave adds up its own share of all
+    trips, and the shares are added once, behind the loop. The product is the only one that sees what is carried."""
+    if region.dim is None or low.plans[str(region.dim)].waves == 1:
+        return {}
+    users = low.users()
+    found = {}
+    for carry, last in zip(region.carries, region.yields):
+        mine = last.op == "mma" and last in region.nodes and low.inference.mmas[last.id].k == str(region.dim)
+        if mine and len(last.inputs) > 2 and last.inputs[2] is carry:
+            if users.get(carry.id) == [last] and not users.get(last.id):
+                found[carry.id] = last
+    return found
+
+
 def summed_over_waves(low: Lowering, dim: str, part: Value) -> Value:
-    """The sum of what the waves along `dim` hold of one result, in order of the waves."""
+    """The sum of what the waves along `dim` hold of one result, in order of the waves, `SUMMED_WORDS` at a time."""
+    most = max(1, SUMMED_WORDS // part.type.element.words)
+    count = part.type.n
+    if count > most:
+        b = low.b
+        return b.vec(*(_sum(low, dim, b.slice(part, i, min(most, count - i))) for i in range(0, count, most)))
+    return _sum(low, dim, part)
+
+
+def _sum(low: Lowering, dim: str, part: Value) -> Value:
     b = low.b
     element = part.type.element
     step = max(1, 4 // element.words)  # 16 bytes at a time

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
@@ -14,15 +15,21 @@ from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.prefetch import ask
+from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
     FragmentLoads,
     Staged,
     copy_access,
+    copy_directly,
+    place_address,
     plan_matrix,
     plan_staged,
     store_copied,
     store_transposed,
+    tile_extents,
     transposing_clocks,
     wave_digits,
 )
@@ -40,7 +47,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         return
     budget = low.target.shared_bytes - low.shared_top
     trips = low.plans[str(region.dim)].trips if loop else 1
-    asynchronous = bool(low.target.copy_async)
+    asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
     depth = low.choices.stages or (4 if asynchronous else 2)
     if not loop or holds_loop(region):
         depth = 1
@@ -55,13 +62,14 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         left = room
         plans = []
         problem: Exception | None = None
+        direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
         for n in reads:
             info = low.view_info(n)
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
                     s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, asynchronous
+                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct
                     )
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
@@ -70,14 +78,14 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 unit = low.units(n)
                 if unit is None:
                     s = plan_staged(
-                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, asynchronous
+                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct
                     )
                 else:
                     cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
                     size = unit.dtype.bytes
                     atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
                     s = plan_staged(
-                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, asynchronous, atom
+                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom
                     )
             except CompileError:
                 raise
@@ -90,6 +98,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             break
     if problem is not None:
         raise problem
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -103,6 +113,47 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
 
 
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            busy += count * plan.atom.cycles * -(-low.partition.waves // target.simds)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = 0
+    for n in reads:
+        info, layout = low.view_info(n), low.layout(n)
+        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
+        bytes += prod(extents.values()) * info.elsize
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
+
+
 SECOND_WAVE = 192
 """Registers of accumulators from which on a SIMD has no room for a second wave."""
 
@@ -114,7 +165,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
     held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
-    if target.copy_async or held > SECOND_WAVE:
+    if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
     room = target.shared_bytes // groups - low.shared_top
@@ -194,7 +245,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         extents, strides = unit.extents(b, extents), unit.strides(strides)
         partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
     es = info.elsize
-    size = s.vector * es
+    size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
 
     def slot_of(context: Context) -> Any:
@@ -211,12 +262,36 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
     placed_by = coordinate_keys(low, n)
 
-    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def direct_step(i: int) -> Step:
+        """A copy that passes by the registers and lands lane by lane."""
+        assert s.direct is not None
+
+        def copy(context: Context) -> None:
+            if never(context.guard):
+                return
+            position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+            copy_directly(
+                b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
+                both(b, context.guard, inside), hint,
+            )  # fmt: skip
+
+        resources, latency = low.memory_cost("copy.async", size)
+        step = Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc)
+        step.sequence = "copies"
+        return step
+
+    def access_for(
+        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = plans
+    ) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
         if unit is not None:
             position = unit.position(b, position)
         access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
+
+    def ask_ahead(context: Context, i: int) -> None:
+        lanes, fixed, _ = copy_parts(i)
+        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
 
     def block_step(first: int) -> Step:
         """The stores of a block that is transposed in registers."""
@@ -236,6 +311,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
 
     steps: list[Step] = []
     for i in range(s.count):
+        if s.direct is not None:
+            steps.append(direct_step(i))
+            continue
         if s.asynchronous:
 
             def copy(context: Context, i: int = i) -> None:
@@ -244,8 +322,6 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 lanes, fixed, active = copy_parts(i)
                 access, guard = access_for(context, lanes)
                 voff, soff, mask = access.operands(fixed)
-                from wavedsl.ir.staging import place_address
-
                 at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
                 address = total(b, [at, s.offset, slot_of(context)])
                 assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
@@ -259,7 +335,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     mask=mask,
                     guard=guard,
                     split=False,
+                    cache=hint,
                 )
+                ask_ahead(context, i)
 
             resources, latency = low.memory_cost("copy.async", size)
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
@@ -281,7 +359,9 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 guard=guard,
                 split=False,
                 bounded=True,
+                cache=hint,
             )
+            ask_ahead(context, i)
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
@@ -306,19 +386,34 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             # The readers come later: a step in their place, before which the copies have arrived.
             steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))
         return steps
+    return steps + fragment_steps(low, n)
+
+
+def fragment_steps(low: Lowering, n: Node) -> list[Step]:
+    """The loads of a read's elements from its tile in shared memory, and what joins them to registers."""
+    b, s = low.b, low.staged[n.id]
+    assert s.loads is not None
+    buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
+    plans, partition, unit = low.plans, low.partition, low.units(n)
+    if unit is not None:
+        plans = unit.plans
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
     _, digit_dims = wave_digits(s.layout, partition, plans)
+    made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
-        got = bundle.get("fragments")
-        if got is None:
-            got = bundle["fragments"] = FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims)
-        return got
+        if not made:
+            made.append(FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims))
+        return made[0]
 
+    steps: list[Step] = []
     resources, latency = low.memory_cost("load.shared", s.loads.bytes)
     for g in range(len(s.groups)):
 
         def fetch(context: Context, g: int = g) -> None:
-            context.env["f", n.id, g] = fragments().load(g, slot_of(context), buffer)
+            if ring is not None:
+                wait_full(low, ring)
+            context.env["f", n.id, g] = fragments().load(g, low.slot_bytes(n, context), buffer)
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
         read.words = max(1, s.loads.bytes // 4)
@@ -371,20 +466,27 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     assert found is not None
     late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            if unit is not None:
-                position = unit.position(b, position)
-            access = GlobalAccess(
-                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-            )
+            access, inside = access_at(context, plans)
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard)
+            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
@@ -438,8 +540,9 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
             voff, mask = access.operands(group[0])
             context.env["f", n.id, g] = b.load_global(
-                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True
-            )
+                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True,
+                cache=n.attrs.get("cache"),
+            )  # fmt: skip
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)

@@ -193,7 +193,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         )  # rounded as it is stored
     del source
     if n.id in low.outlets:
-        emit_outlet(low, low.outlets[n.id], value)
+        emit_outlet(low, low.outlets[n.id], value, low.base_at(context.iteration))
         return
     position, inside, limits = low.located(n, context, low.base_at(context.iteration))
     layout, plans = value.layout, low.plans
@@ -206,7 +206,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits
     )
     guard = both(b, one_writer(low, layout, info.names, n), inside)
-    store_value(b, access, value, guard)
+    store_value(b, access, value, guard, n.attrs.get("cache"))
 
 
 def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:

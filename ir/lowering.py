@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
@@ -28,11 +30,11 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
-from wavedsl.ir.partition import Partition
+from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import placement
+from wavedsl.ir.views import is_tile, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -66,6 +68,10 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    plain: str = ""
+    """Why a loop with products has no ping-pong schedule."""
+    numbering: Numbering | None = None
+    """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
@@ -88,7 +94,7 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
         self.b = Builder(kernel, target)
-        self.plans = {str(d): p for d, p in partition.dims.items()}
+        self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
         self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
         self.notes = Notes()
@@ -116,6 +122,10 @@ class Lowering:
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
@@ -134,6 +144,8 @@ class Lowering:
         """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
         self.zero_started: set[int] = set()
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
+        self.late_sums: set[int] = set()
+        """Products whose waves' shares are added behind their loop."""
         self._units: dict[int, PackedView] = {}
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
@@ -178,7 +190,9 @@ class Lowering:
         """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
         value."""
         _, extents, strides = self.array(n.attrs["memory"])
-        return self.view_info(n), extents, strides
+        info = self.view_info(n)
+        parts = info.offset or info.cut
+        return info, [known if known is not None and parts else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
         info = self.arrays[n.attrs["memory"]]
@@ -187,7 +201,47 @@ class Lowering:
             return info
         dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
         free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
-        return replace(info, dims=dims, moved=free)
+        windows = self.windows(n)
+        if not windows:
+            return replace(info, dims=dims, moved=free)
+        extents, offset, cut = list(info.extents), 0, set()
+        for i, d in enumerate(info.dims):
+            if str(d) not in windows:
+                continue
+            first, length = windows[str(d)]
+            stride = info.strides[i]
+            assert stride is not None
+            offset += first * stride if length else 0
+            name = str(dims[i])
+            whole = self.plans[name].extent
+            assert whole is not None
+            extents[i] = min(length, whole)
+            if length < whole:
+                cut.add(name)
+        align = min(info.align, offset & -offset) if offset else info.align
+        still = free - {str(found.moved[d].dim) for d in windows}
+        return replace(
+            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        )
+
+    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
+        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
+        on that belong to it). Such a part of the array is addressed like an array of its own."""
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        out: dict[str, tuple[int, int]] = {}
+        for i, d in enumerate(map(str, info.dims)):
+            m = found.moved.get(d) if found is not None else None
+            extent = info.extents[i]
+            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
+                continue
+            if self.plans[str(m.dim)].extent is None:
+                continue
+            first = 0 if m.start is None else static_number(self.graph, m.start)
+            count = extent if m.count is None else static_number(self.graph, m.count)
+            if first is not None and first >= 0 and count is not None:
+                out[d] = first, max(0, min(extent - first, count))
+        return out
 
     def located(
         self, n: Node, context: Context, base: Mapping[str, Any] | None = None
@@ -211,8 +265,11 @@ class Lowering:
             for p in (low, high):
                 if p.const is not True:
                     inside = p if inside is None else b.pand(inside, p)
+        windows = self.windows(n)
         for d, m in found.moved.items():
             name = str(m.dim)
+            if d in windows:
+                continue
             if m.modulus is not None:
                 at = start.get(name, 0)
                 start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
@@ -223,6 +280,8 @@ class Lowering:
             if m.count is not None:
                 end = total(b, [first, self.uniform(m.count, context.env)])
                 limit = b.max_s(b.min_s(limit, end), 0)
+            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
+                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
             start[name] = total(b, [start.get(name, 0), first])
             limits[name] = limit
         return self.position(info.names, start), inside, limits
@@ -332,12 +391,13 @@ class Lowering:
         """A single integer of the graph as a uniform i32."""
         b = self.b
         number = self.value(n, env).element(b, 0)
-        number = number if number.uniform else b.readfirst(number)
+        number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        depth, size = self.depths[self.buffer_names[n.id]], self.staged[n.id].place.bytes
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
         ring = self.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)
@@ -396,7 +456,7 @@ class Lowering:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
         staged = self.staged.get(n.id)
-        if staged is None or staged.tile is not None:
+        if staged is None or staged.loads is None:
             return False
         unit = self.units(n)
         return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
@@ -415,8 +475,8 @@ class Lowering:
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
-        info = self.arrays[n.attrs["memory"]]
-        if n.attrs.get("mapping") is not None:
+        info = self.view_info(n)
+        if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
             from wavedsl.ir.lower_mapped import mapped_groups
 
             return mapped_groups(self, n, self.layout(n), False)[1]
@@ -460,10 +520,20 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
         total_k = dict(layout.extents)[plan.k]
+        if atom.asynchronous:  # a tile in shared memory has no fragments
+            return list(range(0, total_k, atom.k))
         box = layout.box(plan.k)
         steps = (box // atom.k).bit_length() - 1
         run = self.run_bits(plan)
@@ -483,19 +553,44 @@ class Lowering:
             counts.append(count)
         return counts
 
-    def _numbered(self) -> list[Any]:
+    def _numbering(self) -> Numbering | None:
+        """In which order workgroups take tiles, where each takes one."""
+        axes = [{str(d) for d in axis} for axis in self.partition.grid_axes()]
+        counts = [
+            None if any(self.partition.dims[d].trips is None for d in axis)
+            else prod(self.partition.dims[d].trips or 1 for d in axis)
+            for axis in self.partition.grid_axes()
+        ]  # fmt: skip
+        operands: list[Operand] = []
+        clocks = 0
+        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
+            if n.op not in ("read", "mma") or self.region_of(n).dim is None:
+                continue
+            if n.op == "read":
+                size = n.dtype.bits * prod(self.plans[str(d)].tile for d in n.dims) // 8
+                moved = {str(d) for d in n.dims}
+                operands.append(Operand(size, tuple(i for i, names in enumerate(axes) if names & moved)))
+            else:
+                plan = self.inference.mmas[n.id]
+                shares = -(-self.partition.waves // self.target.simds)
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
+        return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
+
+    def _numbered(self, numbering: Numbering) -> list[Any]:
         """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
         b, counts = self.b, self.tile_counts()[:2]
         number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
-        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), GROUP, 0)
+        number = dealt(b, number, scaled(b, counts[0], counts[1]), numbering.dies)
+        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), numbering.group, 0)
         return [*tile_numbers(b, order, number, counts), b.wgid(2)]
 
     def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
         """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
         takes several."""
         b, p = self.b, self.partition
-        if numbers is None and self.choices.swizzle:
-            numbers = self._numbered()
+        if numbers is None:
+            numbering = self.notes.numbering = self._numbering()
+            numbers = None if numbering is None else self._numbered(numbering)
         for axis, dims in enumerate(p.grid_axes()):
             rest: Any = None
             for k, d in enumerate(dims):
@@ -524,10 +619,6 @@ class Lowering:
                 continue
             digit = b.udiv(wave, divisor)
             self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
-
-
-GROUP = 8
-"""Tiles along the first grid axis that come one after the other where workgroups are numbered for the L2 cache."""
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

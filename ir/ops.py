@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import TraceError
+from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
 from wavedsl.ir.symbols import names, scale_of
 
@@ -133,10 +133,16 @@ def require_kind(dtype: DType, allowed: str, op: str) -> None:
         )
 
 
+FAST = ("div", "reciprocal", "sqrt", "sigmoid", "tanh")
+"""Operations that `fast` changes: a reciprocal or root in them is the chip's approximation."""
+
+
 def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         dtype = one_dtype(types, op)
         require_kind(dtype, allowed, op)
+        if attrs.get("fast") and dtype is dt.f64:
+            raise ConstraintError(f"{op}: fast is for f32, f16 and bf16, not f64", hint="leave fast out")
         return ValueType(union(types), result or dtype)
 
     return rule
@@ -315,7 +321,20 @@ def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: 
     return acc
 
 
+PRECISIONS = ("ieee", "tf32", "3xtf32")
+"""What a product of f32 may be asked for: operands as they are, cut to tf32, as the sum of two tf32 numbers each."""
+
+
 def _mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    precision = attrs.get("precision")
+    if precision is not None and precision not in PRECISIONS:
+        raise ConstraintError(f"mma: precision={precision!r} is none", hint=f"one of {', '.join(PRECISIONS)}")
+    if precision is not None and any(t.dtype is not dt.f32 for t in types[:2]):
+        have = " and ".join(dict.fromkeys(str(t.dtype) for t in types[:2]))
+        raise ConstraintError(
+            f"mma: precision={precision!r} is for operands of f32, these are {have}",
+            hint="leave precision out: products of other dtypes are exact",
+        )
     return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", (*_MIXES, set(SCALED)))
 
 
@@ -639,11 +658,11 @@ def _shift_left(x: Any, count: Any) -> Any:
 # The table
 
 # Values and memory
-_add("read", "read(mem, *, mapping=None, elements_per_thread=None)", "any", _read,
+_add("read", "read(mem, *, mapping=None, elements_per_thread=None, cache=None)", "any", _read,
      "The elements of an array argument that belong to this wave.")  # fmt: skip
-_add("write", "write(value, mem, *, mapping=None, elements_per_thread=None)", "any", _write,
+_add("write", "write(value, mem, *, mapping=None, elements_per_thread=None, cache=None)", "any", _write,
      "Stores a value into an array argument; elements beyond a bound are skipped.", effect=True)  # fmt: skip
-_add("mma", "mma(x, y, acc=None)", "family", _mma,
+_add("mma", "mma(x, y, acc=None, precision=None)", "family", _mma,
      "Matrix product over the dimensions that both operands have and the result lacks, plus `acc`.")  # fmt: skip
 _add("scaled_mma", "scaled_mma(x, x_scale, y, y_scale, acc=None)", "family", _scaled_mma,
      "Matrix product of block-scaled operands: one f8e8m0 scale per block of the contracted dimension.")  # fmt: skip

@@ -7,7 +7,7 @@ A coordinate along a dimension is
     base + wave_digit * wave + digit * box + inside
 where `base` is the workgroup's or the loop trip's first element, `wave_digit` this wave's share, and the last two
 terms belong to the fragment layout (`fragment.py`). Waves are mixed radix over the dimensions in order of their
-workgroup axis.
+workgroup axis, then over those of loops.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC, scale_of
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
+
+LOOPS = 3
+"""Where waves that share a loop's tile come in the order of waves: behind those of the three grid axes."""
 
 
 @dataclass
@@ -175,6 +178,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
         elif r.loop is not None:
             dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
+            if r.wave is not None:
+                free[d] = r.loop
+                fixed[d] = r.wave
         elif extent is None:
             raise ConstraintError(
                 f"{d} is a run-time argument and has neither a workgroup nor a loop tile",
@@ -183,7 +189,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             )
         else:
             dims[d] = DimPlan(d, "whole", extent, max(extent, 1), max(extent, 1), None, r.loc)
-    order = sorted(free, key=lambda d: (dims[d].axis or 0, list(free).index(d)))
+    order = sorted(free, key=lambda d: (LOOPS if dims[d].role == "loop" else dims[d].axis or 0, list(free).index(d)))
     tiles = {d: free[d] for d in order}
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     wanted = (

@@ -4,19 +4,23 @@ In: the steps of a loop's body in program order. The idea: a product whose resul
 is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
 unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
 uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
+Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips
+run together.
 
 Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release
 from wavedsl.ir.roles import ring_states, rings_inside, set_states
 
@@ -27,7 +31,11 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
     if any(u in region.nodes for u in low.users().get(n.id, ())):
         return False
     plan = low.inference.mmas[n.id]
-    for x, shared in zip(plan.ports, plan.in_shared):
+    for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
+        if made:
+            if low.depths[low.buffer_names[x.id]] < 2:
+                return False
+            continue  # its slot is written again a trip later than the barrier before which it is waited for
         ring = low.ring_of.get(x.id)
         if shared and (ring is None or (ring.region is region and ring.slots < 2)):
             return False
@@ -47,17 +55,52 @@ def _follows_product(low: Lowering, region: Region, x: Node) -> bool:
     return False
 
 
+def asynchronous(low: Lowering, region: Region) -> list[Node]:
+    """The products of a region that run beside what follows them."""
+    return [n for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous]
+
+
+def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
+    """Steps in an order in which registers that a product reads are made before products that it does not need are
+    started: assemblers take registers that are written while any product runs for unsafe, and run one after the other
+    (ptxas' C7513)."""
+    order = list(steps)
+    for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
+        needed, before = set(product.uses), []
+        for s in reversed(order[: order.index(product)]):
+            if needed.intersection(s.defs):
+                needed.update(s.uses)
+                before.append(s)
+        mine = {id(s) for s in before}
+        first = next((s for s in order if s.node is not None and id(s) not in mine), product)
+        at = order.index(first)
+        moved = [s for s in order[at : order.index(product)] if id(s) in mine]
+        if first is product or any(s.node is not None or s.kind == "effect" for s in moved):
+            continue
+        rest = [s for s in order if s not in moved]
+        at = rest.index(first)
+        order = rest[:at] + moved + rest[at:]
+    return order
+
+
 class Products:
     """The asynchronous products of one trip that have been started and not waited for, oldest first.
 
-    `postponed`: products that the last trip left running, if there was a last trip (`again`).
+    `postponed`: products that the last trip left running, if there was a last trip (`again`). `mine`: those that this
+    trip starts, where that is not all of the region's. `operands`: by product, keys of values that a later step of this
+    trip makes anew and that it reads from registers while it runs.
     """
 
-    def __init__(self, low: Lowering, region: Region, postponed: Sequence[Node], again: Value | None):
+    def __init__(
+        self, low: Lowering, region: Region, postponed: Sequence[Node], again: Value | None,
+        mine: Sequence[Node] | None = None, operands: Mapping[int, frozenset[Key]] | None = None,
+    ):  # fmt: skip
         self.low, self.region, self.postponed, self.again = low, region, postponed, again
+        self.operands = operands or {}
         self.old = bool(postponed) and again is not None
         self.new: list[Node] = []
-        self.left = {n.id for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous}
+        mine = asynchronous(low, region) if mine is None else mine
+        self.left = {n.id for n in mine}
         """Products that this trip has still to start."""
         self.late: list[Ring] = []
         """Rings whose slots are given back a trip later."""
@@ -72,7 +115,7 @@ class Products:
     def rings(self, n: Node) -> list[Ring]:
         """Rings of this loop that a product reads."""
         plan = self.low.inference.mmas[n.id]
-        found = [self.low.ring_of[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+        found = [self.low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
         return [ring for i, ring in enumerate(found) if ring.region is self.region and ring not in found[:i]]
 
     def before(self, step: Step) -> None:
@@ -84,7 +127,11 @@ class Products:
         uses = [k for k in step.uses if k not in adds]
         if self.old and self.carried.intersection(uses):
             self.wait(len(self.new))
-        needed = [i for i, n in enumerate(self.new) if set(low.keys(n)).intersection(uses)]
+        needed = [
+            i
+            for i, n in enumerate(self.new)
+            if set(low.keys(n)).intersection(uses) or self.operands.get(n.id, frozenset()).intersection(step.defs)
+        ]
         if needed:
             self.wait(len(self.new) - 1 - max(needed))
 
@@ -113,6 +160,11 @@ class Products:
                     self.given_back.append(ring)
                     release(low, ring)
 
+    def meet(self) -> None:
+        """Before waves meet: what they may overwrite behind the barrier has been read."""
+        if self.old and any(any(self.low.inference.mmas[n.id].made) for n in self.postponed):
+            self.wait(len(self.new))
+
     def end(self, mine: Sequence[Ring]) -> None:
         """End of the trip: wait for what may not run on, give back what nobody has."""
         stay = [i for i, n in enumerate(self.new) if n not in self.postponed]
@@ -137,11 +189,14 @@ def emit_ring_loop(
         _trip(low, region, body, steps, inner, 0, mine, (), None, trips)
         inner.iteration = 0
         return [inner[k] for k in next_keys]
-    postponed = [
-        n
-        for n in region.nodes
-        if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous and postponable(low, region, n)
-    ]
+    stages = trip_stages(low, region, body, steps, trips, dict(zip((k for k, _ in carried), next_keys)))
+    if isinstance(stages, TripStages):
+        low.strategy.why.setdefault("products", stages.why)
+        low.strategy.overlapped = True
+        return _emit_staged(low, region, steps, stages, env, trips, carried, next_keys, label)
+    if stages:
+        low.strategy.why.setdefault("products", stages)
+    postponed = [n for n in asynchronous(low, region) if postponable(low, region, n)]
     ahead = 0
     if not low.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
@@ -172,6 +227,147 @@ def emit_ring_loop(
         for ring in Products(low, region, postponed, None).late:
             release(low, ring, ring.before(low), some)
     return list(loop.results[: len(inits)])
+
+
+def _emit_staged(
+    low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages, env: Env, trips: Any,
+    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
+) -> list[Value]:  # fmt: skip
+    """A loop of two stages: the first stage of the first iteration, trips that run the second stage of one iteration
+    beside the first of the next, the second stage of the last. A loop that may have no trip is skipped whole."""
+    rings = rings_inside(low, region)
+    if isinstance(trips, int):
+        return _staged_trips(low, region, steps, stages, env, trips, carried, next_keys, label)
+    b = low.b
+    before = ring_states(rings)
+    with b.if_(b.cmp("sgt", trips, 0)) as branch:
+        results = _staged_trips(low, region, steps, stages, env, trips, carried, next_keys, label)
+        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
+    with branch.orelse():
+        branch.yield_([*(v for _, v in carried), *before])
+    set_states(rings, branch.results[len(carried) :])
+    return list(branch.results[: len(carried)])
+
+
+def _staged_trips(
+    low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages, env: Env, trips: Any,
+    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
+) -> list[Value]:  # fmt: skip
+    b = low.b
+    rings = rings_inside(low, region)
+    run = _StagedTrip(low, region, steps, stages)
+    ahead = [(k, v) for k, v in carried if k not in stages.later]
+    behind = [(k, v) for k, v in carried if k in stages.later]
+    after = dict(zip((k for k, _ in carried), next_keys))
+
+    def crossing(one: Env) -> list[list[Value]]:
+        """The registers of what the second stage needs, key by key."""
+        return [_registers(low, one[k]) for k in stages.crossing]
+
+    low.note(f"before the loop over {region.dim}: the first stage of its first iteration")
+    one = Env(env.fixed)
+    one.fixed.update(ahead)
+    run(one, 0, None, 0)
+    like = [one[k] for k in stages.crossing]
+    sizes = [len(words) for words in crossing(one)]
+
+    def second(ends: Sequence[Value], words: Sequence[Value]) -> Env:
+        """What the second stage of an iteration starts from."""
+        two = Env(env.fixed)
+        two.fixed.update((k, v) for (k, _), v in zip(behind, ends))
+        at = 0
+        for key, size, old in zip(stages.crossing, sizes, like):
+            two.fixed[key] = _restored(low, words[at : at + size], old)
+            at += size
+        return two
+
+    inits = [
+        *(one[after[k]] for k, _ in ahead), *(v for _, v in behind), *(w for words in crossing(one) for w in words)
+    ]  # fmt: skip
+    last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+    states = ring_states(rings)
+    least = 1 if isinstance(trips, int) else 0
+    with (
+        low.noted_loop(f"{region.dim}, the second stage beside the first of the next iteration"),
+        b.for_(0, last, 1, [*inits, *states], label=label, min_trips=least) as loop,
+    ):
+        own = loop.carried[: len(inits)]
+        set_states(rings, loop.carried[len(inits) :])
+        one = Env(env.fixed)
+        one.fixed.update((k, v) for (k, _), v in zip(ahead, own))
+        two = second(own[len(ahead) : len(carried)], own[len(carried) :])
+        run(one, b.add(loop.iv, 1), two, loop.iv)
+        loop.yield_(
+            [
+                *(one[after[k]] for k, _ in ahead),
+                *(two[after[k]] for k, _ in behind),
+                *(w for words in crossing(one) for w in words),
+                *ring_states(rings),
+            ]
+        )
+    set_states(rings, loop.results[len(inits) :])
+    final = dict(zip((k for k, _ in ahead), loop.results))
+    two = second(loop.results[len(ahead) : len(carried)], loop.results[len(carried) : len(inits)])
+    low.note(f"behind the loop over {region.dim}: the second stage of its last iteration")
+    run(None, 0, two, last)
+    final.update((k, two[after[k]]) for k, _ in behind)
+    return [final[k] for k, _ in carried]
+
+
+class _StagedTrip:
+    """Emits one trip: the first stage of an iteration, the second of another, or both."""
+
+    def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages):
+        self.low, self.region, self.steps, self.stages = low, region, steps, stages
+        self.products: list[list[Node]] = []
+        self.rings: list[list[Ring]] = []
+        for mine in ((*stages.first, *stages.rest), stages.second):
+            nodes = [steps[i].node for i in mine if steps[i].node is not None]
+            self.products.append(nodes)
+            own = [ring for ring in low.rings if ring.region is region]
+            self.rings.append([ring for ring in own if any(reads_ring(low, steps[i], ring) for i in mine)])
+
+    def __call__(self, one: Env | None, first: Any, two: Env | None, second: Any) -> None:
+        """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""
+        low, stages = self.low, self.stages
+        present = [x is not None for x in (one, two)]
+        nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
+        rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
+        outer = low.products
+        low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
+
+        def emit(indices: Sequence[int], env: Env | None, iteration: Any) -> None:
+            if env is None:
+                return
+            context = StageContext(env, iteration, None, 0)
+            for i in indices:
+                products.before(self.steps[i])
+                with low.b.loc(self.steps[i].loc):
+                    self.steps[i].emit(context)
+
+        emit([i for i in stages.both if i not in stages.first], one, first)
+        emit(stages.first, one, first)
+        emit(stages.both, two, second)
+        emit(stages.second, two, second)
+        emit(stages.rest, one, first)
+        products.end(rings)
+        low.products = outer
+        for ring in rings:
+            ring.advance(low)
+
+
+def _registers(low: Lowering, value: Any) -> list[Value]:
+    """The registers of a value that crosses from one trip to the next; conditions as 0 or 1."""
+    words = value.words(low.b) if isinstance(value, Fragment) else [value]
+    return [low.b.select(w, 1, 0) if w.type is PRED else w for w in words]
+
+
+def _restored(low: Lowering, words: Sequence[Value], like: Any) -> Any:
+    """The value that `_registers` was given, from the next trip's registers."""
+    b = low.b
+    old = like.words(b) if isinstance(like, Fragment) else [like]
+    found = [b.cmp("ne", w, 0) if o.type is PRED else w for w, o in zip(words, old)]
+    return from_words(b, like.layout, like.dtype, found) if isinstance(like, Fragment) else found[0]
 
 
 def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env) -> None:
@@ -221,6 +417,7 @@ def _trip(
     context = StageContext(env, iteration, None, 0)
     for p, i in enumerate(body.order):
         if p in body.barriers:
+            products.meet()
             synchronise(b, body.barriers[p])
         products.before(steps[i])
         env.iteration = 0

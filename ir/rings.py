@@ -24,6 +24,7 @@ from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
 
 BOX = 256
@@ -215,8 +216,15 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
-                cluster=(1 << parts) - 1 if parts > 1 else 0,
+                cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
             )  # fmt: skip
+        trips = distance(low, n)
+        if trips:  # what lies outside the array is dropped
+            position, *_ = low.located(n, Context(env, iteration, None), low.base_at(total(b, [iteration, trips])))
+            for inside, _ in found:
+                names = [staged.info.names[i] for i in spec.order]
+                at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
+                b.touch_bulk(b.param(ring.maps[n.id]), at)
 
 
 def wait_full(low: Lowering, ring: Ring) -> None:
@@ -228,8 +236,11 @@ def wait_full(low: Lowering, ring: Ring) -> None:
 
 
 def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
-    """This wave has read a slot (this one) for the last time; `when`: only if that holds."""
+    """This wave has read a slot (this one) for the last time; `when`: only if that holds. One lane says so: for matrix
+    instructions, which end for the whole warpgroup, or for all lanes once they have met."""
     b = low.b
+    if any(n.id in low.fetched for n in ring.members):
+        b.wave_barrier()
     low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     mask = b.cmp("slt", b.lane(), ring.cluster)
     mask = mask if when is None else b.pand(mask, when)

@@ -22,11 +22,11 @@ from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env
-from wavedsl.ir.lower_reads import invariant_reads
+from wavedsl.ir.lower_reads import direct_steps, invariant_reads
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
-from wavedsl.ir.staging import plan_matrix
+from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
@@ -48,7 +48,9 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
-            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()))
+            b.one_thread = True
+            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+            b.one_thread = False
             one.yield_()
         role.yield_()
     low.role = "computing warpgroups"
@@ -69,9 +71,11 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
 
 
-def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1) -> None:
+def each_tile(
+    low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1, copying: bool = False
+) -> None:
     """`body` for the workgroup's output tile, or for each of them in turn, or for each that is this team's: a team goes
-    past the slots that the others use."""
+    past the slots that the others use. `copying`: what is emitted fills rings and shares no other buffer."""
     b, order = low.b, low.notes.order
     if order is None:
         body()
@@ -98,7 +102,8 @@ def each_tile(low: Lowering, rings: Sequence[Ring], body: Callable[[], None], te
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
-        if any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+        others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))
+        if not copying and any(name not in ring_buffers(low) for name in others):
             b.barrier()  # the next tile writes to buffers that others may still read
         for ring in rings if teams > 1 else ():
             ring.skip(low, scaled(b, uses(low, ring), teams - 1))
@@ -206,8 +211,10 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     left = low.target.shared_bytes - low.shared_top
+    if n.id in low.fetched:
+        return plan_fetched(n, info, low.layout(n), low.partition, low.target, slots, left)
     return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
 
 
@@ -235,10 +242,10 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
         if n.op == "iterate":
             body = n.attrs["body"]
             for x in invariant_reads(low, body):
-                if x.id in low.matrix_uses:
+                if x.id in low.matrix_uses or x.id in low.fetched:
                     join(x, region)
             _gather(low, body, rings)
-        elif n.id in low.matrix_uses and n not in outside:
+        elif (n.id in low.matrix_uses or n.id in low.fetched) and n not in outside:
             join(n, region)
 
 
@@ -295,7 +302,7 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
     for n in region.nodes:
         if n.id in needed:
             with low.b.loc(n.loc):
-                emit_node(low, n, Context(env, iteration, None))
+                _compute(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
@@ -307,6 +314,15 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration)
+
+
+def _compute(low: Lowering, n: Node, context: Context) -> None:
+    """A node that coordinates or bounds are made of, in the thread that copies."""
+    if n.op != "read":
+        emit_node(low, n, context)
+        return
+    for step in direct_steps(low, n):
+        step.emit(context)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:

@@ -14,7 +14,7 @@ candidates, so the choice is a function of the arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -29,7 +29,8 @@ Phases = Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]
 class Mechanism:
     """What a copy or operand path accepts. `granule`: bytes it moves whole, so XOR terms keep them together and rows
     are multiples of them. `xors`: the only swizzles it knows (None: any). `span`: rows must not exceed the swizzle's 16
-    << b bytes, 16 B-chunk panels otherwise."""
+    << b bytes, 16 B-chunk panels otherwise. `run`: bytes that land without a gap; rows that are whole runs may be
+    padded all the same."""
 
     name: str
     granule: int = 1
@@ -37,6 +38,7 @@ class Mechanism:
     permuted: bool = True
     xors: tuple[Xor, ...] | None = None
     span: bool = False
+    run: int = 0
 
 
 _TMA_SWIZZLES: tuple[Xor, ...] = ((1, 4, 3), (2, 4, 3), (3, 4, 3))
@@ -44,8 +46,8 @@ MECHANISMS: dict[str, Mechanism] = {
     m.name: m
     for m in (
         Mechanism("registers"),
-        Mechanism("lds_dma4", granule=4, padded=False),
-        Mechanism("lds_dma16", granule=16, padded=False),
+        Mechanism("lds_dma4", granule=4, padded=False, run=256),
+        Mechanism("lds_dma16", granule=16, padded=False, run=1024),
         Mechanism("cp_async4", granule=4),
         Mechanism("cp_async8", granule=8),
         Mechanism("cp_async16", granule=16),
@@ -264,7 +266,7 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
     single: list[Place] = []
     other: list[Place] = []
     double: list[Place] = []
-    if all(m.padded for m in used) and rows > 1:
+    if all(m.padded or (m.run and row % m.run == 0) for m in used) and rows > 1:
         pads = [p for p in (8, 16, 32) if (row + p) % granule == 0 and p % elsize == 0]
         other += [place(_base(dims, elsize, row + p, ())) for p in pads]
     orders = _orders(accesses, inner, extent, elsize) if all(m.permuted for m in used) else []
@@ -344,11 +346,13 @@ def choose_place(
     hoisted: float = 1.0,
     space: float = 1 / 128,
     extra: Iterable[Place] = (),
+    fits: Callable[[Place], bool] | None = None,
 ) -> PlaceChoice:
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
-    are further candidates. Pairs of XOR terms are tried only when nothing simpler is free of conflicts. Raises
+    are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is
+    free of conflicts. Raises
     ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
@@ -367,6 +371,8 @@ def choose_place(
             considered += 1
             if place.bytes * slots > budget:
                 too_big += 1
+                continue
+            if fits is not None and not fits(place):
                 continue
             costs = []
             for access in accesses:

@@ -10,23 +10,32 @@ placement is chosen by counted bank conflicts of the copy and of the fragment lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Any
+from typing import Any, Protocol
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.direct_copy import (
+    LOAD_ISSUES,
+    DirectCopy,
+    direct_clocks,
+    filled_directly,
+    linear_widths,
+    not_direct,
+    plan_direct,
+)
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Bits, Digit, Layout, spec
-from wavedsl.ir.matrix_tile import MatrixTile, matrix_tile
+from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
@@ -57,6 +66,8 @@ class Staged:
     cost: Any = None
     tile: MatrixTile | None = None
     """How matrix instructions see the tile, where they read it themselves."""
+    direct: DirectCopy | None = None
+    """How waves fill the place with copies that land lane by lane, where they do."""
     deep: int = 1
     """Vectors of a thread that are neighbours across the array's rows: transposed in registers, so that a piece is
     `piece` elements of a column."""
@@ -91,7 +102,7 @@ def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str,
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
         limit = gcd(limit, plan.tile)
-    if plan.ragged or extents[d] > plan.tile:
+    if plan.ragged or extents[d] > plan.tile or d in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     for i in range(len(info.dims)):
         if i != c:
@@ -150,9 +161,10 @@ UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
 
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
-    slots: int, budget: int, trips: int, allow_async: bool, reading: LoadAtom | None = None,
+    slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
+    `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
 
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
     load atom can transpose on the way to registers: whichever costs fewer cycles, copies included. `reading`: the only
@@ -170,28 +182,42 @@ def plan_staged(
     _, digit_dims = wave_digits(layout, partition, plans)
     vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
     atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
-    best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int] | None = None
+    best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int, int] | None = None
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
+    orientations = [d for d in dict.fromkeys([contracted or memory_fast, memory_fast]) if d in extents]
     ways = [
-        (fast, vector, deep)
-        for fast in dict.fromkeys([contracted or memory_fast, memory_fast])
-        if fast in extents
+        (fast, vector, deep, 0)
+        for fast in orientations
         for vector, deep in copy_blocks(widest_vector, es, prod(extents.values()), threads, fast != memory_fast, order)
     ]
-    for fast, vector, deep in ways:
+    if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
+        widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
+        ways += [(memory_fast, width // es, 1, width) for width in widths]
+    for fast, vector, deep, linear in ways:
         copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves, deep)
+        copy = None if linear else copy
         if deep > 1 and copy is None:
             continue
         # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
         even = prod(extents.values()) // vector % threads == 0
-        asynchronous = allow_async and even and fast == memory_fast and vector * es in target.copy_async
+        asynchronous = bool(linear) or (
+            direct is not False
+            and not target.copy_linear
+            and even
+            and fast == memory_fast
+            and vector * es in target.copy_async
+        )
+        if direct and not asynchronous:
+            continue
         shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
         widest = vector * es if fast == memory_fast else deep * es
         writes = tuple(a for a in vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
         # Without a plan of the copy's stores the place must keep whole vectors together.
         whole = asynchronous or copy is None
         mechanism = f"cp_async{widest}" if whole and widest in (4, 8, 16) else "registers"
+        mechanism = f"lds_dma{linear}" if linear else mechanism
+        fits = filled_directly(linear, target, partition) if linear else None
         accesses = [
             SharedAccess("fragments", "read", layout, trips, partition.waves, atoms),
             SharedAccess("copy", "write", copy, trips, partition.waves, writes, mechanism),
@@ -200,12 +226,12 @@ def plan_staged(
             if ragged_wave:
                 raise CompileError("a wave tile that is no multiple of the fragment needs a place without swizzle")
             choice = choose_place(
-                shared, es, accesses, banks=target.banks, phases=target.phases, budget=budget, slots=slots
+                shared, es, accesses, banks=target.banks, phases=target.phases, budget=budget, slots=slots, fits=fits
             )
             addresses = plan_place_addresses(choice, layout, partition, plans)
         except CompileError as problem:  # also where what a wave adds carries across a panel of the place
             try:
-                choice = _plain_place(shared, es, accesses, target, budget, slots, plans)
+                choice = _plain_place(shared, es, accesses, target, budget, slots, plans, fits)
                 addresses = plan_place_addresses(choice, layout, partition, plans)
             except (CompileError, ConstraintError) as reason:
                 error = reason if ragged_wave or isinstance(reason, ConstraintError) else problem
@@ -213,7 +239,10 @@ def plan_staged(
         except ConstraintError as problem:
             error = problem
             continue
-        total_cost = choice.total - (trips * choice.instructions if asynchronous else 0)
+        total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
+        if linear:
+            filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
+            total_cost += direct_clocks(target, filled, widest_vector * es, trips)
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
         fetched = choice.accesses[0].plan
@@ -221,14 +250,16 @@ def plan_staged(
             joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
             total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
         if best is None or total_cost < best[0]:
-            best = (total_cost, addresses, fast, asynchronous, choice, vector, deep)
+            best = (total_cost, addresses, fast, asynchronous, choice, vector, deep, linear)
     if best is None:
+        if direct and (error is None or not isinstance(error, ConstraintError)):
+            error = not_direct(target, info, extents, widest_vector * es, partition.waves, error)
         assert error is not None
         if isinstance(error, WaveError):
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    _, addresses, fast, asynchronous, choice, vector, deep = best
+    _, addresses, fast, asynchronous, choice, vector, deep, linear = best
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
@@ -236,11 +267,8 @@ def plan_staged(
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep,
+        direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
     )  # fmt: skip
-
-
-LOAD_ISSUES = 4
-"""Issue slots that a load is worth: each has its address, its wait and its place in the queue."""
 
 
 def copy_blocks(
@@ -276,7 +304,7 @@ def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep
 
 def plan_matrix(
     node: Node, info: ArrayInfo, layout: Layout, uses: Sequence[tuple[MmaPlan, bool]], partition: Partition,
-    target: Target, slots: int, budget: int, allow_async: bool,
+    target: Target, slots: int, budget: int, direct: bool | None,
 ) -> Staged:  # fmt: skip
     """Place a read that matrix instructions take from shared memory, and choose how it is copied there.
 
@@ -314,17 +342,70 @@ def plan_matrix(
     threads = target.wave_size * partition.waves
     even = prod(extents.values()) // vector % threads == 0
     # tf32 is rounded on the way: the instruction would cut the bits off.
-    direct = fast == memory_fast and even and info.dtype is not dt.tf32
-    asynchronous = allow_async and direct and vector * es in target.copy_async
+    whole = fast == memory_fast and even and info.dtype is not dt.tf32
+    asynchronous = direct is not False and whole and vector * es in target.copy_async
+    if direct and not asynchronous:
+        refusal = not_direct(target, info, extents, vector * es, partition.waves, None)
+        refusal.location = node.loc
+        refusal.message = f"argument {info.name}: {refusal.message}"
+        raise refusal
     piece = vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
     )
 
 
+def plan_fetched(
+    node: Node, info: ArrayInfo, layout: Layout, partition: Partition, target: Target, slots: int, budget: int,
+) -> Staged:  # fmt: skip
+    """Place a read that bulk copies bring to shared memory and that lanes take from there: in panels as matrix
+    instructions have them, as wide as the fragment loads cost least. Raises ConstraintError or CompileError where the
+    tile has padding, where it does not fit, and where no loads can read it."""
+    plans = {str(d): p for d, p in partition.dims.items()}
+    c = info.contiguous()
+    names = [d for d in info.names if d in layout.dims]
+    if c is None or info.names[c] not in names or len(names) != 2:
+        raise ConstraintError(f"argument {info.name}: not a tile of two dimensions, one of them contiguous", node.loc)
+    fast = info.names[c]
+    order = [d for d in names if d != fast] + [fast]
+    extents = {d: plans[d].tile for d in order}
+    if tile_extents(layout, order, plans) != extents or len(wave_digits(layout, partition, plans)[1]) < sum(
+        plans[d].waves > 1 for d in layout.dims
+    ):
+        raise ConstraintError(f"argument {info.name}: the waves' fragments do not cover its tile exactly", node.loc)
+    access = SharedAccess("fragments", "read", layout, 1, partition.waves, VECTOR_ATOMS)
+    best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
+    seen: set[int] = set()
+    for span in SPANS:
+        tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
+        if tile.span in seen or tile.place.bytes * slots > budget:
+            continue
+        seen.add(tile.span)
+        try:
+            cost = access_cost(tile.place, access, target.banks, target.phases)
+            if cost is None or cost.plan is None:
+                continue
+            choice = PlaceChoice(tile.place, cost.worst, cost.worst * partition.waves, cost.instructions, 1, (cost,))
+            addresses = plan_place_addresses(choice, layout, partition, plans)
+        except CompileError:  # says why, but here it only means: look for another place
+            continue
+        if best is None or choice.cycles < best[0]:
+            best = (choice.cycles, tile, choice, addresses)
+    if best is None:
+        raise ConstraintError(f"argument {info.name}: no place for bulk copies that its lanes can read", node.loc)
+    _, tile, choice, addresses = best
+    loads = choice.accesses[0].plan
+    assert loads is not None
+    threads = target.wave_size * partition.waves
+    return Staged(
+        node, info, layout, extents, 1, threads, False, tile.place, loads, addresses, loads.groups(layout), 1,
+        cost=choice, tile=tile,
+    )  # fmt: skip
+
+
 def _plain_place(
     shared: Mapping[str, int], es: int, accesses: Sequence[SharedAccess], target: Target, budget: int, slots: int,
-    plans: Mapping[str, DimPlan],
+    plans: Mapping[str, DimPlan], fits: Callable[[Place], bool] | None = None,
 ) -> PlaceChoice:
     """The cheapest place without a swizzle: padded rows, read by atoms whose alignment every wave's offset keeps.
 
@@ -344,7 +425,7 @@ def _plain_place(
         capped = [replace(fragments, atoms=atoms), *others]
         for pad in (0, 16, 8, 32):
             place = row_major(shared, es, pitch=inner + pad if len(shared) > 1 else None, slots=slots)
-            if place.bytes * slots > budget:
+            if place.bytes * slots > budget or (fits is not None and not fits(place)):
                 continue
             try:
                 costs = [access_cost(place, a, target.banks, target.phases) for a in capped]
@@ -514,6 +595,40 @@ def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[s
     return voff, soff, b.pand(mask, active)
 
 
+def copy_directly(
+    b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, i: int,
+    extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any], slot: Any, buffer: str,
+    guard: Value | None, cache: str | None = None,
+) -> None:  # fmt: skip
+    """The i-th of a wave's copies to the ring slot at byte `slot`, which pass by the registers.
+
+    The immediate of the instruction moves both of its addresses. Copies whose runs follow each other say their distance
+    with it, and take it off the address in global memory, so that they share the base of the other.
+    """
+    direct = s.direct
+    assert direct is not None
+    parts, columns = direct.lane_parts(b, i)
+    wave, fixed = direct.wave_parts(b, i)
+    covers = {d: (s.extents.get(d, 1), plans[d].tile) for d in s.info.names}
+    access = GlobalAccess(
+        b, s.info, s.layout, Position(position.base, wave), plans, target, extents, strides, store=False, lanes=parts,
+        columns=columns, covers=covers, limits=limits,
+    )  # fmt: skip
+    voff, soff, mask = access.operands(fixed)
+    base, constant = direct.base(b, i)
+    imm = i % direct.shared * direct.run
+    away = sum(fixed[d] * t for d, t in zip(s.info.names, strides) if d in fixed and isinstance(t, int))
+    if imm and away >= imm:  # what the lane adds is not negative, so neither is the difference
+        voff = total(b, [voff, -imm])
+    else:
+        imm = 0
+    at = total(b, [base, slot, s.offset + constant])
+    b.copy_async(
+        access.buffer, voff, at, soff, bytes=direct.bytes, buffer=buffer, mask=mask, guard=guard, imm=imm, split=False,
+        linear=True, bounded=True, cache=cache,
+    )  # fmt: skip
+
+
 def store_copied(
     b: Builder, s: Staged, lanes: CopyLanes, parts: Mapping[str, Any], fixed: Mapping[str, int], active: Value,
     data: Value, slot: Any, buffer: str,
@@ -596,13 +711,26 @@ def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[l
     return out
 
 
+class Addressed(Protocol):
+    """What lanes load from shared memory or store there: a staged read, or an operand that is computed."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def loads(self) -> LoadPlan | None: ...
+    @property
+    def addresses(self) -> AddressPlan | None: ...
+    @property
+    def offset(self) -> int: ...
+
+
 class FragmentLoads:
     """Address registers of the fragment loads of one staged read, shared by all its groups."""
 
     def __init__(
         self,
         b: Builder,
-        s: Staged,
+        s: Addressed,
         wave_digit: Mapping[str, Any],
         plans: Mapping[str, DimPlan],
         digit_dims: Sequence[str],
@@ -649,13 +777,18 @@ class FragmentLoads:
             return b.xor(b.add(lane, added), constant)
         return total(b, [b.xor(lane, constant), added])
 
+    def address(self, g: int, slot: Any) -> Any:
+        """Byte of group g in shared memory, of the slot at byte `slot`."""
+        s = self.s
+        assert s.addresses is not None
+        register, immediate = s.addresses.items[g]
+        return total(self.b, [self.bases[register], slot, s.offset + immediate])
+
     def load(self, g: int, slot: Any, buffer: str) -> Value:
         """Group g of the fragment from the slot at byte `slot`."""
         b, s = self.b, self.s
-        assert s.addresses is not None and s.loads is not None
-        register, immediate = s.addresses.items[g]
-        address = total(b, [self.bases[register], slot, s.offset + immediate])
-        return b.load_shared(address, bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
+        assert s.loads is not None
+        return b.load_shared(self.address(g, slot), bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
 
 
 def fragment_of(b: Builder, s: Staged, values: Sequence[Value]) -> Fragment:

@@ -125,6 +125,12 @@ class Target:
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
+    dies: int = 1
+    """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
+    memory_rate: float = 0.0
+    """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    cache_rate: float = 0.0
+    """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
@@ -133,6 +139,13 @@ class Target:
     """Floats below a byte whose numbers the chip's own instructions pack and unpack."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
+    cache_swizzle: bool = False
+    """Whether a buffer's descriptor can ask for a swizzle of the caches (LLVM: introduced in gfx942)."""
+    copy_linear: bool = False
+    """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
+    has its own."""
+    prefetches: bool = False
+    """Whether lines can be brought into the second-level cache by an instruction of its own."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.cache_hints import CACHE_HINTS
 from wavedsl.ir.constraints import TilingConstraint
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
@@ -58,6 +59,8 @@ class Builder:
         self.arguments = {a.name: a for a in graph.arguments}
         self.index_dims = graph.index_dims
         self.known = set(graph.symbols)
+        self.fast, self.fast_math = False, False
+        """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.combining: str | None = None
         self._scalars: dict[str, Value] = {}
 
@@ -73,6 +76,8 @@ class Builder:
         if loc is None:
             loc = here()
         row = ROWS[op]
+        if op in FAST and (self.fast or (self.fast_math and inputs[0].dtype is not dt.f64)):
+            attrs = {**attrs, "fast": True}
         for node in inputs:
             self._check_reach(node, loc)
         if self.combining is not None and row.compute is None and op not in ("constant", "cast", "bitcast"):
@@ -256,6 +261,18 @@ class Builder:
             what = f"a value ([{names(mem.dims)}] {mem.dtype})"
         raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
 
+    def windowed(self, mem: Any, mapping: Any, op: str) -> Any:
+        """The mapping of an access: the user's, or what a slice of the array means."""
+        from wavedsl.tracer.view import View, window
+
+        if not isinstance(mem, View):
+            return mapping
+        if mapping is not None:
+            raise TraceError(
+                f"{op}: a part of {mem.argument.name} and a mapping", here(), hint="put the slices into the mapping"
+            )
+        return window(mem, op)
+
     def mapped(self, mapping: Any, argument: Argument, op: str) -> tuple[ResolvedMapping | None, list[Node]]:
         """A user's IndexMapping against a memory: coordinates in its order, and the traced indices among them."""
         if mapping is None:
@@ -300,21 +317,21 @@ class Builder:
             coords.append(c)
         return ResolvedMapping(dims, tuple(coords)), inputs
 
-    def read(self, mem: Any, mapping: Any, elements_per_thread: Any) -> Value:
+    def read(self, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
         argument = self.memory(mem, "read")
-        resolved, indices = self.mapped(mapping, argument, "read")
-        attrs = self._access(argument, resolved, elements_per_thread, "read")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "read"), argument, "read")
+        attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
         return self.value(self.emit("read", indices, attrs))
 
-    def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any) -> None:
+    def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
         if isinstance(value, Array) and not isinstance(mem, Array):
             raise TraceError(
                 "write: the value comes first, then the array", here(), hint=f"wd.write(value, {value.argument.name})"
             )
         argument = self.memory(mem, "write")
         node = self.node_of(value, "write")
-        resolved, indices = self.mapped(mapping, argument, "write")
-        attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, "write")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "write"), argument, "write")
+        attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
         self.emit("write", [node, *indices], attrs)
 
     def atomic(self, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -323,11 +340,13 @@ class Builder:
             self.node_of(v, op) if not isinstance(v, NUMBERS) else self.number(v, argument.dtype, op, here())
             for v in values
         ]
-        resolved, indices = self.mapped(mapping, argument, op)
+        resolved, indices = self.mapped(self.windowed(mem, mapping, op), argument, op)
         attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
         return self.value(self.emit(op, [*nodes, *indices], attrs))
 
-    def _access(self, argument: Argument, mapping: Any, elements: Any, op: str) -> dict[str, Any]:
+    def _access(self, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:
+        if cache is not None and (not isinstance(cache, str) or cache not in CACHE_HINTS):
+            raise TraceError(f"{op}: cache={cache!r}", here(), hint=f"one of {', '.join(map(repr, CACHE_HINTS))}")
         if elements is not None:
             if not is_dim(elements):
                 raise TraceError(
@@ -340,7 +359,8 @@ class Builder:
                     f"{op}: elements_per_thread={bound}", here(), hint="a count of elements, for example 8"
                 )
             elements = int(bound) if bound.is_Integer else bound
-        return {"memory": argument.name, "mapping": mapping, "elements_per_thread": elements}
+        attrs = {"memory": argument.name, "mapping": mapping, "elements_per_thread": elements}
+        return attrs if cache is None else {**attrs, "cache": cache}
 
     def scalar(self, name: str, loc: Loc | None) -> Value:
         return self.value(self.emit("scalar", (), {"name": name}, loc))
@@ -777,6 +797,7 @@ def trace(
     name: str,
     namespace: Callable[[], Namespace],
     index_dims: tuple[Any, ...],
+    fast: bool = False,
 ) -> Graph:
     """Runs `function` once on proxies and gives its graph.
 
@@ -806,6 +827,7 @@ def trace(
         loc=definition(code),
     )
     builder = Builder(graph, namespace)
+    builder.fast_math = fast
     proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":

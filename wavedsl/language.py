@@ -21,28 +21,42 @@ from wavedsl.tracer.builder import NUMBERS, current, describe
 from wavedsl.tracer.proxy import Value
 
 
-def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> Value:
+def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None) -> Value:
     """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
 
-    `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
+    `mem` may be a part of an argument: `a[10:20, :]`, `a[s : s + M, 8:]` (a slice whose length is a symbol gives the
+    value that dimension; elements outside of the slice are 0), `a[H, 3, :]`. `mapping`: an IndexMapping, for gathers
+    and other views. `elements_per_thread`: the vector width asked for.
+    `cache`: a hint, "stream" (touched once), "keep" (others use it again, keep it in L2) or "bypass" (not in the
+    first-level cache). It changes no result; a chip without a form for it drops it.
     """
-    return current("read").read(mem, mapping, elements_per_thread)
+    return current("read").read(mem, mapping, elements_per_thread, cache)
 
 
-def write(value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None) -> None:
-    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped."""
-    return current("write").write(value, mem, mapping, elements_per_thread)
+def write(
+    value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None
+) -> None:
+    """Stores `value` into array argument `mem`, or a part of it as in `read`; dimensions and dtype must agree.
+
+    Elements beyond bounds are skipped. `cache`: as for `read`.
+    """
+    return current("write").write(value, mem, mapping, elements_per_thread, cache)
 
 
-def mma(x: Any, y: Any, acc: Any = None) -> Value:
+def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     """The matrix product of `x` and `y`, plus `acc`.
 
     Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have).
     Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
+
+    `precision`, for operands of f32: "tf32" may cut them to tf32's 10 mantissa bits, "3xtf32" takes each as the sum of
+    two such numbers (about f32's precision), "ieee" (and None) leaves them as they are. A chip without tf32
+    instructions is as precise as "ieee".
     """
     operands = (x, y) if acc is None else (x, y, acc)
     builder = current("mma")
-    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], {}))
+    attrs = {} if precision is None else {"precision": precision}
+    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], attrs))
 
 
 def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> Value:
@@ -102,8 +116,11 @@ def _elementwise(name: str) -> Callable[..., Any]:
     row = ROWS[name]
     names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
     signature = inspect.Signature([inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names])
+    option = [inspect.Parameter("fast", inspect.Parameter.KEYWORD_ONLY, default=False)] if row.precise else []
 
     def function(*args: Any, **kwargs: Any) -> Value:
+        if option and "fast" in kwargs:
+            return _fast(name, args, kwargs.pop("fast"), lambda: function(*args, **kwargs))
         if kwargs or len(args) != len(names):
             try:
                 args = signature.bind(*args, **kwargs).args
@@ -112,9 +129,30 @@ def _elementwise(name: str) -> Callable[..., Any]:
         return current(name).apply(name, args)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    words = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
+    words += "`fast`: as approximate as docs/numerics.md says, in fewer instructions.\n    " if option else ""
+    function.__doc__ = words
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *option]
+    )
     return function
+
+
+def _fast(name: str, args: Sequence[Any], fast: Any, call: Callable[[], Value]) -> Value:
+    """A call with `fast`: those operations that it changes are marked while they are recorded."""
+    builder = current(name)
+    if not isinstance(fast, bool):
+        raise TraceError(f"{name}: fast={fast!r}", here(), hint="True or False")
+    outer, builder.fast = builder.fast, fast
+    try:
+        return call()
+    finally:
+        builder.fast = outer
+
+
+def divide(x: Any, y: Any, *, fast: bool = False) -> Value:
+    """`x / y`, elementwise. `fast`: as approximate as docs/numerics.md says, in fewer instructions."""
+    return _fast("divide", (x, y), fast, lambda: current("divide").apply("div", (x, y)))
 
 
 minimum = _elementwise("minimum")

@@ -1,6 +1,6 @@
 """The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
 
-    select → (fusions) → liveness → allocate → check → physical moves → waits → check → hazards → operand check → text
+    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → check → operand check → text
 
 Invariant: every instruction that is printed went through its row's `check_operands`.
 """
@@ -15,7 +15,8 @@ from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.explain import explain_registers, explain_spill
 from wavedsl.codegen.amdgcn.finalize import make_physical
-from wavedsl.codegen.amdgcn.hazards import insert_nops
+from wavedsl.codegen.amdgcn.hazard_fill import check_order, fill_gaps
+from wavedsl.codegen.amdgcn.hazards import entries, flow, insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.machine_text import program_text
 from wavedsl.codegen.amdgcn.occupancy import fewer_registers
@@ -67,9 +68,15 @@ def compile_kernel_ir(
     _complain(kernel, "register moves", make_physical(program, rows, verify))
     trail.stage("registers placed", lambda: program_text(program))
     insert_waits(program, rows)
+    hazards = flow(program)
+    before = [block.insts for block in program.blocks]
+    if fill_gaps(program, hazards):
+        if verify:
+            _complain(kernel, "order of instructions", check_order(before, program))
+        hazards.entry = entries(program, hazards.facts)
+    insert_nops(program, rows, hazards)
     if verify:
         _complain(kernel, "waits", check_waits(program))
-    insert_nops(program, rows)
     _check_operands(program)
     occupancy = target.occupancy(_registers(used), program.shared_bytes, program.block_threads)
     resources = describe(program, used, occupancy, spilled)

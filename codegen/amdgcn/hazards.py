@@ -1,7 +1,7 @@
 """Software hazards: `s_nop` where two instructions stand closer than the chip allows.
 
 In: a physical `Program`, waits inserted (a wait counts as an issued instruction). Out: the same with the fewest
-`s_nop`s.
+`s_nop`s that its order needs; `hazard_fill` has moved what is useful into the gaps before.
 
 The one idea: walk each block with the list of recent producers and how many wait states have passed since each; ask
 `hazard_rules.required` for every pair whose registers meet, and pad for the worst. At a join every producer of every
@@ -9,6 +9,9 @@ predecessor is taken with its smallest distance, and loops are walked until that
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.hazard_rules import LONGEST, PRODUCERS, classes, required
 from wavedsl.codegen.amdgcn.isa import Footprint
@@ -21,7 +24,7 @@ _ALWAYS = 3 << EXEC | 1 << M0
 """Registers that consumers depend on without naming them."""
 
 
-class _Producer:
+class Producer:
     """A recent instruction: what of it a later one may run into, and for how long."""
 
     __slots__ = ("footprint", "marks", "number", "reach", "touch")
@@ -39,28 +42,46 @@ class _Producer:
             self.touch = -1
 
 
-def insert_nops(program: Program, rows: Rows) -> None:
-    """Insert the nops into `program`, in place."""
-    chip = program.chip
+Fact = tuple[Footprint, frozenset[str], "Producer | None"]
+"""Of one instruction: its operands, its hazard classes, what it opens."""
+
+
+@dataclass
+class Flow:
+    """What the hazards of a program are found from: `facts` of every instruction, and per block the producers in reach
+    where it is entered, with their distances (None: never entered)."""
+
+    chip: str
+    facts: list[list[Fact]]
+    entry: list[dict[int, tuple[Producer, int]] | None]
+
+
+def flow(program: Program) -> Flow:
+    """The facts of every instruction, and `entry` by a walk to a fixed point."""
     number = 0
-    facts: list[list[tuple[Footprint, frozenset[str], _Producer | None]]] = []
+    facts: list[list[Fact]] = []
     for block in program.blocks:
-        here = []
+        here: list[Fact] = []
         for inst in block.insts:
             footprint = Footprint(inst.row, inst.ops, inst.mods)
             marks = classes(footprint)
             opens = marks & PRODUCERS and ("salu" not in marks or inst.writes >> M0 & 1 or "setreg" in marks)
             number += 1
-            here.append((footprint, marks, _Producer(number, inst, footprint, marks) if opens else None))
+            here.append((footprint, marks, Producer(number, inst, footprint, marks) if opens else None))
         facts.append(here)
+    return Flow(program.chip, facts, entries(program, facts))
+
+
+def entries(program: Program, facts: Sequence[Sequence[Fact]]) -> list[dict[int, tuple[Producer, int]] | None]:
+    """Per block, the producers in reach where it is entered, each with its smallest distance on any path."""
     n = len(program.blocks)
-    entry: list[dict[int, tuple[_Producer, int]] | None] = [None] * n
+    entry: list[dict[int, tuple[Producer, int]] | None] = [None] * n
     entry[0] = {}
     work = [0]
     while work:
         b = min(work)
         work.remove(b)
-        after = _walk(program.blocks[b].insts, facts[b], entry[b] or {}, None, rows, chip)
+        after = walk(program.blocks[b].insts, facts[b], entry[b] or {}, program.chip)
         for s in program.blocks[b].succs:
             before = entry[s]
             if before is None:
@@ -74,26 +95,39 @@ def insert_nops(program: Program, rows: Rows) -> None:
                     changed = True
             if changed and s not in work:
                 work.append(s)
+    return entry
+
+
+def insert_nops(program: Program, rows: Rows, known: Flow | None = None) -> None:
+    """Insert the nops into `program`, in place. `known`: the flow of the program as it is."""
+    known = known or flow(program)
     for b, block in enumerate(program.blocks):
-        if entry[b] is None:
+        entry = known.entry[b]
+        if entry is None:
             continue
+        pads: list[int] = []
+        walk(block.insts, known.facts[b], entry, program.chip, pads=pads)
         out: list[Inst] = []
-        _walk(block.insts, facts[b], entry[b] or {}, out, rows, chip)
+        for inst, pad in zip(block.insts, pads):
+            while pad > 0:
+                step = min(pad, 16)
+                out.append(rows.make(rows.s_nop, (step - 1,), None, inst.loc))
+                pad -= step
+            out.append(inst)
         block.insts = out
 
 
-def _walk(
-    insts: list[Inst],
-    facts: list[tuple[Footprint, frozenset[str], _Producer | None]],
-    entry: dict[int, tuple[_Producer, int]],
-    out: list[Inst] | None,
-    rows: Rows,
+def walk(
+    insts: Sequence[Inst],
+    facts: Sequence[Fact],
+    entry: dict[int, tuple[Producer, int]],
     chip: str,
-) -> dict[int, tuple[_Producer, int]]:
-    """The producers in reach after `insts`, with their distances; with `out`, the padded instructions."""
+    pads: list[int] | None = None,
+) -> dict[int, tuple[Producer, int]]:
+    """The producers in reach after `insts`, with their distances; into `pads`, the wait states missing before each."""
     time = 0
     # (producer, time of its first wait state)
-    recent: list[tuple[_Producer, int]] = [(p, -d) for p, d in entry.values()]
+    recent: list[tuple[Producer, int]] = [(p, -d) for p, d in entry.values()]
     for inst, (footprint, marks, producer) in zip(insts, facts):
         pad = 0
         if recent:
@@ -110,19 +144,12 @@ def _walk(
                     if need > pad:
                         pad = need
             recent = keep
-        if pad:
-            time += pad
-            while pad > 0:
-                step = min(pad, 16)
-                if out is not None:
-                    out.append(rows.make(rows.s_nop, (step - 1,), None, inst.loc))
-                pad -= step
-        time += inst.ops[0] + 1 if inst.row.unit.value == "nop" else 1
-        if out is not None:
-            out.append(inst)
+        if pads is not None:
+            pads.append(pad)
+        time += pad + (inst.ops[0] + 1 if inst.row.unit.value == "nop" else 1)
         if producer is not None:
             recent.append((producer, time))
-    after: dict[int, tuple[_Producer, int]] = {}
+    after: dict[int, tuple[Producer, int]] = {}
     for other, since in recent:
         passed = time - since
         if passed < other.reach:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from wavedsl.ir.product import Product
 
+DIES = {"gfx90a": 1, "gfx942": 8, "gfx950": 8}
+"""Accelerator dies (XCDs) of one product, each with an L2 cache, that one launch runs on: CDNA 3 and CDNA 4 white
+papers. A die of MI250X is a device of its own."""
 _VECTOR = {"f64": 128, "f32": 256, "f16": 256}
 _MISS = 800
 

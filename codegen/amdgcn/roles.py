@@ -41,6 +41,7 @@ FLOAT = {
     ("fceil", "f64"): "v_ceil_f64", ("frint", "f32"): "v_rndne_f32", ("frint", "f64"): "v_rndne_f64",
     ("ftrunc", "f32"): "v_trunc_f32", ("ftrunc", "f64"): "v_trunc_f64", ("exp2", "f32"): "v_exp_f32",
     ("log2", "f32"): "v_log_f32", ("rcp", "f32"): "v_rcp_f32", ("rsqrt", "f32"): "v_rsq_f32",
+    ("sqrt_approx", "f32"): "v_sqrt_f32",
     ("sin", "f32"): "v_sin_f32", ("cos", "f32"): "v_cos_f32",
 }  # fmt: skip
 """(op, type) → instruction; what is missing has none."""
@@ -97,6 +98,20 @@ FENCES: dict[str, tuple[tuple[str, dict[str, Any]] | None, tuple[str, dict[str, 
     "gfx950": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
 }
 """Chip → (release, acquire) of a fence among all workgroups, as LLVM has them for the scope `agent`."""
+_CDNA3_BITS: dict[tuple[str | None, str], tuple[str, ...]] = {
+    ("stream", "load"): ("nt",), ("stream", "store"): ("nt",), ("bypass", "load"): ("sc1",),
+    ("bypass", "store"): ("sc1",),
+}  # fmt: skip
+CACHE_BITS: dict[str, dict[tuple[str | None, str], tuple[str, ...]]] = {
+    "gfx90a": {
+        ("stream", "load"): ("glc", "slc"), ("stream", "store"): ("glc", "slc"), ("bypass", "load"): ("glc",),
+    },
+    "gfx942": _CDNA3_BITS,
+    "gfx950": _CDNA3_BITS,
+}  # fmt: skip
+"""Chip → (cache hint, access) → the bits it sets, as LLVM's memory model (AMDGPUUsage) has them: `stream` those of
+nontemporal accesses, `bypass` those of the scope `agent`, which the first-level cache does not serve. gfx90a's writes
+through the first-level cache, so stores have nothing to pass by; no chip has a form for `keep`."""
 ALL_ARRIVED = "vmcnt(0)"
 """Operand of the wait for everything in flight to and from global memory."""
 

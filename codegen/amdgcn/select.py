@@ -132,6 +132,8 @@ class Selector:
         """Loops whose counter is what is left to the last value of the induction variable: that value, by the
         variable's id."""
         self.scope_serial = 0
+        self.shared_base: tuple[list[Inst], Any, int] | None = None
+        """What M0 holds: the block's instructions, and (register, constant) that it is the sum of (BASE)."""
         self.from_thread: frozenset[str] = frozenset()
         """Which of `lane` and `wave` everybody reads from the thread's number (LANE)."""
         self.block("")

@@ -22,8 +22,8 @@ from typing import Any
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
-from wavedsl.codegen.amdgcn.machine import Inst, Operand, Ref
-from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF
+from wavedsl.codegen.amdgcn.machine import COPY, Inst, Operand, Ref
+from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
 from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
@@ -32,6 +32,8 @@ from wavedsl.ir.target import MmaAtom
 
 WORD3 = 0x27000
 """Raw buffer, 32-bit data format."""
+CACHE_SWIZZLE, STRIDE_BIT = 1 << 30, 16
+"""In the second word, above the address: whether the caches are swizzled, and with which stride (14 bits)."""
 FAR = -0.5
 """Inline constant whose bits, 0xbf000000, are an offset past the end of every buffer up to `FAR_LIMIT` bytes."""
 FAR_LIMIT = 0xBF000000
@@ -74,7 +76,11 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.copy(ref.part(1), high)
+    swizzle = op.attrs.get("cache_stride", 0)
+    if swizzle:
+        s.emit(r.s_or_b32, ref.part(1), high, CACHE_SWIZZLE | swizzle << STRIDE_BIT)
+    else:
+        s.copy(ref.part(1), high)
     same = s.remember(("descriptor", _key(records)), lambda: ref)
     if same is not ref:
         s.copy(ref.part(2, 2), same.part(2, 2))
@@ -214,7 +220,13 @@ def load_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         _zero(s, op)
         return
-    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd)
+    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
+
+
+def _hint(s: Selector, op: Op) -> dict[str, Any]:
+    """The cache bits that an access's hint sets."""
+    access = "store" if op.name == "store.global" else "load"
+    return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
 def _zero(s: Selector, op: Op) -> None:
@@ -231,7 +243,7 @@ def store_global(s: Selector, op: Op) -> None:
     if srd is None or place is None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
-    _access(s, row, s.vector(op.args[5]), place, srd)
+    _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -307,13 +319,21 @@ def barrier(s: Selector, op: Op) -> None:
         s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
 
 
+@lower("priority")
+def priority(s: Selector, op: Op) -> None:
+    s.emit(s.rows.s_setprio, op.attrs["level"])
+
+
 # ------------------------------------------------------------------------------------------------- copies to shared
 # memory
 
 
 @lower("copy.async")
 def copy_async(s: Selector, op: Op) -> None:
-    """Direct-to-LDS load: lane i of the wave lands at (shared address of lane 0) + i * bytes."""
+    """Direct-to-LDS load: lane i of the wave lands at (shared address of lane 0) + i * bytes.
+
+    (BASE) The base is M0; it is written only where the copy before it in the block had another.
+    """
     r = s.rows
     width = op.attrs["bytes"]
     simm = op.attrs.get("simm", 0)
@@ -321,7 +341,12 @@ def copy_async(s: Selector, op: Op) -> None:
     if name is None or (width != 4 and s.chip != "gfx950"):
         raise s.unsupported(op, f"no direct copy of {width} bytes per lane to shared memory")
     srd = _guarded(s, op.args[0], op.args[4])
+    linear = op.attrs.get("linear")
+    if srd is None and linear:
+        return  # a copy that is guarded off does nothing
     place = _address(s, op, width)
+    if place is None and linear:  # no lane copies: all of them get zeros
+        place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
     held = s.operand(shared)
     first = s.to_scalar(held) if held.__class__ is Ref and held.reg.cls == "v" else held
@@ -335,16 +360,37 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one
+    # the immediate is added to both addresses: take it off the shared one, unless that might leave it negative
+    if imm and (shared.lo is None or shared.lo + simm < imm):
+        place, imm = (_plus(s, place[0], imm), place[1], 0), 0
     base = simm - imm
+    state = (s.insts, _key(first), base)
+    if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
+        s.shared_base = state
+        _write_base(s, first, base)
+    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True, **_hint(s, op))
+    inst.uses = (*inst.uses, M0_REF)
+
+
+_SHARED_STATE = (M0_REF.reg, SCC_REF.reg)
+
+
+def _write_base(s: Selector, first: Operand, base: int) -> None:
+    """M0 = first + base, one instruction earlier than its use where possible: the copy may not follow at once."""
+    last = s.insts[-1] if s.insts else None
     if first.__class__ is int:
         s.copy(M0_REF, first + base)
     elif base:
-        s.emit(r.s_add_u32, M0_REF, first, base)
+        s.emit(s.rows.s_add_u32, M0_REF, first, base)
     else:
         s.copy(M0_REF, first)
-    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True)
-    inst.uses = (*inst.uses, M0_REF)
+    write = s.insts[-1]
+    if last is None or any(x.reg in _SHARED_STATE for x in (*last.uses, *last.defs)):
+        return
+    units = (isa.Unit.MFMA, isa.Unit.DS, isa.Unit.VMEM)
+    made_here = first.__class__ is Ref and any(x.reg is first.reg for x in last.defs)
+    if not made_here and (last.row == COPY or (isinstance(last.row, isa.Inst) and last.row.unit in units)):
+        s.insts[-2:] = [write, last]
 
 
 @lower("copy.commit")

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
+from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
 from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense
+from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
@@ -130,10 +132,11 @@ _NEW_PHASES = {
 }  # fmt: skip
 
 
-def _costs() -> Mapping[tuple[str, int], Unit]:
-    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock; vector memory 64
-    bytes
-    per clock of a compute unit (CDNA3 guide); latencies typical of hits in L2 and of LDS."""
+def _costs(chip: str) -> Mapping[tuple[str, int], Unit]:
+    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock, reads on gfx950 256
+    (HipKittens' measurements); vector memory 64 bytes per clock of a compute unit (CDNA3 guide); latencies typical of
+    hits in L2 and of LDS."""
+    reads = 256 if chip == "gfx950" else 128
     out: dict[tuple[str, int], Unit] = {
         ("valu", 0): Unit("valu", 4, 4),
         ("salu", 0): Unit("salu", 4, 4),
@@ -143,7 +146,7 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
         bytes_per_wave = WAVE * max(4, b)
         out["load.global", b] = Unit("vmem", bytes_per_wave // 64, 500)
         out["store.global", b] = Unit("vmem", bytes_per_wave // 64, 4)
-        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 64 + b)
+        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // reads), 64 + b)
         out["store.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
         out["copy.async", b] = Unit("vmem", bytes_per_wave // 64, 560)
     return out
@@ -160,6 +163,11 @@ def _has(mnemonic: str, chip: str) -> bool:
     return True
 
 
+def _direct_widths(chip: str) -> tuple[int, ...]:
+    """Bytes per lane of direct-to-LDS copies that fill LDS without gaps; three dwords land in the place of four."""
+    return tuple(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip))
+
+
 def _target(chip: Chip) -> Target:
     dtypes = set(_PLAIN)
     dtypes |= {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}  # storage formats: what has no instruction is computed
@@ -174,6 +182,7 @@ def _target(chip: Chip) -> Target:
         dtypes.add(dt.tf32.name)
     else:
         instead[dt.tf32.name] = "f32"
+    product = next(p for p in PRODUCTS if p.target == chip.name)
     return Target(
         name=chip.name,
         vendor="amd",
@@ -190,16 +199,19 @@ def _target(chip: Chip) -> Target:
         registers=REGISTERS,
         mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name)),
         load_atoms=_load_atoms(chip.name),
-        # Direct-to-LDS copies need a shared layout that is linear in the lane: only lowering that knows it may ask
-        # for them.
-        copy_async=(),
+        copy_async=_direct_widths(chip.name),
+        copy_linear=True,
+        cache_swizzle=chip.name != "gfx90a",
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
-        costs=_costs(),
+        costs=_costs(chip.name),
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
+        dies=DIES[chip.name],
+        cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
+        memory_rate=product.hbm / product.clock,
         packed_f32=True,
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),

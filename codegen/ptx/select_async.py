@@ -32,7 +32,16 @@ def _undefined(s: Selector, op: Op) -> None:
 
 
 def _mma_tile(s: Selector, op: Op) -> None:
-    """(base + n) >> 4 is (base >> 4) + (n >> 4): n is a multiple of 16, and so is the base of every tile."""
+    """A descriptor is made where it is used (`descriptor`)."""
+    s.values[op.result.id] = ()
+
+
+def descriptor(s: Selector, op: Op) -> Reg:
+    """The descriptor that `op` stands for, in a register of the block that uses it: descriptors are constant distances
+    apart, and uniform registers, which hold them, are few.
+
+    (base + n) >> 4 is (base >> 4) + (n >> 4): n is a multiple of 16, and so is the base of every tile.
+    """
     low, high = op.attrs["low"], op.attrs["high"]
     address = s.one(op.args[0])
     if type(address) is Imm:
@@ -50,20 +59,23 @@ def _mma_tile(s: Selector, op: Op) -> None:
         base = s.hoisted(("tile", reg.id, low), reg.level, field)
         return s.set("b32", ("add", "s32"), base, Imm(offset >> 4)) if offset else base
 
-    word = s.hoisted(("tile", reg.id, low, offset), reg.level, moved)
-    constant = s.reg(Imm(high))
-    both = s.hoisted(("tile64", word.id, high), word.level, lambda: s.set("b64", ("mov", "b64"), (word, constant)))
-    s.values[op.result.id] = (both,)
+    key = ("tile", reg.id, low, offset, high)
+    cache = s.scopes[-1].cache
+    if key not in cache:
+        cache[key] = s.set("b64", ("mov", "b64"), (moved(), s.reg(Imm(high))))
+    made: Reg = cache[key]
+    return made
 
 
 def _mma_async(s: Selector, op: Op) -> None:
     atom = op.attrs["atom"]
     a, b, c, keep = op.args
     inst = lookup(atom.instruction, s.target)
-    first: Operand = s.regs(a)[0] if a.type is I64 else s.regs(a)
+    first: Operand = descriptor(s, a.op) if a.type is I64 and a.op is not None else s.regs(a)
+    assert b.op is not None
     d = in_place(s, op, c)
     flag = s.one(keep)
-    args = [d, first, s.regs(b)[0], Imm(int(bool(flag.value))) if type(flag) is Imm else flag]
+    args = [d, first, descriptor(s, b.op), Imm(int(bool(flag.value))) if type(flag) is Imm else flag]
     names = {o.name for o in inst.operands}
     args += [Imm(1) for name in ("scale_a", "scale_b") if name in names]
     if "b_order" in names:
@@ -160,6 +172,13 @@ def _order(s: Selector) -> dict[Op, tuple[int, tuple[Region, ...]]]:
 
 
 def _mma_fence(s: Selector, op: Op) -> None:
+    """Constants that the group's instructions read from registers are put there first."""
+    ops = s.current.ops
+    for later in ops[ops.index(op) + 1 :]:
+        if later.name == "matrix.commit":
+            break
+        if later.name == "matrix.start" and later.args[0].type is not I64 and later.args[0].id in s.values:
+            s.regs(later.args[0])
     s.emit(("wgmma", "fence", "sync", "aligned"))
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
-from wavedsl.codegen.ptx.select_memory import shared_address
+from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
 from wavedsl.codegen.ptx.select_numbers import special
 from wavedsl.ir.kernel_ir import Op
 
@@ -82,19 +83,27 @@ def _copy(s: Selector, op: Op) -> None:
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words: tuple[str, ...] = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
-    mask = op.attrs["cluster"]
+    mask, hint = op.attrs["cluster"], op.attrs.get("cache")
+    policy, more = cache.policy(s, hint), cache.copy_words(hint)
     if mask:
-        words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster")
-        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)))
+        words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster", *more)
+        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)), *policy)
     else:
-        s.emit((*words, "mbarrier::complete_tx::bytes"), target, where, signal)
+        s.emit((*words, "mbarrier::complete_tx::bytes", *more), target, where, signal, *policy)
 
 
 def _store(s: Selector, op: Op) -> None:
     map_, saddr, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
-    s.emit(words, where, shared_address(s, saddr, 0))
+    hint = op.attrs.get("cache")
+    s.emit((*words, *cache.copy_words(hint)), where, shared_address(s, saddr, 0), *cache.policy(s, hint))
+
+
+def _prefetch(s: Selector, op: Op) -> None:
+    map_, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    s.emit(("cp", "async", "bulk", "prefetch", "tensor", f"{len(at)}d", "L2", "global", "tile"), where)
 
 
 def _commit(s: Selector, op: Op) -> None:
@@ -123,17 +132,6 @@ def _turn_give(s: Selector, op: Op) -> None:
     s.emit(("bar", "arrive"), other, Imm(2 * s.kernel.wave_size))
 
 
-def barrier_of_wave(s: Selector, first: int) -> Reg:
-    """The number of this wave's own barrier."""
-    shift = s.kernel.wave_size.bit_length() - 1
-
-    def number() -> Reg:
-        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(shift))
-        return s.set("b32", ("add", "s32"), wave, Imm(first))
-
-    return s.hoisted(("wave barrier", first), 0, number)
-
-
 def _elect(s: Selector, op: Op) -> None:
     """One lane of the wave's first warp: every warp elects one."""
     chosen: Reg = s.new("pred")
@@ -160,6 +158,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "cluster.rank": _rank,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
+    "touch.bulk": _prefetch,
     "copy.bulk.store": _store,
     "bulk.commit": _commit,
     "bulk.wait": _bulk_wait,

@@ -10,12 +10,13 @@ source bytes, which makes the hardware read nothing and write zeros.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
-from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
+from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of, special
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op, Value
 
@@ -147,13 +148,16 @@ def _load(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool) -> No
         s.values[op.result.id] = tuple(Imm(0) for _ in range(type_.n))
         return
     guard = None if mask is True else mask
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
     regs = tuple(s.new(kind) for _ in range(type_.n))
     if guard is not None:
         for r in regs:
             s.emit(("mov", kind), r, Imm(0))
     for words, first, count, at in _pieces(kind, op.attrs["bytes"], len(regs)):
         dst: Operand = regs[first] if count == 1 else regs[first : first + count]
-        s.emit(("ld", space, *words), dst, Mem(address.base, address.offset + at), guard=guard)
+        prefix = cache.access_words(hint, space, op.attrs["bytes"], True)
+        s.emit(("ld", *prefix, *words), dst, Mem(address.base, address.offset + at), *policy, guard=guard)
     s.values[op.result.id] = regs
 
 
@@ -163,12 +167,15 @@ def _store(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool, valu
     guard = None if mask is True else mask
     regs = s.regs(value)
     bytes_ = op.attrs["bytes"]
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
     if op.attrs.get("high"):
         word = regs[0]
         regs = (s.hoisted(("high", word.id), word.level, lambda: s.set("b32", ("shr", "u32"), word, Imm(16))),)
     for words, first, count, at in _pieces(kind_of(value.type), bytes_, len(regs)):
         src: Operand = regs[first] if count == 1 else regs[first : first + count]
-        s.emit(("st", space, *words), Mem(address.base, address.offset + at), src, guard=guard)
+        prefix = cache.access_words(hint, space, bytes_, False)
+        s.emit(("st", *prefix, *words), Mem(address.base, address.offset + at), src, *policy, guard=guard)
 
 
 def _load_global(s: Selector, op: Op) -> None:
@@ -215,10 +222,30 @@ def _atomic_global(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def barrier(s: Selector, op: Op) -> None:
+    """All threads meet, or those of the role that the op stands in."""
+    threads: Any = op.attrs.get("threads")
+    if op.attrs.get("per_wave"):
+        s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(threads))
+        return
+    s.emit(("bar", "sync"), Imm(op.attrs.get("id", 0)), *((Imm(threads),) if threads else ()))
+
+
+def barrier_of_wave(s: Selector, first: int) -> Reg:
+    """The number of this wave's own barrier."""
+    shift = s.kernel.wave_size.bit_length() - 1
+
+    def number() -> Reg:
+        wave = s.set("b32", ("shr", "u32"), special(s, "%tid.x"), Imm(shift))
+        return s.set("b32", ("add", "s32"), wave, Imm(first))
+
+    return s.hoisted(("wave barrier", first), 0, number)
+
+
 def _fence(s: Selector, op: Op) -> None:
     """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after."""
     s.emit(("fence", "acq_rel", "gpu"))
-    s.emit(("bar", "sync"), Imm(0))
+    barrier(s, op)
     s.emit(("fence", "acq_rel", "gpu"))
 
 
@@ -270,9 +297,11 @@ def _copy_async(s: Selector, op: Op) -> None:
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
-    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
+    hint = op.attrs.get("cache")
+    policy = cache.policy(s, hint)
+    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global", *cache.copy_words(hint))
     if mask is True:
-        s.emit(words, target, source, Imm(bytes_))
+        s.emit(words, target, source, Imm(bytes_), *policy)
         return
     take: Operand
     if mask is False:
@@ -281,7 +310,17 @@ def _copy_async(s: Selector, op: Op) -> None:
         take = s.hoisted(
             ("take", mask.id, bytes_), mask.level, lambda: s.set("b32", ("selp", "b32"), Imm(bytes_), Imm(0), mask)
         )
-    s.emit(words, target, source, Imm(bytes_), take)
+    s.emit(words, target, source, Imm(bytes_), take, *policy)
+
+
+def _touch_global(s: Selector, op: Op) -> None:
+    """One line per lane; those of a warp that lie in the same line are one request."""
+    buf, voff, soff, mask_v, guard_v = op.args
+    mask = s.mask(mask_v, guard_v)
+    if mask is False:
+        return
+    address = _global_address(s, buf, voff, soff, op.attrs["imm"])
+    s.emit(("prefetch", "global", "L2"), address, guard=None if mask is True else mask)
 
 
 def _copy_commit(s: Selector, op: Op) -> None:
@@ -298,10 +337,12 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "store.global": _store_global,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
+    "barrier": barrier,
     "fence": _fence,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,
+    "touch.global": _touch_global,
     "copy.commit": _copy_commit,
     "copy.wait": _copy_wait,
 }

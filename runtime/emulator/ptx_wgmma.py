@@ -286,8 +286,8 @@ class Wgmmas:
                         f.issued[groups] = self.now
                         f.shape[groups] = shape
                         f.inst = inst
-                        for o in f.overlaps:
-                            if f is d or o is not d:
+                        for o in f.overlaps:  # instructions may share registers that they only read
+                            if f is d or (o is not d and o.names in self.accumulators):
                                 o.touched[groups] = self.now
                 d.written[:, groups] = True
                 self._poison(args["d"], d, groups)

@@ -86,6 +86,7 @@ def test_asserts(target: str) -> None:
     assert [f.kind for f in report.findings] == ["assertion"]
 
 
+@pytest.mark.slow
 def test_a_full_log_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1)])
     def kernel(x: wd.Memory[M, N, wd.f32]):

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from selected import slow_but
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80")
+TARGETS = slow_but(("gfx90a", "gfx942", "gfx950", "sm_80"), "gfx950", "sm_80")
 
 
 def run(name: str, *arguments: str) -> str:

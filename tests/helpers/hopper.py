@@ -5,6 +5,7 @@ Imported as `hopper` (pytest's `pythonpath` lists this folder).
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +23,13 @@ SERIALISED = re.compile(r"C75(08|1[0-5])")
 @lru_cache(maxsize=256)
 def gemm(
     kind: Kind, a_order: str = "MK", b_order: str = "NK", epilogue: str = "", schedule: Any = None,
-    lanes: int | None = 128, given: bool = True,
+    lanes: int | None = 128, given: bool = True, stored: tuple[Any, Any] = (None, None),
 ) -> Any:  # fmt: skip
-    """c[M, N] = epilogue(a b). `a_order`, `b_order`: how the operands lie in memory. `given`: the wave's tile is."""
-    a_type = wd.Memory[(M, K, wd.SHARED, kind.dtype) if a_order == "MK" else (K, M, wd.SHARED, kind.dtype)]
-    b_type = wd.Memory[(N, K, wd.SHARED, kind.dtype) if b_order == "NK" else (K, N, wd.SHARED, kind.dtype)]
+    """c[M, N] = epilogue(a b). `a_order`, `b_order`: how the operands lie in memory. `given`: the wave's tile is.
+    `stored`: dtypes in memory of operands that are cast on the way to the product (None: they are not)."""
+    a_in, b_in = (own or kind.dtype for own in stored)
+    a_type = wd.Memory[(M, K, wd.SHARED, a_in) if a_order == "MK" else (K, M, wd.SHARED, a_in)]
+    b_type = wd.Memory[(N, K, wd.SHARED, b_in) if b_order == "NK" else (K, N, wd.SHARED, b_in)]
     sums, out = kind.sums, kind.out
     constraints: list[Any] = [
         wd.WorkgroupConstraint(M, BM, 0),
@@ -43,9 +46,12 @@ def gemm(
 
         @wd.iterate(K, init_args=[zero])
         def loop(acc: wd.Register[M, N, sums]):
-            return wd.mma(wd.read(a), wd.read(b), acc)
+            return wd.mma(operand(a, 0), operand(b, 1), acc)
 
         return loop
+
+    def operand(array: Any, position: int) -> Any:
+        return wd.read(array) if stored[position] is None else wd.cast(wd.read(array), kind.dtype)
 
     def finish(value: Any) -> Any:
         return value if sums is out else wd.cast(value, out)
@@ -64,6 +70,17 @@ def gemm(
             wd.write(finish(wd.maximum(product(a, b) + wd.read(bias), 0.0)), c)
 
         return gemm_bias
+    if epilogue.startswith("gelu"):
+
+        @wd.wave(constraints, schedule=schedule, fast_math=epilogue == "gelu tanh fast")
+        def gemm_gelu(a: a_type, b: b_type, bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out]):
+            x = product(a, b) + wd.read(bias)
+            if epilogue == "gelu":
+                wd.write(finish(0.5 * x * (1.0 + wd.erf(x * 0.5**0.5))), c)
+            else:
+                wd.write(finish(0.5 * x * (1.0 + wd.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))), c)
+
+        return gemm_gelu
     if epilogue == "scales silu":
 
         @wd.wave(constraints, schedule=schedule)

@@ -12,6 +12,7 @@ from pathlib import Path
 import emitted
 import pytest
 from products import AMD
+from selected import slow_but
 
 BRANCH = re.compile(r"^s_c?branch\w* ")
 
@@ -43,7 +44,7 @@ def encoded(path: Path, objdump: str, target: str) -> list[str]:
     return re.findall(r"// [0-9A-F]+: ((?:[0-9A-F]{8} ?)+)", done.stdout)
 
 
-@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("target", slow_but(AMD, "gfx942"))
 def test_spelling_is_llvms_and_assembles_to_the_same(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
     llvm_mc, objdump = oracle("llvm-mc"), oracle("llvm-objdump")
     lines: list[str] = []

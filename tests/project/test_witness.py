@@ -8,8 +8,6 @@ compile time.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -19,12 +17,10 @@ import hopper
 import numpy as np
 import products
 import pytest
-import triton_texts
+import witnesses
 from emitted import texts
-from products import AMD, TARGETS, K, M, N
-from wavedsl.codegen.amdgcn import isa as amdgcn
-from wavedsl.codegen.ptx import isa as ptx
-from wavedsl.codegen.ptx.mma import MMAS
+from products import TARGETS, K, M, N
+from selected import slow_but
 from wavedsl.runtime import emulator
 
 import wavedsl as wd
@@ -55,87 +51,17 @@ def warpgroup_texts() -> Iterator[str]:
         yield hopper.gemm(products.BF16, epilogue=epilogue).compile(target="sm_90a", subs=large).asm
 
 
-def amdgcn_rows(text: str, target: str) -> set[str]:
-    """Rows of the instructions in a text; `_e32` and `_e64` are encodings of one row."""
-    code = text.split(".amdhsa_kernel")[0] if text.count(".amdhsa_kernel") == 1 else text
-    found = re.findall(r"^\s+([a-z]+_\w+)(?=\s|$)", code, re.M)
-    return {re.sub(r"_e(32|64)$", "", amdgcn.lookup(name, target).mnemonic) for name in found}
-
-
-def ptx_rows(text: str, target: str) -> set[str]:
-    found = re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[\w:]+)*)\s*[^\s:.]?.*;", text, re.M)
-    return {ptx.lookup(name, target).row.pattern for name in found}
-
-
 def emitted(target: str) -> set[str]:
-    rows = amdgcn_rows if target in AMD else ptx_rows
-    found = set().union(*(rows(text, target) for text in texts(target)))
-    if target == "sm_90a":
-        found |= set().union(*(rows(text, target) for text in warpgroup_texts()))
-    return found
+    more = warpgroup_texts() if target == "sm_90a" else ()
+    return set().union(*(witnesses.rows(text, target) for text in (*texts(target), *more)))
 
 
-# ----------------------------------------------------------------------------------------------------------- witnesses
-
-
-def amdgcn_witnesses(target: str) -> set[str]:
-    listed = (TESTS / "data" / "amdgcn_witness.txt").read_text().splitlines()
-    found = {re.sub(r"_e(32|64)$", "", row) for t, row in (line.split() for line in listed) if t == target}
-    # Every instruction of these kernels is executed by tests/emulator/amdgcn/test_llvm.py: none is branched over.
-    compiled = (TESTS / "vectors" / "llvm" / f"kernels.{target}.s").read_text()
-    bodies = re.findall(r"^\w+: +; @\w+\n(.*?)s_endpgm", compiled, re.M | re.S)
-    assert len(bodies) == 8
-    for body in bodies:
-        found |= amdgcn_rows(body, target)
-    calculated = json.loads((TESTS / "data" / "mfma_columns.json").read_text())["mfma"]
-    return found | set(calculated[target])
-
-
-def ptx_witnesses(target: str) -> set[str]:
-    from wavedsl.runtime.emulator.ptx import run_ptx
-
-    folder = TESTS / "vectors"
-    spec = importlib.util.spec_from_file_location("vector_data", folder / "vector_data.py")
-    assert spec is not None and spec.loader is not None
-    data = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(data)
-    found: set[str] = set()
-    for path in sorted(p for t in {"sm_80", target.rstrip("a")} for p in (folder / "ptx").glob(f"*.{t}*/case.json")):
-        case = json.loads(path.read_text())
-        report = run_ptx(
-            (path.parent / case["asm"]).read_text(), target=case["arch"], grid=case["grid"], block=case["block"],
-            args=data.make_args(case), kernel=case["kernel"], shared_bytes=case["dynamic_shared_bytes"], checks=False,
-        )  # fmt: skip
-        found |= report.coverage
-    if target == "sm_90a":
-        found |= triton_texts.coverage()
-    table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
-    number = ptx.parse_target(target).number
-    found |= {ptx.lookup(m.mnemonic, target).row.pattern for m in MMAS if m.witness in table and m.min_sm <= number}
-    found.add(ptx.lookup("cvt.rna.tf32.f32", "sm_80").row.pattern)  # test_ptxas_rounds_to_tf32_as_the_row_does
-    for name in PICKED:
-        found.add(ptx.lookup(name, "sm_80").row.pattern)  # test_ptxas_picks_as_the_row_does
-    found.add(ptx.lookup("prmt.b32", "sm_80").row.pattern)  # test_llvm_permutes_bytes_as_the_row_does
-    return found
-
-
-def unverified(target: str) -> set[str]:
-    """Rows that docs/unverified.md names for a target: lines `| row | targets | … |`. On NVIDIA a row goes by one of
-    its instructions: its pattern would take a table apart."""
-    lines = (ROOT / "docs" / "unverified.md").read_text().splitlines()
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
-    named = {row.strip("`") for row, targets, *_ in cells if target in targets.split(", ")}
-    return named if target in AMD else {ptx.lookup(name, target).row.pattern for name in named}
-
-
-@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("target", slow_but([*TARGETS, "sm_90a"], "gfx942", "sm_90a"))
 def test_emitted_rows_have_a_witness(target: str) -> None:
     rows = emitted(target)
     assert len(rows) > 30
-    witnessed = amdgcn_witnesses(target) if target in AMD else ptx_witnesses(target)
-    without = rows - witnessed
-    admitted = unverified(target)
-    assert not without - admitted, "emitted, without a witness, and not in docs/unverified.md"
+    witnessed, admitted = witnesses.witnessed(target), witnesses.unverified(target)
+    assert not rows - witnessed - admitted, "emitted, without a witness, and not in docs/unverified.md"
     assert not admitted & witnessed, "in docs/unverified.md, but witnessed"
 
 

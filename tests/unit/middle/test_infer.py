@@ -6,7 +6,7 @@ import pytest
 from wavedsl.ir.infer import coalesced, fma_atom, same_layout
 from wavedsl.ir.layout import Digit, Layout, spec
 from wavedsl.ir.layout_check import coverage_problem
-from wavedsl.ir.pipeline import plan
+from wavedsl.ir.plans import plan
 
 import wavedsl as wd
 from wavedsl.compiler import get_target
@@ -33,7 +33,7 @@ def chosen(target, dtype, sums, tiles=(64, 64, 32), out=None, store=(M, N), **ha
 
         wd.write(loop, c)
 
-    *_, inference = plan(kernel.trace(), {M: 256, N: 256, K: 256}, get_target(target))
+    inference = plan(kernel.trace(), {M: 256, N: 256, K: 256}, get_target(target)).inference
     (mma,) = inference.mmas.values()
     return mma.atom.name, mma.swapped
 

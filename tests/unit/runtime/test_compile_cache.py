@@ -73,9 +73,9 @@ def test_a_second_process_does_not_compile(project):
     ("change", "result"),
     [
         ({"scale": "5.0"}, "15.0"),  # a helper in another module
-        ({"factor": "4.0"}, "8.0"),  # a global of the kernel's module
-        ({"tile": "32"}, "6.0"),
-        ({"slice": "::2"}, "6.0"),  # strides
+        pytest.param({"factor": "4.0"}, "8.0", marks=pytest.mark.slow),  # a global of the kernel's module
+        pytest.param({"tile": "32"}, "6.0", marks=pytest.mark.slow),
+        pytest.param({"slice": "::2"}, "6.0", marks=pytest.mark.slow),  # strides
     ],
 )
 def test_a_change_is_compiled(project, change, result):

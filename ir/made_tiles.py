@@ -1,0 +1,168 @@
+"""Operands that waves compute and leave in shared memory for matrix instructions to read.
+
+In: the operands that inference wants there (`Inference.made_uses`). Out: a `MadeTile` for each with its place, and the
+step that stores it. The value stays in whatever layout its class has; the place is one that matrix instructions can
+read and that the stores fill with fewest bank conflicts. Two slots let a trip store while the last one's products
+read; barriers between are placed like those of any shared buffer, with a fence that shows the stores to the matrix
+unit.
+
+Invariant: every element is stored once: waves that compute the same tile share the stores out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.access import join_word, total
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.fragment import per_register
+from wavedsl.ir.graph import Node
+from wavedsl.ir.infer import MmaPlan
+from wavedsl.ir.kernel_ir import B32, F32, Value
+from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.loops import Context, Step
+from wavedsl.ir.lower_matrix import needs_zero
+from wavedsl.ir.lower_values import zero_beyond
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.matrix_tile import ALIGN, SPANS, MatrixTile, matrix_tile
+from wavedsl.ir.place import AddressPlan, LoadPlan, Place
+from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
+from wavedsl.ir.staging import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
+
+SLOTS = 2
+SHARE = 5 / 8
+"""Part of shared memory that operands may take with two slots each; what they are made of needs the rest."""
+
+
+@dataclass
+class MadeTile:
+    """One operand. `groups`: per store, the elements of a lane that it moves; `ks`: dimensions that are contracted."""
+
+    node: Node
+    tile: MatrixTile
+    layout: Layout
+    loads: LoadPlan
+    addresses: AddressPlan
+    groups: tuple[tuple[int, ...], ...]
+    ks: tuple[str, ...]
+    offset: int = 0
+
+    @property
+    def place(self) -> Place:
+        return self.tile.place
+
+    @property
+    def name(self) -> str:
+        """Of its shared buffer."""
+        return f"operand %{self.node.id}"
+
+
+def plan_made(low: Lowering) -> None:
+    """Place every operand that is made. Raises ConstraintError where one does not fit, so that products are cut in
+    another way."""
+    wanted = low.inference.made_uses()
+    size = sum(x.dtype.bits // 8 * prod(low.plans[str(d)].tile for d in x.dims) for x, _ in wanted)
+    most = SLOTS if SLOTS * size <= SHARE * low.target.shared_bytes else 1
+    for x, uses in wanted:
+        region = low.region_of(x)
+        trips = low.plans[str(region.dim)].trips if region.dim is not None else 1
+        found = _plan(low, x, uses, 1 if trips == 1 else most)
+        low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
+        found.offset = low.shared_top
+        slots = found.place.slots
+        low.shared_top += found.place.bytes * slots
+        low.made[x.id] = found
+        low.buffer_names[x.id] = found.name
+        low.depths[found.name] = slots
+        low.kernel.shared_names[found.name] = (found.offset, found.place.bytes * slots)
+        low.notes.places[found.name] = str(found.place)
+    low.b.matrix_reads_shared |= bool(low.made)
+
+
+def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: int) -> MadeTile:
+    layout, plans, es = low.layout(x), low.plans, x.dtype.bits // 8
+    extents = {d: plans[d].tile for d in layout.dims}
+    _, digit_dims = wave_digits(layout, low.partition, plans)
+    exact = all(n == plans[d].wave for d, n in layout.extents)
+    if not exact or len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims):
+        raise ConstraintError("a computed operand of a warpgroup's product does not cover its tile exactly", x.loc)
+    ks = tuple(dict.fromkeys(plan.k for plan, _ in uses))
+    free = all(plan.atom.transposes for plan, _ in uses)
+    access = SharedAccess("stores", "write", layout, 1, low.partition.waves, VECTOR_ATOMS)
+    best: tuple[tuple[int, int], MadeTile] | None = None
+    for fast in dict.fromkeys([*ks, *layout.dims] if free else ks[:1] if len(ks) == 1 else ()):
+        unit = extents[fast]
+        for plan, is_a in uses:
+            if fast != plan.k:
+                unit = gcd(unit, gcd(plans[fast].wave, plan.atom.m if is_a else plan.atom.n))
+        for span in SPANS:
+            try:
+                tile = matrix_tile(extents, fast, es, gcd(unit, span // es), slots)
+                cost = access_cost(tile.place, access, low.target.banks, low.target.phases)
+                if cost is None or cost.plan is None:
+                    continue
+                choice = PlaceChoice(tile.place, cost.worst, cost.worst, cost.instructions, 1, (cost,))
+                addresses = plan_place_addresses(choice, layout, low.partition, plans)
+            except (CompileError, ConstraintError):  # says why, but here it only means: look for another place
+                continue
+            key = (cost.worst, -tile.span)
+            if best is None or key < best[0]:
+                best = key, MadeTile(x, tile, layout, cost.plan, addresses, cost.plan.groups(layout), ks)
+    if best is None:
+        raise ConstraintError("a computed operand of a warpgroup's product finds no place in shared memory", x.loc)
+    if low.shared_top + best[1].place.bytes * slots > low.target.shared_bytes:
+        problem = "a computed operand of a warpgroup's product exceeds shared memory"
+        raise ConstraintError(problem, x.loc, "smaller tiles")
+    return best[1]
+
+
+def store_step(low: Lowering, n: Node) -> Step:
+    """The stores of a computed operand, in the trip that computes it."""
+    b, made = low.b, low.made[n.id]
+    _, digit_dims = wave_digits(made.layout, low.partition, low.plans)
+
+    def emit(context: Context) -> None:
+        value = low.value(n, context.env)
+        for k in made.ks:
+            if needs_zero(low, n, k):
+                value = zero_beyond(low, n, value, k, context)
+        fragments = FragmentLoads(b, made, low.wave_digit, low.plans, digit_dims)
+        masks = _shares(low, made.layout)
+        slot = low.slot_bytes(n, context)
+        per, size = per_register(n.dtype), made.loads.bytes
+        for g, group in enumerate(made.groups):
+            words = []
+            for first in range(0, len(group), per):
+                elements = [(value.word(b, e // per), e % per) for e in group[first : first + per]]
+                word = join_word(b, n.dtype, elements)
+                if n.dtype is dt.tf32 and n.op != "cast":
+                    word = b.round_tf32(b.bitcast(word, F32))
+                words.append(word if word.type is B32 else b.bitcast(word, B32))
+            data = b.vec(*words) if len(words) > 1 else words[0]
+            b.store_shared(fragments.address(g, slot), data, bytes=size, mask=masks[g % len(masks)], buffer=made.name)
+
+    resources, latency = low.memory_cost("store.shared", made.loads.bytes)
+    resources = tuple((unit, clocks * len(made.groups)) for unit, clocks in resources)
+    return Step(f"store {made.name}", "swrite", resources, latency, low.keys(n), (), emit, made.name, n.loc)
+
+
+def _shares(low: Lowering, layout: Layout) -> list[Value]:
+    """Conditions under which this lane stores: each holds in one of the waves that have the same elements, and in one
+    of the lanes."""
+    b = low.b
+    number: Any = 0
+    count = 1
+    for d, plan in low.plans.items():
+        if plan.waves > 1 and d not in layout.dims:
+            number = total(b, [b.mul(low.wave_digit[d], count), number])
+            count *= plan.waves
+    columns = [layout.inner.coordinate_columns(d) for d in layout.dims]
+    same = [
+        number_of(x) for i, x in enumerate(layout.inner.ins) if kind_of(x) == "l" and not any(c[i] for c in columns)
+    ]
+    first = b.true if not same else b.cmp("eq", b.and_(b.lane(), sum(1 << i for i in same)), 0)
+    return [b.pand(first, b.cmp("eq", number, i)) for i in range(count)] if count > 1 else [first]

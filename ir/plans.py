@@ -1,0 +1,101 @@
+"""Ways to cut a graph and to lay out its values, best first; the lowering takes the first that it can carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wavedsl.ir import trail
+from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.graph import PRODUCTS, Graph, node_text
+from wavedsl.ir.infer import Inference, infer
+from wavedsl.ir.layout_check import check_layouts
+from wavedsl.ir.partition import Partition, cut
+from wavedsl.ir.passes import verifying
+from wavedsl.ir.scale_by_hand import scale_by_hand
+from wavedsl.ir.target import Target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph is cut and laid out, and for which view of the chip."""
+
+    target: Target
+    hardware: HardwareConstraint
+    partition: Partition
+    inference: Inference
+
+
+def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
+    """Partition and layouts of a graph: the first of `plans`."""
+    return next(plans(scale_by_hand(graph, target), dims, target))
+
+
+def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Plan]:
+    """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
+    the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
+    taken together. What the user asks for is the only way. Raises ConstraintError where there is none.
+    """
+    trail.stage("graph", lambda: graph.text(locations=True))
+    word = "waves" if target.vendor == "amd" else "warps"
+    resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
+    lanes = resolved.hardware.threads_per_wave
+    products = any(n.op in PRODUCTS for n in graph.all_nodes())
+    wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
+    if wide is not None and lanes == wide.wave_size:
+        yield _plan(graph, resolved, wide)
+        return
+    if wide is not None:
+        for cuts in (resolved, *four_together(resolved)):
+            try:
+                found = _plan(graph, cuts, wide)
+            except ConstraintError:
+                continue
+            yield found
+    yield _plan(graph, resolved, target)
+
+
+def lanes_asked(graph: Graph) -> int | None:
+    """The lanes of a wave that the user asks for."""
+    return next((c.threads_per_wave for c in graph.constraints if isinstance(c, HardwareConstraint)), None)
+
+
+def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Plan:
+    partition = cut(graph, resolved, target)
+    trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
+    return _laid_out(graph, partition, target, resolved.hardware)
+
+
+def with_partition(graph: Graph, plan: Plan, partition: Partition) -> Plan:
+    """The plan with other cuts: layouts follow from them."""
+    return _laid_out(graph, partition, plan.target, plan.hardware)
+
+
+def _laid_out(graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint) -> Plan:
+    inference = infer(graph, partition, target, hardware)
+    trail.stage("layouts", lambda: _layouts_text(graph, inference))
+    if verifying():
+        check_layouts(graph, partition, inference)
+    return Plan(target, hardware, partition, inference)
+
+
+def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
+    """The same constraints with four waves that are neighbours along one dimension as one."""
+    for d, r in resolved.dims.items():
+        if r.wave is not None and (r.workgroup or r.loop or 0) // r.wave % 4 == 0:
+            yield replace(resolved, dims={**resolved.dims, d: replace(r, wave=4 * r.wave)})
+
+
+def _layouts_text(graph: Graph, inference: Inference) -> str:
+    """Which lane and register holds which element, node by node."""
+    out = []
+    for node in graph.all_nodes():
+        out.append(node_text(node))
+        if node.id in inference.layouts:
+            out.append(f"    {inference.layouts[node.id]!r}")
+        for i in range(len(node.inputs)):
+            if (node.id, i) in inference.demands:
+                out.append(f"    operand {i} as {inference.demands[node.id, i]!r}")
+    return "\n".join(out)

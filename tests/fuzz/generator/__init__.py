@@ -1,0 +1,1 @@
+"""Kernels drawn at random as source text, and what is done with them: `draw`, `check`, `shrink`."""

@@ -1,0 +1,147 @@
+"""Runs a drawn kernel: graph evaluator against target text on the emulator with every check on.
+
+`verdicts` evaluates once and asks each chip; a pair (kernel, chip) is "right", "refused" (with the reason) or a
+`Disagreement`. A refusal is a WaveError that names what the chip lacks; any other exception counts as a disagreement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from generator.program import Array, Program
+
+import wavedsl as wd
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+LIMITS = ("whole words are changed",)
+"""What the documentation says is not there (docs/design/005-language.md), though the error has no class of its own."""
+
+_COUNTER = itertools.count()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind`: right, refused, or what went wrong (an exception's name, or "numbers"); `detail`: its text."""
+
+    target: str
+    kind: str
+    detail: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        return self.kind not in ("right", "refused")
+
+
+def kernel_of(program: Program, target: str = "") -> Any:
+    """The kernel object, traced from the printed source."""
+    text = program.source(target)
+    file = f"<drawn-{program.seed}-{next(_COUNTER) % 64}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    space: dict[str, Any] = {"__name__": "drawn"}
+    exec(compile(text, file, "exec", dont_inherit=True), space)
+    return space["drawn"]
+
+
+def arguments(program: Program) -> list[Any]:
+    """Arrays of whole numbers, the same for every run of a program; the flag comes last."""
+    sizes = {**program.sizes, **program.subs}
+    found: list[Any] = []
+    for place, array in enumerate(program.arrays):
+        rng = np.random.default_rng([program.seed, place])
+        dtype = getattr(wd, array.dtype)
+        whole = rng.integers(array.low, array.high + 1, [sizes[d] for d in array.dims]).astype(dtype.storage)
+        found.append(laid_out(whole, array))
+    return [*found, np.int32(program.flag)]
+
+
+def laid_out(x: np.ndarray, array: Array) -> np.ndarray:
+    """The same elements with other strides; what lies between them would spoil results."""
+    step = {"plain": None, "transposed": None, "rows": (3, 1), "columns": (1, 2), "inside": (1, 1)}[array.spread]
+    if array.spread == "transposed":
+        return np.ascontiguousarray(x.T).T
+    if step is None:
+        return x
+    before, after = (2, 3) if array.spread == "inside" else (0, 0)
+    steps = [1] * (x.ndim - 2) + list(step[-min(x.ndim, 2) :])
+    around = np.full([before + n * s + after for n, s in zip(x.shape, steps)], 101).astype(x.dtype)
+    view = around[tuple(slice(before, before + n * s, s) for n, s in zip(x.shape, steps))]
+    view[...] = x
+    return view
+
+
+def copies(given: Sequence[Any]) -> list[Any]:
+    """Copies with the same strides, and everything around them."""
+    found = []
+    for x in given:
+        if isinstance(x, np.ndarray) and x.base is not None and x.base.size > x.size:
+            around = x.base.copy()
+            offset = x.__array_interface__["data"][0] - x.base.__array_interface__["data"][0]
+            found.append(np.ndarray(x.shape, x.dtype, around.reshape(-1).view(np.uint8).data, offset, x.strides))
+        elif isinstance(x, np.ndarray):
+            found.append(x.copy(order="K"))
+        else:
+            found.append(x)
+    return found
+
+
+def verdicts(program: Program, targets: Sequence[str] = TARGETS, assemble: Any = None) -> list[Verdict]:
+    """One verdict per chip. `assemble(compiled)` is called where it is given, and may raise."""
+    given = arguments(program)
+    meant = copies(given)
+    plain = kernel_of(program)
+    try:
+        plain.evaluate(*meant)
+    except Exception as error:
+        return [Verdict("evaluator", type(error).__name__, str(error))]
+    found = []
+    for target in targets:
+        kernel = kernel_of(program, target) if program.hopper and target == "sm_90a" else plain
+        found.append(_verdict(program, kernel, target, copies(given), meant, assemble))
+    return found
+
+
+def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: list[Any], assemble: Any) -> Verdict:
+    symbols = wd.symbols(" ".join(program.dynamic) + " _") if program.dynamic else ()
+    try:
+        compiled = kernel.compile(*got, target=target, dynamic=list(symbols[:-1]) or None)
+    except (wd.ConstraintError, wd.RegisterPressureError) as error:
+        return Verdict(target, "refused", error.message)
+    except wd.CompileError as error:
+        kind = "refused" if any(text in error.message for text in LIMITS) else "CompileError"
+        return Verdict(target, kind, str(error))
+    except Exception as error:
+        return Verdict(target, type(error).__name__, str(error))
+    try:
+        compiled.emulate(*got)
+        if assemble is not None:
+            assemble(compiled)
+    except Exception as error:
+        return Verdict(target, type(error).__name__, str(error))
+    for array, mine, theirs in zip(program.arrays, got, meant):
+        a, b = (x if x.base is None else x.base for x in (mine, theirs))
+        if not _same(a, b):
+            wrong = np.argwhere(~_equal(mine, theirs))
+            if len(wrong):
+                at = tuple(int(i) for i in wrong[0])
+                text = f"{array.name}{list(at)} is {mine[at]}, not {theirs[at]}; {len(wrong)} of {mine.size} differ"
+            else:
+                text = f"elements around {array.name} changed"
+            return Verdict(target, "numbers", text)
+    return Verdict(target, "right")
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind in "iu":
+        return a == b
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(_equal(a, b).all())

@@ -1,0 +1,184 @@
+"""A drawn kernel as data: its arrays, how it is cut, its statements; and as the source text that is run and printed.
+
+Statements are text over variables `v1`, `v2`, …, each defined once, so that uses are found and replaced by name. Blocks
+(loops, conditions, while loops) hold statements and say what they carry and give back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+VARIABLE = re.compile(r"\bv\d+\b")
+
+
+@dataclass(frozen=True)
+class Type:
+    """A register value: its dimensions in order and its dtype, both by name. `bound`: the largest magnitude it has."""
+
+    dims: tuple[str, ...]
+    dtype: str
+    bound: int = 60
+
+    def fill(self, number: int = 1) -> str:
+        """Source of a value of this type."""
+        return f"wd.Register[{', '.join((*self.dims, 'wd.' + self.dtype))}]({number})"
+
+    def alike(self, other: Type) -> bool:
+        return (self.dims, self.dtype) == (other.dims, other.dtype)
+
+
+@dataclass
+class Array:
+    """An argument: `dims` outermost first, `low` and `high` of its whole numbers; `spread`: how it lies in memory."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str
+    low: int
+    high: int
+    space: str | None = None
+    spread: str = "plain"
+
+    def annotation(self) -> str:
+        space = () if self.space is None else (f"wd.{self.space}",)
+        return f"{self.name}: wd.Memory[{', '.join((*self.dims, *space, 'wd.' + self.dtype))}]"
+
+
+@dataclass
+class Let:
+    """`name = text`."""
+
+    name: str
+    type: Type
+    text: str
+
+    def lines(self) -> list[str]:
+        return [f"{self.name} = {self.text}"]
+
+
+@dataclass
+class Do:
+    """A statement for its effect."""
+
+    text: str
+
+    def lines(self) -> list[str]:
+        return [self.text]
+
+
+@dataclass
+class Block:
+    """A loop over tiles (`iterate`), a condition (`cond`) or a loop that ends by itself (`while`).
+
+    `head`: the loop's dimension and bounds, or the condition's text. `carried`: parameter, type, value before. `bodies`:
+    one region, or two for a condition; `yields`: per body, a variable per result; `names`: the results' variables.
+    """
+
+    kind: str
+    head: str
+    names: list[tuple[str, Type]]
+    carried: list[tuple[str, Type, str]]
+    bodies: list[list[Any]]
+    yields: list[list[str]]
+    label: str = "f1"
+
+    def lines(self) -> list[str]:
+        parameters = ", ".join(p for p, _, _ in self.carried)
+        found = []
+        functions = [self.label] if len(self.bodies) == 1 else [f"{self.label}a", f"{self.label}b"]
+        for function, body, yields in zip(functions, self.bodies, self.yields):
+            lines = [line for s in body for line in s.lines()]
+            if yields:
+                lines.append(f"return {', '.join(yields)}")
+            if self.kind == "iterate":
+                first = ", ".join(v for _, _, v in self.carried)
+                found.append(f"@wd.iterate({self.head}, init_args=[{first}])")
+            found.append(f"def {function}({parameters}):")
+            found += ["    " + line for line in lines or ["pass"]]
+        result = ", ".join(n for n, _ in self.names)
+        if self.kind == "iterate":
+            if result:
+                found.append(f"{result} = {functions[0]}")
+            return found
+        if self.kind == "cond":
+            call = f"wd.cond({self.head}, {', '.join(functions)})"
+        else:
+            first = ", ".join(v for _, _, v in self.carried)
+            call = f"wd.while_loop(lambda {parameters}: {self.head}, {functions[0]}, [{first}])"
+        found.append(f"{result} = {call}" if result else call)
+        return found
+
+
+@dataclass
+class Program:
+    """One kernel with its arguments. `sizes`: extents; `subs`: further symbols; `cut`: constraints as text; `schedule`
+    and `hopper`: options of `wd.Schedule` for every chip and for sm_90a alone; `dynamic`: run-time dimensions."""
+
+    seed: int
+    sizes: dict[str, int]
+    subs: dict[str, int]
+    cut: list[str]
+    arrays: list[Array]
+    flag: int
+    body: list[Any] = field(default_factory=list)
+    schedule: dict[str, Any] = field(default_factory=dict)
+    hopper: dict[str, Any] = field(default_factory=dict)
+    dynamic: tuple[str, ...] = ()
+
+    def leave_out(self) -> None:
+        """Drops dimensions that nothing mentions: the compiler could not know their extents."""
+        text = " ".join(line for s in self.body for line in s.lines())
+        text += " ".join(d for a in self.arrays for d in a.dims)
+        for d in [d for d in (*self.sizes, *self.subs) if not re.search(rf"\b{d}\b", text)]:
+            if d not in ("M", "N"):
+                self.sizes.pop(d, None)
+                self.subs.pop(d, None)
+                self.cut = [c for c in self.cut if not re.search(rf"\({d},", c)]
+        self.dynamic = tuple(d for d in self.dynamic if any(d in a.dims for a in self.arrays))
+
+    def bound(self) -> dict[str, int]:
+        """Symbols that no array gives a value."""
+        return {**self.subs, **{d: n for d, n in self.sizes.items() if not any(d in a.dims for a in self.arrays)}}
+
+    def source(self, target: str = "") -> str:
+        """The kernel `drawn` as Python text; `SCHEDULE` is what the target's schedule is."""
+        used = "\n".join(line for s in self.body for line in s.lines())
+        head = [a.annotation() + "," for a in self.arrays]
+        options = {**self.schedule, **(self.hopper if target == "sm_90a" else {})}
+        schedule = f"wd.Schedule({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "None"
+        symbols = sorted({*self.sizes, *self.subs})
+        lines = ["import wavedsl as wd", "", f"{', '.join(symbols)} = wd.symbols({' '.join(symbols)!r})"]
+        if "small(" in used:
+            lines += ["", *SMALL]
+        lines += ["", "@wd.wave("]
+        lines += [f"    [{', '.join(self.cut)}],"]
+        lines += [f"    subs={{{', '.join(f'{k}: {v}' for k, v in self.bound().items())}}}, schedule={schedule},", ")"]
+        lines += ["def drawn(", *(f"    {h}" for h in head), "    flag: wd.Scalar[wd.i32],", "):"]
+        lines += ["    " + line for line in used.splitlines()] or ["    pass"]
+        extents = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        spread = ", ".join(f"{a.name} {a.spread}" for a in self.arrays if a.spread != "plain")
+        lines.append(f"# {extents}, flag={self.flag}" + (f", dynamic=[{', '.join(self.dynamic)}]" if self.dynamic else ""))
+        if spread:
+            lines.append(f"# in memory: {spread}")
+        return "\n".join(lines) + "\n"
+
+
+SMALL = '''\
+def small(x):
+    """Back within 60, and whole."""
+    if x.dtype.is_float:
+        return wd.clamp(wd.floor(x), -60, 60)
+    return wd.clamp(x, 0 if x.dtype.kind == "uint" else -60, 60)'''.splitlines()
+
+
+def statements(body: list[Any]) -> list[Any]:
+    """All statements of a region, blocks before what they hold."""
+    found = []
+    for s in body:
+        found.append(s)
+        if isinstance(s, Block):
+            for inner in s.bodies:
+                found += statements(inner)
+    return found

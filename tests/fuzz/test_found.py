@@ -1,0 +1,46 @@
+"""Kernels that drawn ones were shrunk to when they were wrong, by what was wrong: text against evaluator on every chip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree
+
+import wavedsl as wd
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+M, N, K, D, P, Q = wd.symbols("M N K D P Q")
+
+
+def whole(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype.storage)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("n, tile, p, q", [(1, 2, 1, 1), (4, 8, 2, 2), (16, 32, 4, 4)])
+def test_reshape_to_a_tile_larger_than_the_dimension(n: int, tile: int, p: int, q: int, target: str) -> None:
+    """The layout made by renaming bits covered the dimension, not its tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, tile, 1)], subs={P: p, Q: q})
+    def kernel(x: wd.Memory[M, N, wd.i32], y: wd.Memory[M, N, wd.i32]):
+        heads = wd.reshape(wd.permute(wd.read(x), M, N), M, P, Q)
+        wd.write(wd.reshape(heads, M, N), y)
+
+    agree(kernel, [whole((6, n), wd.i32), whole((6, n), wd.i32, 1)], target)
+
+
+def test_fragments_of_two_products_share_registers() -> None:
+    """The emulator took two matrix instructions that read one register of zeros for a race."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    b = np.ascontiguousarray(whole((100, 32), wd.f16, 1)).T
+    compiled = agree(kernel, [whole((64, 100), wd.f16), b, whole((64, 32), wd.f32, 2)], "sm_90a")
+    assert "wgmma.mma_async" in compiled.asm
