@@ -405,8 +405,8 @@ def whole_buffer(
     if info.offset:
         base = b.add(base, b.i64(info.offset))
     if offset is None:
-        return b.buffer(base, size)
-    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+        return b.buffer(base, size, info.cache_stride)
+    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)), info.cache_stride)
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:

@@ -25,11 +25,11 @@ WARM, TRIPS = 3, 3
 """Trips that are played before the clock starts, and that are counted."""
 SHARED = ("lds", "vmem")
 """Units that all waves of a compute unit share."""
-BARRIER = -1
+BARRIER, PRIORITY, COMMIT = -1, -2, -3
 
 
 class _Wave:
-    __slots__ = ("arrivals", "at", "done", "number", "position", "priority", "returned", "trip")
+    __slots__ = ("arrivals", "at", "copied", "done", "groups", "number", "position", "priority", "returned", "trip")
 
     def __init__(self, number: int, arrivals: int):
         self.number = number
@@ -38,6 +38,10 @@ class _Wave:
         """Barriers that it passes before its first trip."""
         self.returned = 0
         """When its last access to LDS has returned."""
+        self.copied = 0
+        """When its last copy without registers has arrived."""
+        self.groups: list[int] = []
+        """The same of each of its last groups of copies."""
         self.done: dict[tuple[Key, int], int] = {}
         """When a value of an iteration is there."""
 
@@ -49,7 +53,8 @@ class _Play:
         self.body, self.steps, self.simds = body, steps, target.simds
         simds = target.simds
         rate = target.cache_rate
-        self.transfer = [s.words * 4 * target.wave_size / rate if s.kind == "gload" and rate else 0.0 for s in steps]
+        bytes_of = [s.words * 4 * target.wave_size if s.kind == "gload" else self.copied(s, waves) for s in steps]
+        self.transfer = [n / rate if rate else 0.0 for n in bytes_of]
         """Clocks of the link to L2 that a load takes."""
         self.link = 0.0
         least = target.cost("load.shared", 4).latency
@@ -59,14 +64,17 @@ class _Play:
         self.uses = [stored if s.kind == "swrite" else s.uses for s in steps]
         """A wait for loads is merged with those that follow: the first store waits for what all of them store."""
         self.events: list[tuple[int, int]] = []
-        """(step, 0), (BARRIER, 0), or (BARRIER - 1, priority)."""
+        """(step, 0), (BARRIER, groups of copies that may be in flight behind it), (PRIORITY, level), or (COMMIT, 0)."""
         for p in range(len(body.order) + 1):
             if p in body.barriers:
-                self.events.append((BARRIER, 0))
+                pending = body.barriers[p]
+                self.events.append((BARRIER, 1 << 20 if pending is None else pending))
             if p in body.raised:
-                self.events.append((BARRIER - 1, body.raised[p]))
+                self.events.append((PRIORITY, body.raised[p]))
             if p < len(body.order):
                 self.events.append((body.order[p], 0))
+            if p in body.commits:
+                self.events.append((COMMIT, 0))
         share = {unit: waves if unit in SHARED else -(-waves // simds) for s in steps for unit, _ in s.resources}
         self.units = [[(u, c // share[u]) for u, c in s.resources if u != "issue"] for s in steps]
         self.issue = [max([TURN, *(c // share[u] for u, c in s.resources if u == "issue")]) for s in steps]
@@ -76,6 +84,11 @@ class _Play:
         self.queue: list[tuple[int, int, int]] = []
         self.arrived: list[_Wave] = []
         self.marks: list[int] = []
+
+    @staticmethod
+    def copied(s: Step, waves: int) -> int:
+        """Bytes that a wave's copy without registers moves: vector memory takes 64 a clock."""
+        return sum(64 * clocks // waves for unit, clocks in s.resources if unit == "vmem") if s.kind == "acopy" else 0
 
     def run(self) -> float:
         for w in self.waves:
@@ -95,9 +108,9 @@ class _Play:
 
     def ready(self, w: _Wave) -> int:
         """The clock from which a wave's next event can happen."""
-        step, _ = self.events[w.position]
+        step, pending = self.events[w.position]
         if step == BARRIER:
-            return max(w.at, w.returned)
+            return max([w.at, w.returned, *w.groups[: max(0, len(w.groups) - pending)]])
         at = w.at
         if step < 0:
             return at
@@ -123,8 +136,11 @@ class _Play:
                     self.go_on(other, now + TURN)
             return
         clocks = TURN
-        if step < 0:
+        if step == PRIORITY:
             w.priority = level
+        elif step == COMMIT:
+            w.groups = [*w.groups[-3:], w.copied]
+            clocks = 0
         else:
             clocks = self.issue[step]
             s, start = self.steps[step], now
@@ -139,7 +155,9 @@ class _Play:
                 done = int(self.link) + s.latency
             for k in s.defs:
                 w.done[k, w.trip - self.body.stages[step]] = done
-            if s.buffer:
+            if s.kind == "acopy":
+                w.copied = done
+            elif s.buffer:
                 w.returned = max(w.returned, done)
         self.advance(w, now)
         self.go_on(w, now + clocks)

@@ -562,12 +562,13 @@ class Builder(Core):
 
     # --------------------------------------------------------------------------------------------------------- memory
 
-    def buffer(self, base: Value, bytes: Operand) -> Value:
-        """A global array: its address (i64) and its size in bytes (i64)."""
+    def buffer(self, base: Value, bytes: Operand, cache_stride: int = 0) -> Value:
+        """A global array: its address (i64) and its size in bytes (i64). `cache_stride`: that of the cache swizzle."""
         size = self.const(bytes, I64) if bytes.__class__ is int else bytes
         if base.type is not I64 or size.type is not I64:
             raise self.fail(f"buffer of {base.type} and {size.type}: address and size are i64")
-        return self._pure("buffer", (base, size), BUFFER)
+        attrs = {"cache_stride": cache_stride} if cache_stride else None
+        return self._pure("buffer", (base, size), BUFFER, attrs)
 
     def _global(
         self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
@@ -711,6 +712,13 @@ class Builder(Core):
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]
 
+    def mma_scaled(
+        self, atom: MmaAtom, a: Value, b: Value, c: Value, scales: tuple[Value, Value], bytes: tuple[int, int]
+    ) -> Value:
+        """D = A B + C with the scales of blocks of K in byte `bytes[i]` of word `scales[i]`."""
+        attrs = {"atom": atom, "a_byte": bytes[0], "b_byte": bytes[1]}
+        return self._effect("mma.scaled", (a, b, c, *scales), attrs, c.type).results[0]
+
     # ------------------------------------------------------------------------------- asynchronous matrix instructions
 
     def undefined(self, type: Type) -> Value:
@@ -836,12 +844,13 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
+    "buffer": lambda b, a, k, t: b.buffer(*a, k.get("cache_stride", 0)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),
@@ -852,6 +861,5 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),
-    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
     "trap": lambda b, a, k, t: b.trap(a[0], k["message"]),
 }

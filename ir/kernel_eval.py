@@ -262,6 +262,8 @@ class _State:
 
     def load_atom(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
         """Bytes `[bytes, threads]`: element e of lane l is element x of the piece at the address of lane L."""
+        if atom.bits:
+            return self.exchange_bits(op, active, addr, atom)
         elsize = min(atom.elsizes)
         start = self.waves(self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes))
         lanes = np.arange(self.kernel.wave_size)
@@ -272,6 +274,20 @@ class _State:
             at = (start[:, source] + x * elsize).reshape(-1)
             out[e * elsize : (e + 1) * elsize] = _gather(self.shared, at, elsize, active)
         return out
+
+    def exchange_bits(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
+        """`load_atom` of elements below a byte."""
+        start = self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes)
+        pieces = _gather(self.shared, start, atom.piece_bytes, active)
+        held = np.unpackbits(pieces, axis=0, bitorder="little").reshape(-1, atom.bits, self.threads)
+        lanes, waves = np.arange(self.kernel.wave_size), np.arange(self.kernel.waves)[:, None]
+        out = np.zeros_like(held)
+        for e in range(len(held)):
+            source = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.lane.split()))
+            x = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.element.split()))
+            threads = (waves * self.kernel.wave_size + source).reshape(-1)
+            out[e] = held[np.tile(x, self.kernel.waves), :, threads].T
+        return np.packbits(out.reshape(-1, self.threads), axis=0, bitorder="little")
 
     def _store_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
         on = active & mask

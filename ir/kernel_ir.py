@@ -336,7 +336,7 @@ _row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).",
 _row("any_lane", "a:p", "pred", "Whether a holds in any lane of the wave.", uniform="always")
 _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
-_row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
+_row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`). `cache_stride`: the stride of the cache swizzle to ask for.")
 _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
      "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `cache`: a hint of `cache_hints`, if any. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
@@ -358,6 +358,7 @@ _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads
 _row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+_row("mma.scaled", "a:b32 b:b32 c:any sa:b32 sb:b32", "third", "As mma, with a scale for every block of K elements of a row of A and of a column of B: byte `a_byte` of sa and `b_byte` of sb in the lane that the atom names, as f8e8m0.", uniform="never", attrs="atom a_byte b_byte")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
 _row("matrix.tile", "u:addr:i32", "i64", "How an asynchronous matrix instruction sees the operand tile at shared-memory byte addr: the address field of a descriptor whose other fields are the words `low` and `high`.", uniform="args", attrs="low high")

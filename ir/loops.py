@@ -817,6 +817,8 @@ def emit_pipelined(
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
     if apart:
+        if body.commits:
+            b.copy_wait(0)
         b.barrier()  # the prologue's stores to shared memory are waited for here, not in the loop
         half_barrier(b, 1)
     minimum = trips if isinstance(trips, int) else 0

@@ -8,12 +8,14 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_atomic,
     lower_log,
+    lower_pick,
     lower_random,
     lower_reduce,
     lower_scan,
@@ -29,6 +31,7 @@ from wavedsl.ir.decisions import decisions
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
+    PRODUCTS,
     REGIONS,
     Graph,
     Node,
@@ -97,8 +100,21 @@ def lower(
     indices."""
     kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
-    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices or Choices())
+    choices = choices or Choices()
+    if choices.cache_swizzle and target.cache_swizzle:
+        arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
+    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
     return _run(low)
+
+
+MOST_CACHE_STRIDE = 8192
+"""The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
+
+
+def _cache_swizzled(info: ArrayInfo, asked: bool | int) -> ArrayInfo:
+    """The array with the stride that its buffers ask for."""
+    stride = info.row_elements() if asked is True else int(asked)
+    return replace(info, cache_stride=stride if 1 <= stride <= MOST_CACHE_STRIDE else 0)
 
 
 def _static_grid(partition: Partition) -> tuple[Any, ...]:
@@ -210,7 +226,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
         return steps
-    if n.op == "mma":
+    if n.op in PRODUCTS:
         if low.inference.mmas[n.id].atom.asynchronous:
             return async_steps(low, n)
         return mma_steps(low, n)
@@ -493,7 +509,7 @@ def scarce_registers(
     target = low.target
     groups = target.shared_bytes // max(1, low.shared_top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
-    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
@@ -510,7 +526,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
     replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
-        if last.op in ("mma", "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
+        if last.op in (*PRODUCTS, "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
             replaced.update(zip(mine, theirs))
             continue
@@ -522,7 +538,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
                 context.env[key] = chunk
 
         # A value that is handed on as it is needs not even be there: a product may still be adding to it.
-        kind = "yield" if last.op == "mma" and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
         steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
         replaced.update(zip(mine, made))

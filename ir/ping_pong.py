@@ -42,8 +42,6 @@ def problem(steps: Sequence[Step], slots: Mapping[str, int], waves: int, simds: 
             return f"{s.name} is computed in the loop, which may take barriers of its own"
         if s.reads:
             return f"{s.name} reads shared memory by itself"
-        if s.kind == "acopy":
-            return f"{s.name} copies to shared memory without registers"
         if s.kind == "gload" and not stored.issuperset(s.defs):
             return f"{s.name} loads straight into a fragment"
         if s.kind in EARLY and any(k in maker and maker[k].kind not in EARLY for k in s.uses):
@@ -56,14 +54,16 @@ def problem(steps: Sequence[Step], slots: Mapping[str, int], waves: int, simds: 
 def plan(steps: Sequence[Step], slots: Mapping[str, int], clock: int, room: int) -> BodySchedule | None:
     """The body: reads, stores to shared memory, loads | products and what else is computed, in the program's order.
 
-    A load runs two iterations ahead, its store to shared memory one, so that nobody waits for memory. Where fragments
-    and loads in flight exceed `room` registers, a trip is cut along the contraction into more pairs of phases; None
-    where that does not help.
+    A load runs two iterations ahead, its store to shared memory one, so that nobody waits for memory. A copy without
+    registers runs one ahead; it begins in the first phase and is waited for behind the last but one, which takes two
+    pairs of phases. Where fragments and loads in flight exceed `room` registers, a trip is cut along the contraction
+    into more pairs; None where that does not help.
     """
+    direct = any(s.kind == "acopy" for s in steps)
     depth = _depths(steps)
     most = max(depth.values(), default=0) + 1
     parts = 1
-    while _registers(steps, part := {i: d * parts // most for i, d in depth.items()}) > room:
+    while _registers(steps, part := {i: d * parts // most for i, d in depth.items()}) > room or parts <= direct:
         parts *= 2
         if parts > most or any(s.kind not in EARLY and s.kind not in ("mma", "yield") for s in steps):
             return None
@@ -75,19 +75,27 @@ def plan(steps: Sequence[Step], slots: Mapping[str, int], clock: int, room: int)
         mine = [i for i, s in enumerate(steps) if s.kind == kind]
         part.update((i, n * parts // len(mine)) for n, i in enumerate(mine))
     for i, s in enumerate(steps):
-        if s.kind not in ("mma", "swrite", "gload"):
+        if s.kind == "acopy":
+            part[i] = 0
+        elif s.kind not in ("mma", "swrite", "gload"):
             part[i] = min((part[u] for k in s.defs for u in users.get(k, ()) if u in part), default=parts - 1)
-    rank = {"scalar": 0, "sread": 1, "swrite": 2, "gload": 3}
-    order = sorted(range(len(steps)), key=lambda i: (part[i], rank.get(steps[i].kind, 4), i))
-    stages = [{"gload": 0, "swrite": 1}.get(s.kind, 2) for s in steps]
+    rank = {"scalar": 0, "sread": 1, "acopy": 2, "swrite": 3, "gload": 4}
+    order = sorted(range(len(steps)), key=lambda i: (part[i], rank.get(steps[i].kind, 5), i))
+    last = 2 if any(s.kind == "gload" for s in steps) else 1
+    stages = [{"gload": 0, "swrite": last - 1, "acopy": last - 1}.get(s.kind, last) for s in steps]
     for i, s in enumerate(steps):
         if s.kind == "scalar":
-            stages[i] = min((stages[u] for k in s.defs for u in users.get(k, ())), default=2)
+            stages[i] = min((stages[u] for k in s.defs for u in users.get(k, ())), default=last)
     early = [steps[i].kind in EARLY for i in order]
     edges = [0, *(p for p in range(1, len(order)) if early[p] != early[p - 1])]
     raised = {p: 0 if early[p] else RAISED for p in edges[1:]} | {len(order): 0}
     ii = 2 * sum(max(pair) for pair in phase_clocks(steps, part, parts))
-    body = BodySchedule(order, stages, 3, dict.fromkeys(edges), (), ii, ii, KIND, [], clock, raised=raised)
+    barriers: dict[int, int | None] = dict.fromkeys(edges)
+    commits: tuple[int, ...] = ()
+    if direct:
+        barriers[edges[-1]] = 0
+        commits = (max(p for p, i in enumerate(order) if steps[i].kind == "acopy"),)
+    body = BodySchedule(order, stages, last + 1, barriers, commits, ii, ii, KIND, [], clock, raised=raised)
     check(body, steps, slots)
     return body
 
@@ -148,12 +156,20 @@ def check(body: BodySchedule, steps: Sequence[Step], slots: Mapping[str, int]) -
     def at(i: int, iteration: int) -> int:
         return count * (iteration + body.stages[i]) + phase[i]
 
+    def there(i: int) -> int:
+        """The phase of iteration 0 in which what a step writes has arrived: a copy's at the wait that follows it."""
+        if steps[i].kind != "acopy":
+            return at(i, 0)
+        waits = [n for n, m in enumerate(marks) if body.barriers[m] is not None]
+        after = [n for n in waits if n > phase[i]] or [n + count for n in waits]
+        return at(i, 0) - phase[i] + min(after) - 1
+
     for buffer, depth in slots.items():
-        writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind == "swrite"]
+        writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
         reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
         for w in writes:
             for r in reads:
-                if at(r, 0) - at(w, 0) < 2 or at(w, depth) - at(r, 0) < 2:
+                if at(r, 0) - there(w) < 2 or at(w, depth) - at(r, 0) < 2:
                     raise CompileError(
                         f"fewer than two barriers lie between {steps[w].name} and {steps[r].name}", steps[r].loc
                     )

@@ -46,6 +46,7 @@ from wavedsl.ir.passes import (
 from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer
+from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
 
@@ -61,7 +62,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
-    graph = at_precision(graph, target)
+    graph = scale_by_hand(at_precision(graph, target), target)
     try:
         kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
     except WaveError as error:

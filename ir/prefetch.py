@@ -2,8 +2,8 @@
 
 In: a read that a loop advances. Out: per access of the read one that asks for the same bytes of a later trip's tile,
 and moves nothing. Where the chip checks no bounds, lanes whose elements lie past the end of the loop's dimension ask
-for nothing; a tensor map drops what lies outside by itself. A read that a number of the loop places is left alone: where
-its later tiles lie is not known yet.
+for nothing; a tensor map drops what lies outside by itself. A read that a number of the loop places is left alone:
+where its later tiles lie is not known yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Slices of an array argument: `a[10:20, :]`, which `read`, `write` and atomics take like an array.
 
-In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at or
-past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`), the value has that dimension.
+In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
+or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`), the value has that dimension.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class View(Array):
 
     def __getitem__(self, key: Any) -> View:
         raise TraceError(
-            f"a part of {self.argument.name} cannot be indexed again", here(), hint="give all slices at once: a[2:, 4:8]"
+            f"a part of {self.argument.name} cannot be indexed again",
+            here(),
+            hint="give all slices at once: a[2:, 4:8]",
         )
 
 

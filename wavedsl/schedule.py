@@ -41,6 +41,9 @@ class Schedule:
     ping_pong: bool | None = None
     """Whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised priority
     while the other reads and copies (AMD, two waves per SIMD)."""
+    cache_swizzle: bool | int | None = None
+    """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
+    the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""
     priority: bool | None = None
     """Whether matrix instructions raise the wave's issue priority (AMD)."""
 
@@ -51,6 +54,11 @@ class Schedule:
                 raise ConstraintError(
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
+        stride = self.cache_swizzle
+        if stride is not None and not isinstance(stride, bool) and not (isinstance(stride, int) and 1 <= stride <= 8192):
+            raise ConstraintError(
+                f"Schedule: cache_swizzle={stride!r}", here(calls=False), hint="True, False or a stride from 1 to 8192"
+            )
         if self.cluster is not None:
             shape = (self.cluster,) if isinstance(self.cluster, int) else tuple(self.cluster)
             if not 1 <= len(shape) <= 3 or not all(isinstance(n, int) and n >= 1 for n in shape):

@@ -642,8 +642,21 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     if modifiers:
         for name in inst.modifiers:
             if name in modifiers and (value := modifiers[name]) is not None and value is not False:
-                out += " " + modifier_text(name, value)
+                swizzle = inst.special == "ds_swizzle" and name == "offset"
+                out += " " + (f"offset:{swizzle_text(value)}" if swizzle else modifier_text(name, value))
     return out
+
+
+def swizzle_text(offset: int) -> str:
+    """The pattern of a lane exchange: lane bits are kept (p) or flipped (i) in groups of 32."""
+    flipped = offset >> 10
+    if offset & 0x3FF != 0x1F:
+        return str(offset)
+    if not flipped & (flipped - 1):
+        return f"swizzle(SWAP,{flipped})"
+    if not flipped & (flipped + 1):
+        return f"swizzle(REVERSE,{flipped + 1})"
+    return 'swizzle(BITMASK_PERM,"' + "".join("pi"[flipped >> i & 1] for i in reversed(range(5))) + '")'
 
 
 _LOWEST = (1 << 32) - 16

@@ -32,6 +32,8 @@ from wavedsl.ir.target import MmaAtom
 
 WORD3 = 0x27000
 """Raw buffer, 32-bit data format."""
+CACHE_SWIZZLE, STRIDE_BIT = 1 << 30, 16
+"""In the second word, above the address: whether the caches are swizzled, and with which stride (14 bits)."""
 FAR = -0.5
 """Inline constant whose bits, 0xbf000000, are an offset past the end of every buffer up to `FAR_LIMIT` bytes."""
 FAR_LIMIT = 0xBF000000
@@ -74,7 +76,11 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.copy(ref.part(1), high)
+    swizzle = op.attrs.get("cache_stride", 0)
+    if swizzle:
+        s.emit(r.s_or_b32, ref.part(1), high, CACHE_SWIZZLE | swizzle << STRIDE_BIT)
+    else:
+        s.copy(ref.part(1), high)
     same = s.remember(("descriptor", _key(records)), lambda: ref)
     if same is not ref:
         s.copy(ref.part(2, 2), same.part(2, 2))
@@ -401,8 +407,9 @@ def copy_wait(s: Selector, op: Op) -> None:
 # instructions
 
 
-@lower("mma")
+@lower("mma", "mma.scaled")
 def mma(s: Selector, op: Op) -> None:
+    """Scales are bytes of a register: op_sel holds the low bits of both byte numbers, op_sel_hi the high ones."""
     atom: MmaAtom = op.attrs["atom"]
     row = s.rows.named(atom.instruction)
     a, b = s.vector(op.args[0]), s.vector(op.args[1])
@@ -415,7 +422,13 @@ def mma(s: Selector, op: Op) -> None:
         for name, dtype in (("cbsz", atom.a_dtype), ("blgp", atom.b_dtype)):
             if formats[dtype.name]:
                 mods[name] = formats[dtype.name]
-    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, **mods)
+    scales: list[Operand] = []
+    if atom.scale_block:
+        scales = [s.to_vector(s.operand(x)) for x in op.args[3:]]
+        at = (op.attrs["a_byte"], op.attrs["b_byte"])
+        low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
+        mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
+    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
 
 
 def _even(s: Selector, ref: Ref) -> Ref:
