@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wavedsl.ir.access import vector_elements
-from wavedsl.ir.graph import Node, node_text
+from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.strategy import most_registers
@@ -92,8 +92,14 @@ def decisions(low: Lowering) -> Decisions:
     """The record of a lowering that is done."""
     kernel, strategy = low.kernel, low.strategy
     atoms = []
+    idle = {
+        x.id
+        for n in low.graph.loops()
+        if low.plans[str(n.attrs["body"].dim)].trips == 0
+        for x in region_nodes(n.attrs["body"])
+    }
     for n in low.graph.all_nodes():
-        found = _atom(low, n)
+        found = _atom(low, n) if n.id not in idle else None
         if found is not None:
             atoms.append(Atom(n.id, node_text(n), *found))
     buffers = [
