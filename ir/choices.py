@@ -12,7 +12,8 @@ class Choices:
     operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `ping_pong`: whether two
     groups of waves take turns at the matrix units (`ping_pong`); `modulo`: whether loop bodies are modulo scheduled or
     only list scheduled; `prefetch`: trips by which tiles are brought into the second-level cache before they are
-    copied; `direct`: whether tiles are copied to shared memory without passing through registers."""
+    copied; `direct`: whether tiles are copied to shared memory without passing through registers; `dependent`: whether
+    the launch may begin before the one in front of it has ended."""
 
     stages: int | None = None
     specialize: bool | None = None
@@ -23,6 +24,7 @@ class Choices:
     modulo: bool = True
     direct: bool | None = None
     prefetch: int | None = None
+    dependent: bool | None = None
 
     @property
     def roles(self) -> list[str]:
