@@ -36,6 +36,10 @@ class Schedule:
     """Workgroups that share one output tile, each summing a part of the contraction."""
     persistent: bool | None = None
     """Whether each workgroup computes several output tiles in turn."""
+    dependent: bool | None = None
+    """Whether the launch may begin while the one in front of it in the stream still runs (programmatic dependent
+    launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
+    loads are issued."""
     occupancy: int | None = None
     """Workgroups per compute unit to leave registers and shared memory for."""
     ping_pong: bool | None = None
