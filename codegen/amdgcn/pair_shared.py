@@ -3,9 +3,9 @@
 In: a selected `Program`, registers virtual. Out: the same with pairs of `ds_read_b32` or `ds_read_b64` from one address
 register joined, and pairs of stores likewise.
 
-LDS takes the same clocks for both; an issue slot, and with it a count of the wait, is saved. A read's two results become
-one tuple, so only results that nothing copies are joined: a copy may want them elsewhere. The later read of a pair moves
-up, the earlier store moves down, by at most `REACH` instructions and over nothing that orders shared memory.
+LDS takes the same clocks for both; an issue slot, and with it a count of the wait, is saved. A read's two results
+become one tuple, so only results that nothing copies are joined: a copy may want them elsewhere. The later read of a
+pair moves up, the earlier store moves down, by at most `REACH` instructions and over nothing that orders shared memory.
 
 Invariant: between the two places of a moved access nothing writes its registers, and nothing touches shared memory that
 it may not pass: stores pass nothing, reads pass reads.
