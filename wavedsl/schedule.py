@@ -59,7 +59,8 @@ class Schedule:
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
         stride = self.cache_swizzle
-        if stride is not None and not isinstance(stride, bool) and not (isinstance(stride, int) and 1 <= stride <= 8192):
+        whole = isinstance(stride, int) and not isinstance(stride, bool)
+        if stride is not None and not isinstance(stride, bool) and not (whole and 1 <= stride <= 8192):
             raise ConstraintError(
                 f"Schedule: cache_swizzle={stride!r}", here(calls=False), hint="True, False or a stride from 1 to 8192"
             )
