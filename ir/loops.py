@@ -336,7 +336,10 @@ def plan_body(
         far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
         attempts: list[tuple[Any, Any]] = [(edges, [])]
         if together_edges:
-            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges)]
+            # Registers of a batch are filled again only after the last use of each: where a batch is all that a trip
+            # reads, its reads stand between two trips. Half of it leaves the other half to multiply.
+            attempts += [(edges, batch_edges(steps, batch // 2, clock, False)), (edges, [])]
         if len(steps) > LIGHT_STEPS:
             # A large body that no schedule is found for without the wishes will not have one with them.
             least = pinned_span(steps, nodes, edges) + 1
