@@ -488,7 +488,11 @@ class Lowering:
             else:
                 plan = self.inference.mmas[n.id]
                 shares = -(-self.partition.waves // self.target.simds)
-                clocks += len(self.tiles(plan)) * len(self.k_issues(plan)) * plan.atom.cycles * shares
+                if plan.atom.asynchronous:  # its operands' layouts may be nominal
+                    issues = dict(plan.second.extents)[plan.k] // plan.atom.k
+                else:
+                    issues = len(self.k_issues(plan))
+                clocks += len(self.tiles(plan)) * issues * plan.atom.cycles * shares
         return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
 
     def _numbered(self, numbering: Numbering) -> list[Any]:

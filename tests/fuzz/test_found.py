@@ -104,3 +104,18 @@ def test_exchange_of_halves_of_words_in_boxes_of_their_own(target: str) -> None:
     m, n, k = 40, 30, 33
     arguments = [whole((m, k), wd.f64), whole((n, k), wd.f64, 1), whole((m,), wd.i32), whole((m, n), wd.f16, 2)]
     agree(kernel, [*arguments, whole((m, n), wd.f64, 3)], target)
+
+
+def test_a_sum_that_is_computed_on_between_products_of_bytes() -> None:
+    """The cost of a warpgroup's product was counted from a layout that only names its operand's tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.i8], b: wd.Memory[N, K, wd.i8], c: wd.Memory[M, N, wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.i32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), wd.clamp(acc, -9, 9))
+
+        wd.write(loop, c)
+
+    for m, n, k in ((1, 1, 1), (130, 20, 70)):
+        agree(kernel, [whole((m, k), wd.i8), whole((n, k), wd.i8, 1), whole((m, n), wd.i32, 2)], "sm_90a")
