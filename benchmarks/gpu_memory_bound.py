@@ -17,7 +17,6 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,69 +28,9 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 import memory_bound_kernels as kernels
 import record
+from on_gpu import Case, Space, Work, error_of
 
 EPS = 1e-5
-
-
-@dataclass
-class Work:
-    """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off."""
-
-    calls: dict[str, Callable[[], Any]]
-    result: Any
-    want: Callable[[], np.ndarray]
-    tolerance: float
-    bytes: int
-    flops: int = 0
-
-
-@dataclass(frozen=True)
-class Case:
-    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator."""
-
-    name: str
-    make: Callable[[Space, tuple[int, ...]], Work]
-    sizes: Sequence[tuple[int, ...]]
-    tiny: Sequence[tuple[int, ...]]
-
-
-class Space:
-    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; `empty_arrays` have no contents at all."""
-
-    def __init__(self, torch: Any = None, empty_arrays: bool = False):
-        self.torch = torch
-        self.empty_arrays = empty_arrays
-        self.random = np.random.default_rng(0)
-
-    def array(self, shape: tuple[int, ...], dtype: wd.DType) -> tuple[Any, np.ndarray]:
-        """Normal numbers of a dtype, and the same as NumPy f64 for references."""
-        if self.empty_arrays:
-            return np.empty(shape, dtype.storage), np.empty(0)
-        host = self.random.standard_normal(shape).astype(dtype.storage)
-        return self.placed(host, dtype), host.astype(np.float64)
-
-    def empty(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
-        if self.empty_arrays:
-            return np.empty(shape, dtype.storage)
-        return self.placed(np.full(shape, np.nan, np.float32).astype(dtype.storage), dtype)
-
-    def placed(self, host: np.ndarray, dtype: wd.DType) -> Any:
-        if self.torch is None:
-            return host
-        name = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}[dtype.name]
-        wide = host.astype(np.float64 if dtype is wd.f64 else np.float32)
-        return self.torch.from_numpy(wide).to("cuda").to(getattr(self.torch, name))
-
-    def host(self, array: Any) -> np.ndarray:
-        return np.asarray(array if self.torch is None else array.double().cpu().numpy(), np.float64)
-
-    def providers(self, ours: Callable[[], Any], theirs: Callable[[Any], Callable[[], Any]]) -> dict[str, Any]:
-        """Our call and, on a GPU, torch's eager and compiled ones; `theirs(torch)` is the function to call."""
-        calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
-        if self.torch is not None:
-            calls["torch"] = theirs(self.torch)
-            calls["triton"] = self.torch.compile(theirs(self.torch))
-        return calls
 
 
 # --------------------------------------------------------------------------------------------------------------- cases
@@ -228,15 +167,6 @@ CASES = (
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
-
-
-def error_of(space: Space, work: Work) -> float:
-    """The largest difference from the reference over what is allowed at most (1 is the limit)."""
-    want = work.want()
-    off = np.abs(space.host(work.result) - want)
-    allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
-    worst = float(np.where(np.isnan(off), np.inf, off).max())
-    return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)
 
 
 def run_case(space: Space, case: Case, size: tuple[int, ...], timed: bool, copy_rate: float | None) -> dict[str, Any]:

@@ -818,6 +818,14 @@ class Builder(Core):
         """Change this wave's registers per thread."""
         return self._effect("registers", (), {"count": count, "more": more})
 
+    def grid_wait(self) -> Op:
+        """Wait until the launch in front of this one has ended."""
+        return self._effect("grid.wait", (), {})
+
+    def grid_release(self) -> Op:
+        """Let the launch behind this one begin, once every workgroup has said so or ended."""
+        return self._effect("grid.release", (), {})
+
     def proxy_fence(self) -> Op:
         return self._effect("proxy.fence", (), {})
 

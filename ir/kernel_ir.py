@@ -383,6 +383,8 @@ _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", unif
 _row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it.", effects="sync, read shared, write shared")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
+_row("grid.wait", "", "none", "Wait until the launch in front of this one has ended; what it wrote is seen after. Before it global memory is left alone.", effects="sync, read global, write global")
+_row("grid.release", "", "none", "Let the launch behind this one begin.", effects="sync")
 _row("proxy.fence", "", "none", "Shared memory that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------

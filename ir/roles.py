@@ -40,8 +40,10 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
+    begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)
+        release(low)
         finish(low)
         return
     low.role = "copying warpgroup"
@@ -51,6 +53,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         with b.if_(b.elect()) as one:
             b.one_thread = True
             each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+            release(low)
             b.one_thread = False
             one.yield_()
         role.yield_()
@@ -70,6 +73,20 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         role.yield_()
     if low.kernel.cluster > 1:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+
+
+def begin(low: Lowering) -> None:
+    """Where the launch may begin early, wait for the one in front: nothing before this touches global memory."""
+    if low.choices.dependent:
+        low.b.grid_wait()
+        low.note("wait for the launch in front")
+
+
+def release(low: Lowering) -> None:
+    """Where launches may overlap, let the next one begin: what follows is computing and storing results."""
+    if low.choices.dependent:
+        low.b.grid_release()
+        low.note("let the next launch begin")
 
 
 def each_tile(

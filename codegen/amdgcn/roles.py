@@ -121,6 +121,9 @@ SHARED_LOADS = {
 SHARED_STORES = {
     1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128",
 }  # fmt: skip
+PAIR_LOADS = {4: ("ds_read2_b32", "ds_read2st64_b32"), 8: ("ds_read2_b64", "ds_read2st64_b64")}
+PAIR_STORES = {4: ("ds_write2_b32", "ds_write2st64_b32"), 8: ("ds_write2_b64", "ds_write2st64_b64")}
+"""By bytes of one access: the forms with two offsets, which count accesses, or 64 of them."""
 TRANSPOSING = {
     "tr_b16": ("ds_read_b64_tr_b16", 8), "tr_b8": ("ds_read_b64_tr_b8", 8), "tr_b4": ("ds_read_b64_tr_b4", 8),
     "tr_b6": ("ds_read_b96_tr_b6", 12),

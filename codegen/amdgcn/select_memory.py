@@ -115,9 +115,11 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+def _address(
+    s: Selector, op: Op, width: int, masked: bool = True, most: int = MAX_IMM
+) -> tuple[Operand, Operand, int] | None:
     """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
-    `masked` the mask is the caller's business."""
+    `masked` the mask is the caller's business. An immediate above `most` is added to another part."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
     held = s.mask(mask) if masked else True
@@ -132,6 +134,12 @@ def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Oper
         extra, soff = soff, 0
     high = imm - imm % (MAX_IMM + 1) if not 0 <= imm <= MAX_IMM else 0
     imm -= high
+    if imm > most:
+        if op.attrs.get("bounded") or _inside(buffer, offset, scalar, imm + high + width):
+            soff = soff + imm if soff.__class__ is int else s.stemp(s.rows.s_add_u32, soff, imm)
+        else:
+            high += imm
+        imm = 0
     if extra.__class__ is int:
         high, extra = high + extra, 0
     if high:
@@ -344,7 +352,8 @@ def copy_async(s: Selector, op: Op) -> None:
     linear = op.attrs.get("linear")
     if srd is None and linear:
         return  # a copy that is guarded off does nothing
-    place = _address(s, op, width)
+    # The immediate is added to both addresses, so it is taken off the shared one, and M0 is not below zero.
+    place = _address(s, op, width, most=simm + max(0, op.args[5].lo or 0))
     if place is None and linear:  # no lane copies: all of them get zeros
         place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
@@ -360,9 +369,6 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one, unless that might leave it negative
-    if imm and (shared.lo is None or shared.lo + simm < imm):
-        place, imm = (_plus(s, place[0], imm), place[1], 0), 0
     base = simm - imm
     state = (s.insts, _key(first), base)
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
