@@ -424,6 +424,7 @@ def _select(op: Op) -> str:
 
 _SPECIAL = {
     "atomic.global": _atomic,
+    "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
     "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
@@ -506,7 +507,7 @@ def _barriers(state: _Check) -> None:
                 continue
             constant = name == "load.global" and _only_read(state.kernel, op.args[0])
             # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
-            if (name in ("wave", "tid", "load.global", "load.shared", "atomic.global") and not constant) or any(
+            if (name in ("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global") and not constant) or any(
                 a in varies for a in op.args
             ):
                 varies.update(op.results)
