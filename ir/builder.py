@@ -537,10 +537,11 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value, alone: bool = False) -> Value:
-        """The first active lane's value, uniform. Where one thread runs `alone` that is its own."""
-        if (alone or self.one_thread) and not v.uniform:
-            return self._pure("readfirst", (v,), v.type, {"alone": True})
+    def readfirst(self, v: Value, same: bool = False) -> Value:
+        """The first active lane's value, uniform. `same` promises that all active lanes hold the same, as they do where
+        only one thread runs."""
+        if (same or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"same": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -661,6 +662,15 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
 
+    def touch_global(
+        self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int, mask: Value | None = None,
+        guard: Value | None = None,
+    ) -> Op:  # fmt: skip
+        """Bring `bytes` per lane into the second-level cache."""
+        voff, soff, imm = self._global(voff, soff, 0, False)
+        args = (buf, voff, soff, mask or self.true, guard or self.true)
+        return self._effect("touch.global", args, {"bytes": bytes, "imm": imm})
+
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
 
@@ -696,9 +706,14 @@ class Builder(Core):
             attrs["atom"] = atom
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
-    def barrier(self) -> Op:
-        """All waves arrive: of the workgroup, or of the role that is being written."""
-        return self._effect("barrier", (), dict(self.role_barrier))
+    def barrier(self, half: int | None = None) -> Op:
+        """All waves arrive: of the workgroup, or of the role that is being written. `half`: those of the lower (0) or
+        upper (1) half, at one that the others pass at another place."""
+        return self._effect("barrier", (), dict(self.role_barrier) if half is None else {"half": half})
+
+    def priority(self, level: int) -> Op:
+        """The wave's issue priority from here on, 0 (as launched) to 3."""
+        return self._effect("priority", (), {"level": level})
 
     def fence(self) -> Op:
         """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
@@ -707,6 +722,13 @@ class Builder(Core):
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]
+
+    def mma_scaled(
+        self, atom: MmaAtom, a: Value, b: Value, c: Value, scales: tuple[Value, Value], bytes: tuple[int, int]
+    ) -> Value:
+        """D = A B + C with the scales of blocks of K in byte `bytes[i]` of word `scales[i]`."""
+        attrs = {"atom": atom, "a_byte": bytes[0], "b_byte": bytes[1]}
+        return self._effect("mma.scaled", (a, b, c, *scales), attrs, c.type).results[0]
 
     # ------------------------------------------------------------------------------- asynchronous matrix instructions
 
@@ -771,6 +793,10 @@ class Builder(Core):
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
         return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
+    def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
+        """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
+        return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
+
     def copy_bulk_store(
         self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip
@@ -803,6 +829,14 @@ class Builder(Core):
         """Change this wave's registers per thread."""
         return self._effect("registers", (), {"count": count, "more": more})
 
+    def grid_wait(self) -> Op:
+        """Wait until the launch in front of this one has ended."""
+        return self._effect("grid.wait", (), {})
+
+    def grid_release(self) -> Op:
+        """Let the launch behind this one begin, once every workgroup has said so or ended."""
+        return self._effect("grid.release", (), {})
+
     def proxy_fence(self) -> Op:
         return self._effect("proxy.fence", (), {})
 
@@ -834,7 +868,7 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
-    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("alone", False)),
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
     "buffer": lambda b, a, k, t: b.buffer(*a, k.get("cache_stride", 0)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),

@@ -246,6 +246,12 @@ class _State:
         found = (self.waves(p) & self.waves(active)).any(-1)
         return np.repeat(found, self.kernel.wave_size, axis=-1)
 
+    def _touch_global(
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array
+    ) -> None:
+        """No memory changes, but what is asked for lies in the array."""
+        self.place(op, buf, voff, soff, active & mask & guard)
+
     def _copy_async(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array
     ) -> None:
@@ -275,6 +281,8 @@ class _State:
 
     def load_atom(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
         """Bytes `[bytes, threads]`: element e of lane l is element x of the piece at the address of lane L."""
+        if atom.bits:
+            return self.exchange_bits(op, active, addr, atom)
         elsize = min(atom.elsizes)
         start = self.waves(self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes))
         lanes = np.arange(self.kernel.wave_size)
@@ -286,19 +294,33 @@ class _State:
             out[e * elsize : (e + 1) * elsize] = _gather(self.shared, at, elsize, active)
         return out
 
+    def exchange_bits(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
+        """`load_atom` of elements below a byte."""
+        start = self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes)
+        pieces = _gather(self.shared, start, atom.piece_bytes, active)
+        held = np.unpackbits(pieces, axis=0, bitorder="little").reshape(-1, atom.bits, self.threads)
+        lanes, waves = np.arange(self.kernel.wave_size), np.arange(self.kernel.waves)[:, None]
+        out = np.zeros_like(held)
+        for e in range(len(held)):
+            source = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.lane.split()))
+            x = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.element.split()))
+            threads = (waves * self.kernel.wave_size + source).reshape(-1)
+            out[e] = held[np.tile(x, self.kernel.waves), :, threads].T
+        return np.packbits(out.reshape(-1, self.threads), axis=0, bitorder="little")
+
     def _store_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
         on = active & mask
         start = self.shared_place(op, addr, op.attrs["imm"], on)
         _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
-        if not active.all():
+        if not active.all() and "half" not in op.attrs:
             raise CompileError("a barrier that not all waves reach", op.loc)
 
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _copy_commit
+    _copy_wait = _priority = _copy_commit
     _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:

@@ -269,7 +269,7 @@ _row("wgcount", "", "i32", "Workgroups launched along `axis`.", uniform="always"
 _row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
 _row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
 _row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
-_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value; `alone` promises that no other lane runs.", uniform="always")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value. `same`: a promise that all active lanes hold it.", uniform="always")
 # Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
 _row("add", "a:i b:i", "same", "a + b", commutes=True)
 _row("sub", "a:i b:i", "same", "a - b")
@@ -350,15 +350,19 @@ _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any"
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
+_row("touch.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "none", "Bring what `load.global` of the same operands would read into the second-level cache; nothing else changes.", effects="read global", uniform="never", attrs="bytes imm")
+_row("touch.bulk", "u:map:i64 *u:at:i32", "none", "Bring the box of tensor map `map` at coordinates `at` (innermost first) into the second-level cache; nothing else changes.", effects="read global")
 _row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
 _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")
 _row("load.shared", "addr:i32", "attr",
      "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
 _row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
-_row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`, or with `half` the lower (0) or upper (1) half of them at a barrier that the others pass elsewhere; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+_row("mma.scaled", "a:b32 b:b32 c:any sa:b32 sb:b32", "third", "As mma, with a scale for every block of K elements of a row of A and of a column of B: byte `a_byte` of sa and `b_byte` of sb in the lane that the atom names, as f8e8m0.", uniform="never", attrs="atom a_byte b_byte")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
 _row("matrix.tile", "u:addr:i32", "i64", "How an asynchronous matrix instruction sees the operand tile at shared-memory byte addr: the address field of a descriptor whose other fields are the words `low` and `high`.", uniform="args", attrs="low high")
@@ -383,6 +387,8 @@ _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", unif
 _row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it.", effects="sync, read shared, write shared")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
+_row("grid.wait", "", "none", "Wait until the launch in front of this one has ended; what it wrote is seen after. Before it global memory is left alone.", effects="sync, read global, write global")
+_row("grid.release", "", "none", "Let the launch behind this one begin.", effects="sync")
 _row("proxy.fence", "", "none", "Shared memory that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------

@@ -209,6 +209,7 @@ _ADDRESSES = {
     "load.global": ((1, "imm"), (2, "imm")),
     "store.global": ((1, "imm"), (2, "imm")),
     "atomic.global": ((1, "imm"), (2, "imm")),
+    "touch.global": ((1, "imm"), (2, "imm")),
     "copy.async": ((5, "simm"), (1, "imm"), (2, "imm")),
     "load.shared": ((0, "imm"),),
     "store.shared": ((0, "imm"),),

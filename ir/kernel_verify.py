@@ -300,7 +300,7 @@ class _Check:
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
-            elif op.name in ("mma", "matrix.start") and attrs["atom"].name not in atoms:
+            elif op.name in ("mma", "mma.scaled", "matrix.start") and attrs["atom"].name not in atoms:
                 self.find("target", op, f"{t.name} has no matrix instruction {attrs['atom'].name}")
 
     def immediate(self, op: Op, which: str, limits: tuple[int, int]) -> None:
@@ -348,7 +348,7 @@ def _atomic(op: Op) -> str:
 def _mma(op: Op) -> str:
     atom: MmaAtom = op.attrs["atom"]
     words = tuple(a.type.words for a in op.args)
-    want = (atom.a_words, atom.b_words, atom.d_words)
+    want = (atom.a_words, atom.b_words, atom.d_words) + (1, 1) * bool(atom.scale_block)
     return "" if words == want else f"{atom.name} takes fragments of {want} words, not {words}"
 
 
@@ -426,6 +426,7 @@ _SPECIAL = {
     "atomic.global": _atomic,
     "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "mma.scaled": _mma,
     "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
     "bfe": _bfe, "shl": _shift, "lshr": _shift, "ashr": _shift, "select": _select,
@@ -501,7 +502,7 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name in ("barrier", "fence") and culprit is not None and "threads" not in op.attrs:
+            if name in ("barrier", "fence") and culprit is not None and not {"threads", "half"} & set(op.attrs):
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue

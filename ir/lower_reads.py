@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
@@ -31,6 +34,7 @@ from wavedsl.ir.staging import (
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, placement, view_dims
 
 
@@ -71,10 +75,18 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                     plans.append(s)
                     continue
                 with_k = contraction_fed(low, n)
-                s = plan_staged(
-                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight,
-                    direct,
-                )
+                unit = low.units(n)
+                if unit is None:
+                    s = plan_staged(
+                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct
+                    )
+                else:
+                    cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
+                    size = unit.dtype.bytes
+                    atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                    s = plan_staged(
+                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom
+                    )
             except CompileError:
                 raise
             except Exception as e:
@@ -152,7 +164,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     them, and where registers keep a second wave away."""
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
-    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
     if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
@@ -171,7 +183,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         if n.op == "read"
         and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
-        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
+        and not low.moves_with([str(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
     ]
 
 
@@ -195,7 +207,8 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
         return True
     if space is AddressSpace.GLOBAL:
         return False
-    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items()):
+    cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
+    if once and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 
@@ -208,7 +221,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
     while work:
         x = work.pop()
         for u in users.get(x.id, ()):
-            if u.op == "mma" and x in u.inputs[:2]:
+            if u.op in PRODUCTS and any(x is u.inputs[p] for p in factors(u)):
                 found = low.inference.mmas[u.id].k
             elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
@@ -225,6 +238,12 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
+    plans, partition = low.plans, low.partition
+    unit = low.units(n)
+    if unit is not None:
+        info, plans = unit.info, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
     es = info.elsize
     size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
@@ -261,10 +280,18 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.sequence = "copies"
         return step
 
-    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def access_for(
+        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = plans
+    ) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
+
+    def ask_ahead(context: Context, i: int) -> None:
+        lanes, fixed, _ = copy_parts(i)
+        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
 
     def block_step(first: int) -> Step:
         """The stores of a block that is transposed in registers."""
@@ -310,6 +337,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     split=False,
                     cache=hint,
                 )
+                ask_ahead(context, i)
 
             resources, latency = low.memory_cost("copy.async", size)
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
@@ -333,6 +361,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 bounded=True,
                 cache=hint,
             )
+            ask_ahead(context, i)
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
@@ -365,12 +394,16 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     assert s.loads is not None
     buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
-    _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+    plans, partition, unit = low.plans, low.partition, low.units(n)
+    if unit is not None:
+        plans = unit.plans
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
+    _, digit_dims = wave_digits(s.layout, partition, plans)
     made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
         if not made:
-            made.append(FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims))
+            made.append(FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims))
         return made[0]
 
     steps: list[Step] = []
@@ -401,7 +434,7 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 
         def join(context: Context, r: int = r, parts: list[tuple[int, int]] = parts) -> None:
             loaded = [(context.env["f", n.id, g], position) for g, position in parts]
-            context.env["w", n.id, r] = join_word(b, n.dtype, loaded)
+            context.env["w", n.id, r] = join_word(b, s.info.dtype, loaded)
 
         uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
         clocks = low.issue_clocks() * max(1, len(uses) - 1)
@@ -427,26 +460,33 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
-    moves = loop_dim is not None and loop_dim in info.names
+    moves = low.moves_with(info.names, loop_dim)
     placed_by = coordinate_keys(low, n)
     found = placement(low.graph, n)
     assert found is not None
     late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            if unit is not None:
-                position = unit.position(b, position)
-            access = GlobalAccess(
-                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-            )
+            access, inside = access_at(context, plans)
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)

@@ -23,14 +23,14 @@ from wavedsl.ir.choices import Choices
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import REGIONS, Graph, Node, Region
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
-from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
-from wavedsl.ir.partition import Partition
+from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
+from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
@@ -68,6 +68,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    plain: str = ""
+    """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
     """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
@@ -92,7 +94,9 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
         self.b = Builder(kernel, target)
-        self.plans = {str(d): p for d, p in partition.dims.items()}
+        self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
+        self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
+        """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
         self.notes = Notes()
         self.shared_top = 0
         self.scratch = 0
@@ -158,8 +162,29 @@ class Lowering:
         """Where this wave's tile starts, per dimension."""
         b = self.b
         start = self.base if base is None else base
-        wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
-        return Position({d: start.get(d, 0) for d in dims}, wave)
+        wave = {d: scaled(b, self.digit(d), self.plans[d].wave) for d in dims}
+        return Position({d: self._start(start, d) for d in dims}, wave)
+
+    def digit(self, dim: str) -> Any:
+        """This wave's share of a dimension: which one counts."""
+        followed = self.followed.get(dim)
+        return self.wave_digit[dim if followed is None else followed[0]]
+
+    def _start(self, start: Mapping[str, Any], dim: str) -> Any:
+        """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""
+        followed = self.followed.get(dim)
+        if followed is None:
+            return start.get(dim, 0)
+        base, factor = start.get(followed[0], 0), followed[1]
+        if isinstance(base, int):
+            return int(base * factor)
+        return self.b.udiv(self.b.mul(base, factor.numerator), factor.denominator)
+
+    def moves_with(self, dims: Sequence[str], loop_dim: str | None) -> bool:
+        """Whether a tile of these dimensions moves with the trips over another one."""
+        return loop_dim is not None and any(
+            d == loop_dim or (d in self.followed and self.followed[d][0] == loop_dim) for d in dims
+        )
 
     def view(self, n: Node) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
@@ -296,7 +321,7 @@ class Lowering:
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
-        if n.op == "mma" and not self.inference.mmas[n.id].atom.asynchronous:
+        if n.op in PRODUCTS and not self.inference.mmas[n.id].atom.asynchronous:
             plan = self.inference.mmas[n.id]
             return tuple(("acc", n.id, t, len(self.k_issues(plan)) - 1) for t in range(len(self.tiles(plan))))
         if n.op == "carry":
@@ -332,7 +357,10 @@ class Lowering:
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""
         try:
-            found = packed_view(self.view_info(n), layout, self.plans, transposing=self.target.transposing)
+            info = self.view_info(n)
+            found = packed_view(info, layout, self.plans, transposing=self.target.transposing)
+            if found is None:
+                check_units(info, self.plans, unit_elements(info.dtype))
         except WaveError as error:
             error.location = error.location or n.loc
             raise
@@ -363,7 +391,7 @@ class Lowering:
         """A single integer of the graph as a uniform i32."""
         b = self.b
         number = self.value(n, env).element(b, 0)
-        number = number if number.uniform else b.readfirst(number)
+        number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
@@ -535,7 +563,7 @@ class Lowering:
         ]  # fmt: skip
         operands: list[Operand] = []
         clocks = 0
-        for n in self.graph.all_nodes():
+        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
             if n.op not in ("read", "mma") or self.region_of(n).dim is None:
                 continue
             if n.op == "read":
@@ -583,6 +611,8 @@ class Lowering:
                 self.base[str(d)] = b.mul(digit, plan.tile)
         wave: Any = b.wave() if p.waves > 1 else 0
         for d in p.dims:
+            if d in p.derived:
+                continue
             divisor, modulus = p.wave_radix(d)
             if modulus == 1 or isinstance(wave, int):
                 self.wave_digit[str(d)] = 0

@@ -335,11 +335,15 @@ def _mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
             f"mma: precision={precision!r} is for operands of f32, these are {have}",
             hint="leave precision out: products of other dtypes are exact",
         )
-    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", _MIXES)
+    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", (*_MIXES, set(SCALED)))
 
 
 SCALED = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Operand types of a block-scaled product; the two sides may differ."""
+
+
+MX_BLOCK = 32
+"""Elements that share a scale in the MX formats (OCP Microscaling Formats 1.0, section 5.2), and in instructions."""
 
 
 def scale_block(x: ValueType, scale: ValueType, dim: Any) -> int | None:
@@ -496,6 +500,44 @@ def _permute(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     """Extents are compared where they are known: by the evaluator and by the compiler."""
     return ValueType(tuple(attrs["dims"]), types[0].dtype)
+
+
+def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    dim, new = attrs["dim"], attrs["new"]
+    require_dim(types[0], dim, "extract")
+    if len(types) > 1 and (types[1].dtype is not dt.i32 or types[1].dims):
+        raise TraceError(f"extract: the start is {types[1]}", hint="a whole number or a single i32 value")
+    if new is not None and new in types[0].dims and new != dim:
+        raise TraceError(f"extract: the value already has {new}", hint="name the elements by a dimension of their own")
+    dims = tuple(new if d == dim else d for d in types[0].dims if d != dim or new is not None)
+    return ValueType(dims, types[0].dtype)
+
+
+def _shuffle(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    require_dim(types[0], attrs["dim"], "shuffle")
+    extra = [d for d in types[1].dims if d not in types[0].dims]
+    if types[1].dtype is not dt.i32 or extra:
+        what = f"has {names(extra)}, which the value lacks" if extra else f"is {types[1].dtype}"
+        raise TraceError(f"shuffle: the index {what}", hint="an i32 value with dimensions of the value")
+    return types[0]
+
+
+def repeated_dim(x: ValueType, dim: Any) -> tuple[Any, int]:
+    """(the dimension of `x` whose elements stand for several of `dim`, for how many). Raises TraceError."""
+    for d in x.dims:
+        factor = scale_of(d, dim) if d != dim else None
+        if factor is not None and factor.is_Rational and factor.p == 1 and factor.q > 1:
+            return d, int(factor.q)
+    raise TraceError(
+        f"repeat_interleave: no dimension of [{names(x.dims)}] is a part of {dim}", hint=f"such as {dim} / 32"
+    )
+
+
+def _repeat_interleave(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    found, attrs["count"] = repeated_dim(types[0], attrs["dim"])
+    if attrs["dim"] in types[0].dims:
+        raise TraceError(f"repeat_interleave: the value already has {attrs['dim']}", hint="reduce or rename it first")
+    return ValueType(tuple(attrs["dim"] if d == found else d for d in types[0].dims), types[0].dtype)
 
 
 def _combine(op: str, keeps: bool) -> Rule:
@@ -728,6 +770,13 @@ _add("broadcast", "broadcast(x, *dims)", "lift", _broadcast, "Repeats the value 
 _add("permute", "permute(x, *dims)", "relabel", _permute, "The same value with its dimensions listed in another order.")
 _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
      "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
+
+_add("extract", "extract(x, where)", "any", _extract,
+     "Elements at one place along a dimension, or evenly spaced ones under a new dimension.")  # fmt: skip
+_add("shuffle", "shuffle(x, index, dim)", "family", _shuffle,
+     "The element that `index` names along `dim`, for every element; 0 for indices outside.")  # fmt: skip
+_add("repeat_interleave", "repeat_interleave(x, dim)", "any", _repeat_interleave,
+     "Each element along a part of `dim`, such as `dim / 32`, for all the elements that it stands for.")  # fmt: skip
 
 # Atomics
 ATOMIC_VALUES: dict[str, int] = {}

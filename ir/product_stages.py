@@ -82,6 +82,12 @@ def trip_stages(
         waits = started.intersection(steps[i].uses)
         started |= set(steps[i].defs) if waits else set()
         (rest if waits else first).append(i)
+    # What lanes read of a ring holds registers: it is read when it is needed.
+    late = [i for i in first if steps[i].kind == "sread" and not any(_uses(steps, i, j) for j in (*first, *later))]
+    first = [i for i in first if i not in late]
+    for i in late:
+        at = next((p for p, j in enumerate(rest) if _uses(steps, i, j)), len(rest))
+        rest.insert(at, i)
     operands = {}
     for i in sorted(later):
         n = steps[i].node
@@ -97,6 +103,11 @@ def trip_stages(
     if needed > room - -(-room // OTHERS):
         return found.why
     return found
+
+
+def _uses(steps: Sequence[Step], maker: int, user: int) -> bool:
+    """Whether a step uses what another makes."""
+    return not set(steps[maker].defs).isdisjoint(steps[user].uses)
 
 
 ALIASES = ("operand", "permute", "bitcast", "relabel")
@@ -157,19 +168,17 @@ def _problem(
         return "carried values change places"
     for ring in low.rings:
         if ring.region is region:
-            if any(n.id in low.fetched for n in ring.members):
-                return f"lanes read ring {ring.name} themselves"
-            readers = {i in later for i, s in enumerate(steps) if s.node is not None and reads_ring(low, s.node, ring)}
-            if len(readers) > 1:
-                return f"products of both stages read ring {ring.name}"
+            if len({i in later for i, s in enumerate(steps) if reads_ring(low, s, ring)}) > 1:
+                return f"both stages read ring {ring.name}"
     return ""
 
 
-def reads_ring(low: Lowering, node: Any, ring: Any) -> bool:
-    """Whether a product takes an operand from a ring."""
-    plan = low.inference.mmas[node.id]
-    return any(shared and low.ring_of.get(x.id) is ring for x, shared in zip(plan.ports, plan.in_shared))
-
+def reads_ring(low: Lowering, step: Step, ring: Any) -> bool:
+    """Whether a product takes an operand from a ring, or lanes read it."""
+    if step.node is None:
+        return step.kind == "sread" and any(step.buffer == low.buffer_names[n.id] for n in ring.members)
+    plan = low.inference.mmas[step.node.id]
+    return any(brought and low.ring_of.get(x.id) is ring for x, brought in zip(plan.ports, plan.brought))
 
 
 def _room(low: Lowering) -> int:

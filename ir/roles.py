@@ -39,8 +39,10 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
+    begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)
+        release(low)
         finish(low)
         return
     low.role = "copying warpgroup"
@@ -50,6 +52,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         with b.if_(b.elect()) as one:
             b.one_thread = True
             each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+            release(low)
             b.one_thread = False
             one.yield_()
         role.yield_()
@@ -69,6 +72,20 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         role.yield_()
     if low.kernel.cluster > 1:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+
+
+def begin(low: Lowering) -> None:
+    """Where the launch may begin early, wait for the one in front: nothing before this touches global memory."""
+    if low.choices.dependent:
+        low.b.grid_wait()
+        low.note("wait for the launch in front")
+
+
+def release(low: Lowering) -> None:
+    """Where launches may overlap, let the next one begin: what follows is computing and storing results."""
+    if low.choices.dependent:
+        low.b.grid_release()
+        low.note("let the next launch begin")
 
 
 def each_tile(
@@ -302,12 +319,7 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
     for n in region.nodes:
         if n.id in needed:
             with low.b.loc(n.loc):
-                context = Context(env, iteration, None)
-                if n.op == "read":
-                    for step in direct_steps(low, n):
-                        step.emit(context)
-                else:
-                    emit_node(low, n, context)
+                _compute(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
@@ -319,6 +331,15 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration)
+
+
+def _compute(low: Lowering, n: Node, context: Context) -> None:
+    """A node that coordinates or bounds are made of, in the thread that copies."""
+    if n.op != "read":
+        emit_node(low, n, context)
+        return
+    for step in direct_steps(low, n):
+        step.emit(context)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:

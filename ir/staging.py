@@ -155,15 +155,20 @@ VECTOR_ATOMS = tuple(LoadAtom("vector", n, n, (1, 2, 4, 8)) for n in (16, 8, 4, 
 """Plain accesses of shared memory, one vector per lane."""
 
 
+UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
+"""Accesses of units of three words."""
+
+
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
-    slots: int, budget: int, trips: int, direct: bool | None,
+    slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
 
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
-    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included.
+    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included. `reading`: the only
+    way to read the fragments, where elements are units.
     """
     plans = {str(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
@@ -175,7 +180,8 @@ def plan_staged(
     es = info.elsize
     threads = target.wave_size * partition.waves
     _, digit_dims = wave_digits(layout, partition, plans)
-    atoms = (*VECTOR_ATOMS, *(a for a in target.load_atoms if a.lane))
+    vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
+    atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
     best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int, int] | None = None
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
@@ -185,7 +191,7 @@ def plan_staged(
         for fast in orientations
         for vector, deep in copy_blocks(widest_vector, es, prod(extents.values()), threads, fast != memory_fast, order)
     ]
-    if target.copy_linear and direct is not False and memory_fast in orientations:
+    if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
         widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
         ways += [(memory_fast, width // es, 1, width) for width in widths]
     for fast, vector, deep, linear in ways:
@@ -206,7 +212,7 @@ def plan_staged(
             continue
         shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
         widest = vector * es if fast == memory_fast else deep * es
-        writes = tuple(a for a in VECTOR_ATOMS if (a.bytes == widest if asynchronous else a.bytes <= widest))
+        writes = tuple(a for a in vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
         # Without a plan of the copy's stores the place must keep whole vectors together.
         whole = asynchronous or copy is None
         mechanism = f"cp_async{widest}" if whole and widest in (4, 8, 16) else "registers"

@@ -34,6 +34,9 @@ REGISTER_FILE = 65536
 REGISTER_STEP = 8
 PRODUCER_REGISTERS = 24
 """Registers per thread of a role that only copies: the least there is."""
+MANY_TILES = 3
+"""Tiles that such a role brings with that few: slots, parities and coordinates of more spill with ptxas 13."""
+MORE_PRODUCER_REGISTERS = 40
 MOST_REGISTERS = 240
 """Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 
@@ -52,6 +55,8 @@ class Strategy:
     outlets: int = 0
     overlapped: bool = False
     """Whether products of neighbouring trips run together (`product_stages`)."""
+    turns: bool = False
+    """Whether two warpgroups start theirs in turn."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -65,7 +70,8 @@ class Strategy:
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
         if "products" in self.why:
-            out.append(f"products: {'two stages' if self.overlapped else 'of one trip at a time'}")
+            stages = "two stages" + (", warpgroups in turn" if self.turns else "")
+            out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
@@ -80,7 +86,9 @@ class Strategy:
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
     condition under which nothing is copied is none of its business."""
-    if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
+    if n.op in ("when", "repeat") and any(
+        x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
+    ):
         return f"what the kernel does depends on a value it computes ({n.op})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
@@ -91,18 +99,18 @@ SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
 
 
 def simple(graph: Graph, x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions, scalar arguments and single elements of arrays that the kernel
-    only reads: any thread can compute it, and all waves get the same."""
+    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
+    writes: any thread can compute it, and all waves get the same."""
     if not isinstance(x.type, ValueType) or x.dims:
         return False
     if x.op in SIMPLE or (x.op == "index" and not x.dims):
         return True
     if x.op == "read":
-        written = {n.attrs["memory"] for n in graph.all_nodes() if "memory" in n.attrs and ROWS[n.op].effect}
-        found = placement(graph, x)
-        return x.attrs["memory"] not in written and found is not None and all(simple(graph, y) for y in found.numbers())
-    same = x.op in ROWS and ROWS[x.op].index_rule == "same"
-    return same and bool(x.inputs) and all(simple(graph, y) for y in x.inputs)
+        name, found = x.attrs["memory"], placement(graph, x)
+        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
+        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
+    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
+    return plain and all(simple(graph, c) for c in x.inputs)
 
 
 def walked(graph: Graph) -> set[int]:
@@ -142,7 +150,7 @@ def bulk_problem(graph: Graph, staged: Staged) -> str:
     if found is None or any(m.count is not None for m in found.moved.values()):
         return f"the rows of {info.name} that its mapping leaves out have to become zero"
     if not all(simple(graph, c) for c in found.numbers()):
-        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
+        return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:
@@ -225,7 +233,9 @@ def choose(low: Lowering) -> Strategy:
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(waves, low.target.wave_size, entry)
+        tiles = len(reads) + len(low.fetched)
+        least = MORE_PRODUCER_REGISTERS if tiles > MANY_TILES else PRODUCER_REGISTERS
+        registers = budgets(waves, low.target.wave_size, entry, least)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
@@ -342,12 +352,14 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS) -> tuple[int, int]:
     """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
-    the first gives back is divided among the others. A workgroup never gets more than it started with."""
-    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    the first gives back down to `least` is divided among the others. A workgroup never gets more than it started
+    with."""
+    given = (entry - least) * lanes // (waves * lanes)
     computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
-    return PRODUCER_REGISTERS, computing
+    kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP
+    return min(max(least, kept), entry // REGISTER_STEP * REGISTER_STEP), computing
 
 
 def most_registers(low: Lowering) -> int:

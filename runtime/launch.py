@@ -646,15 +646,17 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
 
 
 def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
-    """Run only the first workgroup of the grid on the emulator, unchecked: for the report's clocks, not for results."""
+    """Run only the first workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not
+    for results."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
-    first = Call((1, 1, 1), call.block, call.values, call.place)
-    return _emulate(compiled, first, False, in_place=True)
+    return _emulate(compiled, call, False, in_place=True, workgroups=1)
 
 
-def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:
+def _emulate(
+    compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None
+) -> EmulationReport:
     """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
 
     A copy keeps the strides. Compiled text may rely on 16-byte alignment of host arrays, as a GPU's allocator gives
@@ -692,6 +694,7 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
             # Static shared memory is declared in the text; an extern array is sized at launch.
             shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,
             checks=checks,
+            workgroups=workgroups,
         )
         finished = not report.findings
         if compiled.sites:

@@ -21,6 +21,7 @@ from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.decisions import Decisions
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
@@ -76,6 +77,12 @@ class CompiledKernel:
     kernel_ir: KernelIR | None = None
     times: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of the compile."""
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """The form of each copy and product, the place of each shared buffer, what the kernel needs and why; None for a
+        kernel that was loaded."""
+        return None if self.kernel_ir is None else self.kernel_ir.notes.get("decisions")
 
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
@@ -343,11 +350,15 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
+    supported = {"stages", "swizzle"}
+    supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
+    supported |= {"ping_pong"} if chip.vendor == "amd" else set()
+    supported |= {"prefetch"} if chip.prefetches else set()
     supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():
-        if name not in supported and (value not in (False, 1) or (name == "cache_swizzle" and value)):
+        neutral = value is False if name in ("dependent", "cache_swizzle") else value in (False, 1)
+        if name not in supported and not neutral:
             raise ConstraintError(
                 f"Schedule({name}={value!r}) is not available on {chip.name}",
                 kernel.loc,
@@ -356,7 +367,8 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     return Choices(
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
-        cache_swizzle=schedule.cache_swizzle,
+        ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
+        dependent=schedule.dependent,
     )  # fmt: skip
 
 

@@ -223,7 +223,7 @@ class Kernel:
         choice."""
         found = self._variants.get(choice)
         if found is None:
-            fixed = dict(choice.schedule)
+            fixed = choice.fields()
             schedule = replace(self.schedule or Schedule(), **fixed) if fixed else self.schedule
             subs = {**self.subs, **check_subs(dict(choice.subs), self.loc)}
             found = Kernel(

@@ -8,7 +8,7 @@ called outside of a kernel.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -317,6 +317,61 @@ def _reshaped(op: str, x: Any, dims: Sequence[Any]) -> Value:
         dims = dims[0]
     node = builder.node_of(x, op)
     return builder.results(builder.emit(op, (node,), {"dims": builder.dims(dims, op)}))
+
+
+def extract(x: Any, where: Mapping[Any, Any]) -> Value:
+    """Elements of `x` by their place: `where` maps a dimension to what is taken along it.
+
+    A whole number, or a single i32 value, takes the one element there and removes the dimension. A pair
+    `(P, start)` or a triple `(P, start, step)` takes the elements start, start + step, ... under the dimension `P`, as
+    many as that has. The dimension must lie in one wave as a whole. Places outside it give 0.
+
+        last = wd.extract(x, {N: 63})
+        even = wd.extract(x, {N: (H, 0, 2)})
+    """
+    builder = current("extract")
+    if not isinstance(where, Mapping) or not where:
+        raise TraceError("extract needs a place per dimension", here(), hint="wd.extract(x, {N: 3})")
+    node = builder.node_of(x, "extract")
+    for dim, place in where.items():
+        new, start, step = None, place, 1
+        if isinstance(place, tuple):
+            step = place[2] if len(place) == 3 else 1
+            if len(place) not in (2, 3) or not isinstance(step, int) or step < 1:
+                raise TraceError(
+                    f"extract: {place!r} along {dim}", here(), hint="(new dimension, start) or (…, start, step ≥ 1)"
+                )
+            new, start = builder.dim(place[0], "extract"), place[1]
+        known = start if isinstance(start, int) and not isinstance(start, bool) else None
+        inputs = (node,) if known is not None else (node, builder.node_of(start, "extract"))
+        attrs = {"dim": builder.dim(dim, "extract"), "new": new, "start": known, "step": step}
+        node = builder.emit("extract", inputs, attrs)
+    return builder.results(node)
+
+
+def shuffle(x: Any, index: Any, dim: Any) -> Value:
+    """For every element of `x` the one that `index` names along `dim`, as numpy.take_along_axis does.
+
+    `index` is an i32 value with dimensions of `x`, counted from the dimension's first element; what lies outside
+    gives 0. The dimension must lie in one wave as a whole.
+
+        neighbour = wd.shuffle(x, wd.index(N) ^ 1, N)
+    """
+    builder = current("shuffle")
+    nodes = (builder.node_of(x, "shuffle"), builder.node_of(index, "shuffle"))
+    return builder.results(builder.emit("shuffle", nodes, {"dim": builder.dim(dim, "shuffle")}))
+
+
+def repeat_interleave(x: Any, dim: Any) -> Value:
+    """`x`, which has a part of `dim` such as `dim / 32`, with each element repeated for all that it stands for.
+
+        w = wd.cast(wd.read(codes), wd.bf16) * wd.repeat_interleave(wd.cast(wd.read(scales), wd.bf16), K)
+    """
+    builder = current("repeat_interleave")
+    node = builder.node_of(x, "repeat_interleave")
+    return builder.results(
+        builder.emit("repeat_interleave", (node,), {"dim": builder.dim(dim, "repeat_interleave")})
+    )
 
 
 def index(dim: Any) -> Value:

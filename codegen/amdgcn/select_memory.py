@@ -115,9 +115,11 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+def _address(
+    s: Selector, op: Op, width: int, masked: bool = True, most: int = MAX_IMM
+) -> tuple[Operand, Operand, int] | None:
     """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
-    `masked` the mask is the caller's business."""
+    `masked` the mask is the caller's business. An immediate above `most` is added to another part."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
     held = s.mask(mask) if masked else True
@@ -132,6 +134,12 @@ def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Oper
         extra, soff = soff, 0
     high = imm - imm % (MAX_IMM + 1) if not 0 <= imm <= MAX_IMM else 0
     imm -= high
+    if imm > most:
+        if op.attrs.get("bounded") or _inside(buffer, offset, scalar, imm + high + width):
+            soff = soff + imm if soff.__class__ is int else s.stemp(s.rows.s_add_u32, soff, imm)
+        else:
+            high += imm
+        imm = 0
     if extra.__class__ is int:
         high, extra = high + extra, 0
     if high:
@@ -340,6 +348,11 @@ def barrier(s: Selector, op: Op) -> None:
         s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
 
 
+@lower("priority")
+def priority(s: Selector, op: Op) -> None:
+    s.emit(s.rows.s_setprio, op.attrs["level"])
+
+
 # ------------------------------------------------------------------------------------------------- copies to shared
 # memory
 
@@ -360,7 +373,8 @@ def copy_async(s: Selector, op: Op) -> None:
     linear = op.attrs.get("linear")
     if srd is None and linear:
         return  # a copy that is guarded off does nothing
-    place = _address(s, op, width)
+    # The immediate is added to both addresses, so it is taken off the shared one, and M0 is not below zero.
+    place = _address(s, op, width, most=simm + max(0, op.args[5].lo or 0))
     if place is None and linear:  # no lane copies: all of them get zeros
         place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
@@ -376,7 +390,6 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one
     base = simm - imm
     state = (s.insts, _key(first), base)
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
@@ -421,8 +434,9 @@ def copy_wait(s: Selector, op: Op) -> None:
 # instructions
 
 
-@lower("mma")
+@lower("mma", "mma.scaled")
 def mma(s: Selector, op: Op) -> None:
+    """Scales are bytes of a register: op_sel holds the low bits of both byte numbers, op_sel_hi the high ones."""
     atom: MmaAtom = op.attrs["atom"]
     row = s.rows.named(atom.instruction)
     a, b = s.vector(op.args[0]), s.vector(op.args[1])
@@ -435,7 +449,13 @@ def mma(s: Selector, op: Op) -> None:
         for name, dtype in (("cbsz", atom.a_dtype), ("blgp", atom.b_dtype)):
             if formats[dtype.name]:
                 mods[name] = formats[dtype.name]
-    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, **mods)
+    scales: list[Operand] = []
+    if atom.scale_block:
+        scales = [s.to_vector(s.operand(x)) for x in op.args[3:]]
+        at = (op.attrs["a_byte"], op.attrs["b_byte"])
+        low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
+        mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
+    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
 
 
 def _even(s: Selector, ref: Ref) -> Ref:

@@ -328,6 +328,16 @@ def _copy_async(s: Selector, op: Op) -> None:
     s.emit(words, target, source, Imm(bytes_), take, *policy)
 
 
+def _touch_global(s: Selector, op: Op) -> None:
+    """One line per lane; those of a warp that lie in the same line are one request."""
+    buf, voff, soff, mask_v, guard_v = op.args
+    mask = s.mask(mask_v, guard_v)
+    if mask is False:
+        return
+    address = _global_address(s, buf, voff, soff, op.attrs["imm"])
+    s.emit(("prefetch", "global", "L2"), address, guard=None if mask is True else mask)
+
+
 def _copy_commit(s: Selector, op: Op) -> None:
     s.emit(("cp", "async", "commit_group"))
 
@@ -349,6 +359,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,
+    "touch.global": _touch_global,
     "copy.commit": _copy_commit,
     "copy.wait": _copy_wait,
 }

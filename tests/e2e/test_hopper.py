@@ -7,6 +7,7 @@ and without a copying warpgroup, rings of one slot and of many, clusters, copies
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -396,6 +397,20 @@ def test_attention_by_schedules(schedule: dict[str, Any]) -> None:
     compiled.emulate(**given)
     assert attention.check(variant, given) == 0
     assert strategy(compiled).overlapped == (schedule.get("stages") != 1 and schedule.get("specialize", True))
+
+
+@pytest.mark.parametrize("options", [{}, slow({"causal": True}), slow({"causal": True, "window": 50})])
+def test_warpgroups_start_products_in_turn(options: dict[str, Any]) -> None:
+    """Two warpgroups of one workgroup: one computes its softmax while the other's products run. Turns are even when a
+    tile ends, whether it had trips or not, so that the next tile may begin."""
+    variant = attention.Variant(wd.bf16, **options)
+    given = attention.arguments_of(variant, {"b": 1, "h": 2, "m": 384, "n": 200, "d": 64, "e": 64})
+    kernel = attention.attention_kernel(variant, tile=(128, 32), waves=2)
+    kernel.schedule = wd.Schedule(persistent=True)
+    compiled = kernel.compile(**given, target="sm_90a")
+    assert strategy(compiled).turns and re.search(r"bar\.arrive\s+%r\d+, 256", compiled.asm)
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
 
 
 varlen = example_files.load("attention_varlen")

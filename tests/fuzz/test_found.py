@@ -44,3 +44,38 @@ def test_fragments_of_two_products_share_registers() -> None:
     b = np.ascontiguousarray(whole((100, 32), wd.f16, 1)).T
     compiled = agree(kernel, [whole((64, 100), wd.f16), b, whole((64, 32), wd.f32, 2)], "sm_90a")
     assert "wgmma.mma_async" in compiled.asm
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_number_carried_through_a_loop_of_numbers(target: str) -> None:
+    """A loop's pipeline computed ahead what depends on the trip before."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(K, 2)], subs={K: 7})
+    def kernel(y: wd.Memory[M, wd.f32], by: wd.Scalar[wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[wd.f32](1)])
+        def loop(total):
+            return total + wd.cast(by, wd.f32)
+
+        wd.write(wd.Register[M, wd.f32](0) + loop, y)
+
+    agree(kernel, [whole((5,), wd.f32), np.int32(3)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_direct_copies_of_rows_far_apart(target: str) -> None:
+    """The immediate of a direct copy to LDS was taken off M0, which became negative: rows lie further apart in memory
+    than in LDS."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 16)])
+    def kernel(a: wd.Memory[M, N, wd.SHARED, wd.f32], y: wd.Memory[M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0)])
+        def loop(total):
+            return total + wd.sum(wd.read(a), dim=N)
+
+        wd.write(loop, y)
+
+    a = whole((7, 17), wd.f32)[2:4, 2:14]
+    y, meant = whole((2,), wd.f32, 1), whole((2,), wd.f32, 1)
+    kernel.compile(a, y, target=target).emulate(a, y)
+    kernel.evaluate(a, meant)
+    assert np.array_equal(y, meant)

@@ -220,7 +220,7 @@ class _Counter:
         if name in UNITS:
             self.memory(op, times, around)
             return
-        if name == "mma":
+        if name in ("mma", "mma.scaled"):
             atom = self.atoms[op.attrs["atom"]] if isinstance(op.attrs["atom"], str) else op.attrs["atom"]
             self.busy("mfma", atom.cycles, times)
             return
