@@ -191,7 +191,8 @@ def _store_global(s: Selector, op: Op) -> None:
 def _far_address(s: Selector, addr: Value) -> Mem:
     """A generic 64-bit address of each lane as a global one."""
     base = s.regs(addr)[0]
-    return Mem(s.hoisted(("global", base.id), base.level, lambda: s.set("b64", ("cvta", "to", "global", "u64"), base)), 0)
+    words = ("cvta", "to", "global", "u64")
+    return Mem(s.hoisted(("global", base.id), base.level, lambda: s.set("b64", words, base)), 0)
 
 
 def _load_far(s: Selector, op: Op) -> None:
