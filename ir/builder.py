@@ -616,6 +616,17 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
 
+    def load_far(self, addr: Value, *, bytes: int, cache: str | None = None) -> Value:
+        """Load `bytes` at a 64-bit address of each lane, which must be valid in every lane."""
+        t = vector(max(bytes // 4, 1))
+        return self._effect("load.far", (addr,), {"bytes": bytes} | _hinted(cache), t).results[0]
+
+    def store_far(
+        self, addr: Value, value: Value, *, bytes: int, mask: Value, high: bool = False, cache: str | None = None
+    ) -> Op:
+        """Store `bytes` of `value` at a 64-bit address of each lane whose mask is set."""
+        return self._effect("store.far", (addr, mask, value), {"bytes": bytes, "high": high} | _hinted(cache))
+
     def atomic_global(
         self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
         guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,

@@ -71,6 +71,16 @@ STORES = {
     1: "buffer_store_byte", 2: "buffer_store_short", 4: "buffer_store_dword", 8: "buffer_store_dwordx2",
     12: "buffer_store_dwordx3", 16: "buffer_store_dwordx4",
 }  # fmt: skip
+FAR_LOADS = {
+    1: "global_load_ubyte", 2: "global_load_ushort", 4: "global_load_dword", 8: "global_load_dwordx2",
+    12: "global_load_dwordx3", 16: "global_load_dwordx4",
+}  # fmt: skip
+FAR_STORES = {
+    1: "global_store_byte", 2: "global_store_short", 4: "global_store_dword", 8: "global_store_dwordx2",
+    12: "global_store_dwordx3", 16: "global_store_dwordx4",
+}  # fmt: skip
+FAR_HIGH_STORES = {1: "global_store_byte_d16_hi", 2: "global_store_short_d16_hi"}
+"""The same at a 64-bit address of each lane."""
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
 _ATOMIC_WORDS = {
