@@ -121,6 +121,7 @@ SHARED_LOADS = {
 SHARED_STORES = {
     1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128",
 }  # fmt: skip
+HIGH_SHARED_STORES = {1: "ds_write_b8_d16_hi", 2: "ds_write_b16_d16_hi"}
 TRANSPOSING = {
     "tr_b16": ("ds_read_b64_tr_b16", 8), "tr_b8": ("ds_read_b64_tr_b8", 8), "tr_b4": ("ds_read_b64_tr_b4", 8),
     "tr_b6": ("ds_read_b96_tr_b6", 12),
