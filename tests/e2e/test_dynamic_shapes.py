@@ -12,9 +12,8 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-from wavedsl import compiler
 
-import wavedsl as wd
+from wavedsl import compiler
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SHAPES = 200
