@@ -12,8 +12,9 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-
 from wavedsl import compiler
+
+import wavedsl as wd
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SHAPES = 200

@@ -22,8 +22,10 @@ CASES: dict[str, tuple[str, ...]] = {
     "convolution": ("--height 5 --width 7 --channels 12 --filters 20", "--size 1 --channels 32"),
     "grouped_gemm": ("--tokens 70 --experts 4 --n 40 --k 37", "--tokens 5 --experts 1"),
     "ragged_gemm": ("--groups 3 --rows 150 --n 40 --k 72", "--groups 6 --rows 20 --dtype bf16"),
-    "quantised_gemm": ("--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
-                       "--format mxfp4 --m 40 --n 70 --k 160", "--format mxfp4 --activations mxfp4 --k 256"),
+    "quantised_gemm": (
+        "--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
+        "--format mxfp4 --m 40 --n 70 --k 160", "--format mxfp4 --activations mxfp4 --k 256",
+    ),
     "block_scaled_gemm": ("--m 70 --n 140 --k 200", "--m 64 --n 130 --k 128 --dtype bf16"),
     "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513"),
     "rope": ("--tokens 33 --heads 3 --d 20", "--tokens 16 --d 128 --dtype bf16"),

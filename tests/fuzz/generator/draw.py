@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from generator.program import Array, Block, Do, Let, Program, Type, statements
 
 VERSION = 2
@@ -201,7 +200,7 @@ class _Draw:
 
     def let(self, body: list[Any], text: str, kind: Type) -> tuple[str, Type]:
         """A statement; brought back to small numbers where they would no longer be exact."""
-        if (kind.dtype in EXACT and kind.bound > EXACT[kind.dtype]) or (kind.dtype != "i1" and self.chance(0.05)):
+        if kind.dtype in EXACT and kind.bound > EXACT[kind.dtype] or (kind.dtype != "i1" and self.chance(0.05)):
             text, kind = f"small({text})", Type(kind.dims, kind.dtype, LIMIT)
         elif kind.dtype in INTEGER_MAX:
             kind = Type(kind.dims, kind.dtype, min(kind.bound, INTEGER_MAX[kind.dtype]))
