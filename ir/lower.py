@@ -75,7 +75,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -153,7 +153,9 @@ def _run(low: Lowering) -> Kernel:
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
+            begin(low)
             emit_kernel(low)
+            release(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():

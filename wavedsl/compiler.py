@@ -350,13 +350,15 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
+    supported = {"stages", "swizzle"}
+    supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
     supported |= {"prefetch"} if chip.prefetches else set()
     supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():
-        if name not in supported and (value not in (False, 1) or (name == "cache_swizzle" and value)):
+        neutral = value is False if name in ("dependent", "cache_swizzle") else value in (False, 1)
+        if name not in supported and not neutral:
             raise ConstraintError(
                 f"Schedule({name}={value!r}) is not available on {chip.name}",
                 kernel.loc,
@@ -366,6 +368,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
+        dependent=schedule.dependent,
     )  # fmt: skip
 
 
