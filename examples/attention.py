@@ -181,6 +181,8 @@ def tile_of(target: str, d: int, masked: bool = False) -> tuple[tuple[int, int],
     """(queries, keys) of a tile and waves along the queries that suit a target and a head size; `masked`: part of the
     blocks are. A warpgroup of sm_90a holds the scores of one block, the weights of the block before and 64 rows of O
     in registers."""
+    if target == "sm_80":
+        return (128, 64 if d <= 128 else 32), 4 if d <= 64 else 8
     if target != "sm_90a":
         return (128, 64), 4
     if d <= 64:

@@ -27,6 +27,8 @@ class Choices:
     """Trips by which tiles are brought into the second-level cache before they are copied."""
     cache_swizzle: bool | int | None = None
     """Whether buffers ask for the cache swizzle, or with which stride."""
+    dependent: bool | None = None
+    """Whether the launch may begin before the one in front of it has ended."""
     modulo: bool = True
     """Whether loop bodies are modulo scheduled or only list scheduled."""
 

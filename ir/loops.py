@@ -285,6 +285,7 @@ def plan_body(
     `check`: re-derive every dependence and unit of the schedule (`schedule_check`).
     """
     together = bool(slots) and min(slots.values()) > 1
+    _hold_back(steps, carried)
     real = list(steps)
     if together:
         steps = [*real, Step("barrier", "barrier", (("issue", clock),), clock, (), (), _no_emit)]
@@ -335,7 +336,10 @@ def plan_body(
         far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
         attempts: list[tuple[Any, Any]] = [(edges, [])]
         if together_edges:
-            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges)]
+            # Registers of a batch are filled again only after the last use of each: where a batch is all that a trip
+            # reads, its reads stand between two trips. Half of it leaves the other half to multiply.
+            attempts += [(edges, batch_edges(steps, batch // 2, clock, False)), (edges, [])]
         if len(steps) > LIGHT_STEPS:
             # A large body that no schedule is found for without the wishes will not have one with them.
             least = pinned_span(steps, nodes, edges) + 1
@@ -410,6 +414,15 @@ def settle(
         if schedule.times == before:
             break
     return schedule
+
+
+def _hold_back(steps: Sequence[Step], carried: Mapping[Key, Key]) -> None:
+    """Numbers made of carried ones cannot be computed ahead of their iteration, as others are."""
+    late = set(carried)
+    for s in steps:  # in the order of the source
+        if s.kind == "scalar" and not late.isdisjoint(s.uses):
+            s.kind = "compute"
+            late.update(s.defs)
 
 
 def _settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:

@@ -27,6 +27,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.decisions import decisions
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -74,7 +75,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -152,7 +153,9 @@ def _run(low: Lowering) -> Kernel:
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
+            begin(low)
             emit_kernel(low)
+            release(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -165,6 +168,7 @@ def _run(low: Lowering) -> Kernel:
                 how = route(low.layout(x), wanted, x.dtype)[0].kind
                 low.notes.exchanges[f"operand {position} of %{n.id} ({n.op})"] = how
     kernel.notes["lowering"] = low.notes
+    kernel.notes["decisions"] = decisions(low)
     return kernel
 
 

@@ -26,7 +26,8 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.errors import ConstraintError, WaveError
+from wavedsl.ir.decisions import problems
+from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.lower import lower
@@ -40,6 +41,7 @@ from wavedsl.ir.passes import (
     STRENGTH_REDUCE,
     run_passes,
     unroll_pass,
+    verifying,
 )
 from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
 from wavedsl.ir.precision import at_precision
@@ -71,6 +73,13 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, plan.target)
+    if verifying():
+        wrong = problems(kernel.notes["decisions"], kernel)
+        if wrong:
+            raise CompileError(
+                f"the record of {graph.name} is wrong: {wrong[0]}", graph.loc,
+                "this is a defect of the compiler, not of the kernel",
+            )  # fmt: skip
     return kernel, plan.partition
 
 

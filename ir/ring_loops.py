@@ -21,7 +21,7 @@ from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
-from wavedsl.ir.rings import Ring, fill, one_thread, release
+from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states
 
 
@@ -285,6 +285,10 @@ def _staged_trips(
         *(one[after[k]] for k, _ in ahead), *(v for _, v in behind), *(w for words in crossing(one) for w in words)
     ]  # fmt: skip
     last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+    run.turns = takes_turns(low, steps, stages)
+    if run.turns:
+        low.strategy.turns = True
+        _in_wave(low, 1, b.turn_give)
     states = ring_states(rings)
     least = 1 if isinstance(trips, int) else 0
     with (
@@ -306,6 +310,9 @@ def _staged_trips(
             ]
         )
     set_states(rings, loop.results[len(inits) :])
+    if run.turns:
+        run.turns = False
+        _in_wave(low, 0, b.turn_take)  # the last turn that the other gave
     final = dict(zip((k for k, _ in ahead), loop.results))
     two = second(loop.results[len(ahead) : len(carried)], loop.results[len(carried) : len(inits)])
     low.note(f"behind the loop over {region.dim}: the second stage of its last iteration")
@@ -319,6 +326,8 @@ class _StagedTrip:
 
     def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages):
         self.low, self.region, self.steps, self.stages = low, region, steps, stages
+        self.turns = False
+        """Whether two warpgroups start their products in turn."""
         self.products: list[list[Node]] = []
         self.rings: list[list[Ring]] = []
         for mine in ((*stages.first, *stages.rest), stages.second):
@@ -336,6 +345,8 @@ class _StagedTrip:
         outer = low.products
         low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
 
+        starts = [i for i in (*stages.first, *stages.second) if self.steps[i].node is not None]
+
         def emit(indices: Sequence[int], env: Env | None, iteration: Any) -> None:
             if env is None:
                 return
@@ -343,7 +354,15 @@ class _StagedTrip:
             for i in indices:
                 products.before(self.steps[i])
                 with low.b.loc(self.steps[i].loc):
+                    if self.turns and i == starts[0]:
+                        for ring in products.rings(nodes[0]):
+                            wait_full(low, ring)
+                        low.note("take the turn")
+                        low.b.turn_take()
                     self.steps[i].emit(context)
+                    if self.turns and i == starts[-1]:
+                        low.note("give the turn to the other")
+                        low.b.turn_give()
 
         emit([i for i in stages.both if i not in stages.first], one, first)
         emit(stages.first, one, first)
@@ -354,6 +373,27 @@ class _StagedTrip:
         low.products = outer
         for ring in rings:
             ring.advance(low)
+
+
+TURNS = 5
+"""Two warpgroups start their products in turn where what lies between products takes at least one clock in this many of
+theirs: one computes while the other's products run. FlashAttention-3 does so up to a head size of 128."""
+
+
+def takes_turns(low: Lowering, steps: Sequence[Step], stages: TripStages) -> bool:
+    """Whether the two computing warpgroups of a workgroup, which run the same trips, start their products in turn."""
+    if low.partition.waves != 2 or low.strategy.teams > 1:
+        return False
+    products = sum(c for s in steps if s.node is not None for unit, c in s.resources if unit == "mfma")
+    between = sum(c for i in stages.rest for unit, c in steps[i].resources if unit == "issue")
+    return between * TURNS >= products
+
+
+def _in_wave(low: Lowering, wave: int, emit: Callable[[], Any]) -> None:
+    """What one wave of the computing ones does."""
+    with low.b.if_(low.b.cmp("eq", low.b.wave(), wave)) as branch:
+        emit()
+        branch.yield_()
 
 
 def _registers(low: Lowering, value: Any) -> list[Value]:

@@ -55,6 +55,8 @@ class Strategy:
     outlets: int = 0
     overlapped: bool = False
     """Whether products of neighbouring trips run together (`product_stages`)."""
+    turns: bool = False
+    """Whether two warpgroups start theirs in turn."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -68,7 +70,8 @@ class Strategy:
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
         if "products" in self.why:
-            out.append(f"products: {'two stages' if self.overlapped else 'of one trip at a time'}")
+            stages = "two stages" + (", warpgroups in turn" if self.turns else "")
+            out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:

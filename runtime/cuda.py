@@ -99,11 +99,13 @@ def open_device(index: int) -> Cuda:
 
 
 class Function:
-    """A loaded entry. It keeps its module, and remembers its context and the dynamic shared memory of its launches."""
+    """A loaded entry. It keeps its module, and remembers its context, the dynamic shared memory of its launches, and
+    whether they may begin before the kernel in front has ended (`dependent`: the text waits for that itself)."""
 
-    __slots__ = ("context", "dynamic_shared", "handle", "module")
+    __slots__ = ("context", "dependent", "dynamic_shared", "handle", "module")
 
-    def __init__(self, context: int, module: Any, handle: Any, dynamic_shared: int):
+    def __init__(self, context: int, module: Any, handle: Any, dynamic_shared: int, dependent: bool):
+        self.dependent = dependent
         self.context = context
         self.module = module
         self.handle = handle
@@ -185,7 +187,9 @@ class Cuda:
                 if dynamic + static > DEFAULT_SHARED:
                     limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     self._call("cuFuncSetAttribute", handle, limit, dynamic)
-                function = self._functions[key] = Function(context, module, handle, dynamic)
+                from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
+
+                function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text)
         return function
 
     def _module(self, text: str, arch: str) -> Any:
@@ -213,7 +217,13 @@ class Cuda:
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes = function.dynamic_shared
-        config.numAttrs = 0
+        attributes = []
+        if function.dependent:
+            overlap = driver.CUlaunchAttribute()
+            overlap.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            overlap.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(overlap)
+        config.attrs, config.numAttrs = attributes, len(attributes)
         launch, handle, good = driver.cuLaunchKernelEx, function.handle, driver.CUresult.CUDA_SUCCESS
 
         def start(stream: int) -> None:

@@ -6,7 +6,7 @@ others are held until an event behind the launch has passed. A captured launch h
 posts a semaphore when the graph and all that was made of it are gone. (A callback into Python would have to wait for
 the interpreter's lock on a thread of the driver's.)
 
-What is done with is let go at the next launch on the stream that holds something, at any capture, and by `release`.
+What is done with is let go at the next launch on the stream that holds something, at captures, and by `release`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from wavedsl.runtime.devices import Driver
 
 _SEMAPHORE_BYTES = 64
 """Room for a `sem_t`: 32 bytes with glibc on 64-bit systems."""
+
+FEW = 16
+"""Captured launches that are always worth a look at whether their graph has died."""
 
 
 @lru_cache(maxsize=1)
@@ -42,6 +45,7 @@ class InFlight:
         self._lock = threading.Lock()
         self._streams: dict[int, deque[tuple[Any, Any]]] = {}
         self._graphs: dict[int, Any] = {}
+        self._look_at = FEW
 
     def hold(self, stream: int, kept: Any) -> None:
         """Keep `kept` until `stream` has passed what it has been given so far."""
@@ -72,7 +76,9 @@ class InFlight:
                 del self._graphs[semaphore]
             libc.free(semaphore)
             raise
-        self.release()
+        if len(self._graphs) >= self._look_at:  # a graph may have thousands of launches: not all in each of them
+            self.release()
+            self._look_at = max(FEW, 2 * len(self._graphs))
 
     def release(self) -> None:
         """Let go of what is done with."""

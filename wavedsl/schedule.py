@@ -36,6 +36,10 @@ class Schedule:
     """Workgroups that share one output tile, each summing a part of the contraction."""
     persistent: bool | None = None
     """Whether each workgroup computes several output tiles in turn."""
+    dependent: bool | None = None
+    """Whether the launch may begin while the one in front of it in the stream still runs (programmatic dependent
+    launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
+    loads are issued."""
     occupancy: int | None = None
     """Workgroups per compute unit to leave registers and shared memory for."""
     ping_pong: bool | None = None
@@ -55,7 +59,8 @@ class Schedule:
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
         stride = self.cache_swizzle
-        if stride is not None and not isinstance(stride, bool) and not (isinstance(stride, int) and 1 <= stride <= 8192):
+        whole = isinstance(stride, int) and not isinstance(stride, bool)
+        if stride is not None and not isinstance(stride, bool) and not (whole and 1 <= stride <= 8192):
             raise ConstraintError(
                 f"Schedule: cache_swizzle={stride!r}", here(calls=False), hint="True, False or a stride from 1 to 8192"
             )

@@ -115,9 +115,11 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     return shadow
 
 
-def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Operand, Operand, int] | None:
+def _address(
+    s: Selector, op: Op, width: int, masked: bool = True, most: int = MAX_IMM
+) -> tuple[Operand, Operand, int] | None:
     """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
-    `masked` the mask is the caller's business."""
+    `masked` the mask is the caller's business. An immediate above `most` is added to another part."""
     buffer, offset, scalar, mask = op.args[:4]
     imm = op.attrs.get("imm", 0)
     held = s.mask(mask) if masked else True
@@ -132,6 +134,12 @@ def _address(s: Selector, op: Op, width: int, masked: bool = True) -> tuple[Oper
         extra, soff = soff, 0
     high = imm - imm % (MAX_IMM + 1) if not 0 <= imm <= MAX_IMM else 0
     imm -= high
+    if imm > most:
+        if op.attrs.get("bounded") or _inside(buffer, offset, scalar, imm + high + width):
+            soff = soff + imm if soff.__class__ is int else s.stemp(s.rows.s_add_u32, soff, imm)
+        else:
+            high += imm
+        imm = 0
     if extra.__class__ is int:
         high, extra = high + extra, 0
     if high:
@@ -225,7 +233,7 @@ def load_global(s: Selector, op: Op) -> None:
 
 def _hint(s: Selector, op: Op) -> dict[str, Any]:
     """The cache bits that an access's hint sets."""
-    access = "store" if op.name == "store.global" else "load"
+    access = "store" if op.name in ("store.global", "store.far") else "load"
     return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
@@ -244,6 +252,27 @@ def store_global(s: Selector, op: Op) -> None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
     _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
+
+
+@lower("load.far")
+def load_far(s: Selector, op: Op) -> None:
+    row = s.rows.named(roles.FAR_LOADS[op.attrs["bytes"]])
+    s.emit(row, s.result(op), _even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
+
+
+@lower("store.far")
+def store_far(s: Selector, op: Op) -> None:
+    held = s.mask(op.args[1])
+    if held is False:
+        return
+    width = op.attrs["bytes"]
+    row = s.rows.named((roles.FAR_HIGH_STORES if op.attrs.get("high") else roles.FAR_STORES)[width])
+    address, value = _even(s, s.vector(op.args[0])), s.vector(op.args[2])
+    if held is not True:
+        open_region(s, held)
+    s.emit(row, address, value, isa.OFF, **_hint(s, op))
+    if held is not True:
+        close_region(s, held)
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -284,7 +313,7 @@ def store_shared(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
     address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
-    row = s.rows.named(roles.SHARED_STORES[width])
+    row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:
         s.emit(row, address, value, **mods)
@@ -344,7 +373,8 @@ def copy_async(s: Selector, op: Op) -> None:
     linear = op.attrs.get("linear")
     if srd is None and linear:
         return  # a copy that is guarded off does nothing
-    place = _address(s, op, width)
+    # The immediate is added to both addresses, so it is taken off the shared one, and M0 is not below zero.
+    place = _address(s, op, width, most=simm + max(0, op.args[5].lo or 0))
     if place is None and linear:  # no lane copies: all of them get zeros
         place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
@@ -360,9 +390,6 @@ def copy_async(s: Selector, op: Op) -> None:
         s.emit(r.named(roles.SHARED_STORES[width]), address, value, **mods)
         return
     imm = place[2]
-    # the immediate is added to both addresses: take it off the shared one, unless that might leave it negative
-    if imm and (shared.lo is None or shared.lo + simm < imm):
-        place, imm = (_plus(s, place[0], imm), place[1], 0), 0
     base = simm - imm
     state = (s.insts, _key(first), base)
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:

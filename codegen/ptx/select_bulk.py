@@ -148,6 +148,14 @@ def _registers(s: Selector, op: Op) -> None:
     s.emit(("setmaxnreg", action, "sync", "aligned", "u32"), Imm(op.attrs["count"]))
 
 
+def _grid_wait(s: Selector, op: Op) -> None:
+    s.emit(("griddepcontrol", "wait"))
+
+
+def _grid_release(s: Selector, op: Op) -> None:
+    s.emit(("griddepcontrol", "launch_dependents"))
+
+
 SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.init": _init,
     "signal.publish": _publish,
@@ -167,4 +175,6 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "turn.give": _turn_give,
     "elect": _elect,
     "registers": _registers,
+    "grid.wait": _grid_wait,
+    "grid.release": _grid_release,
 }

@@ -34,7 +34,12 @@ def exact(a: np.ndarray, b: np.ndarray, sizes: tuple[int, ...], b_rows: bool) ->
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("name", "b_rows", "beta"), [("ragged", True, 0.5), ("small", False, 0.0), ("even", False, 2.0)]
+    ("name", "b_rows", "beta"),
+    [
+        ("small", False, 0.0),
+        pytest.param("ragged", True, 0.5, marks=pytest.mark.slow),
+        pytest.param("even", False, 2.0, marks=pytest.mark.slow),
+    ],
 )
 def test_every_group_meets_its_own_matrix(name: str, b_rows: bool, beta: float, target: str, oracle: Callable) -> None:
     sizes = GROUPS[name]
@@ -51,7 +56,7 @@ def test_every_group_meets_its_own_matrix(name: str, b_rows: bool, beta: float, 
     products.assemble(compiled, oracle)
 
 
-@pytest.mark.parametrize("kind", ["bf16", "f8e4m3"])
+@pytest.mark.parametrize("kind", ["bf16", pytest.param("f8e4m3", marks=pytest.mark.slow)])
 def test_groups_at_any_row_come_by_bulk_copies(kind: str, oracle: Callable[[str], str]) -> None:
     """A block's rows start anywhere in the one array of all groups, which has one tensor map."""
     sizes, dtype = (70, 0, 130, 5, 90), getattr(wd, kind)
@@ -67,6 +72,7 @@ def test_groups_at_any_row_come_by_bulk_copies(kind: str, oracle: Callable[[str]
     products.assemble(compiled, oracle)
 
 
+@pytest.mark.slow
 def test_more_blocks_than_compute_units(oracle: Callable[[str], str]) -> None:
     """Workgroups that take several blocks read the table anew for each."""
     sizes = tuple(np.random.default_rng(0).integers(0, 3, 160).tolist())

@@ -7,6 +7,7 @@ and without a copying warpgroup, rings of one slot and of many, clusters, copies
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ def test_tiles(subs: dict[Any, int], b_order: str) -> None:
 def test_rings(stages: int, specialize: bool) -> None:
     compiled = multiply(F16, 64, 64, 5 * 64, schedule=wd.Schedule(stages=stages, specialize=specialize))
     assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
+
+
+def test_asked_for_slots_come_before_buffers_of_results() -> None:
+    """Seven slots fit only if results leave from registers; eight do not fit at all."""
+    subs = {**tiles(128, 128, 64, 64, 128), hopper.M: 128, hopper.N: 128, hopper.K: 1024}
+    compiled = hopper.gemm(F16, schedule=wd.Schedule(stages=7)).compile(target="sm_90a", subs=subs)
+    assert strategy(compiled).stages == 7 and not strategy(compiled).outlets
+    with pytest.raises(wd.ConstraintError, match=r"Schedule\(stages=8\): rings of 8 slots take \d+ bytes"):
+        hopper.gemm(F16, schedule=wd.Schedule(stages=8)).compile(target="sm_90a", subs=subs)
 
 
 @pytest.mark.parametrize(
@@ -396,6 +406,20 @@ def test_attention_by_schedules(schedule: dict[str, Any]) -> None:
     compiled.emulate(**given)
     assert attention.check(variant, given) == 0
     assert strategy(compiled).overlapped == (schedule.get("stages") != 1 and schedule.get("specialize", True))
+
+
+@pytest.mark.parametrize("options", [{}, slow({"causal": True}), slow({"causal": True, "window": 50})])
+def test_warpgroups_start_products_in_turn(options: dict[str, Any]) -> None:
+    """Two warpgroups of one workgroup: one computes its softmax while the other's products run. Turns are even when a
+    tile ends, whether it had trips or not, so that the next tile may begin."""
+    variant = attention.Variant(wd.bf16, **options)
+    given = attention.arguments_of(variant, {"b": 1, "h": 2, "m": 384, "n": 200, "d": 64, "e": 64})
+    kernel = attention.attention_kernel(variant, tile=(128, 32), waves=2)
+    kernel.schedule = wd.Schedule(persistent=True)
+    compiled = kernel.compile(**given, target="sm_90a")
+    assert strategy(compiled).turns and re.search(r"bar\.arrive\s+%r\d+, 256", compiled.asm)
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
 
 
 varlen = example_files.load("attention_varlen")

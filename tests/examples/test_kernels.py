@@ -21,6 +21,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "batched_gemm": ("--batch 2 --m 65 --n 40 --k 33", "--dtype bf16"),
     "convolution": ("--height 5 --width 7 --channels 12 --filters 20", "--size 1 --channels 32"),
     "grouped_gemm": ("--tokens 70 --experts 4 --n 40 --k 37", "--tokens 5 --experts 1"),
+    "ragged_gemm": ("--groups 3 --rows 150 --n 40 --k 72", "--groups 6 --rows 20 --dtype bf16"),
     "quantised_gemm": (
         "--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
         "--format mxfp4 --m 40 --n 70 --k 160", "--format mxfp4 --activations mxfp4 --k 256",

@@ -467,6 +467,18 @@ def tensor_maps(there: There) -> None:
     made()
     bound()
     assert made() == [] and passed[-1] == [array.data_ptr() for array in second]
+    # A kernel that waits for the launch in front itself is launched with the attribute that lets it begin early.
+    log.write_text("")
+    dependent = hopper.gemm(BF16, schedule=wd.Schedule(dependent=True)).variant(Choice(tiles))
+    dependent(*first)
+    dependent(*first)
+    dependent.bind(*first)()
+    kernel(*first)
+    attributes = [line for line in log.read_text().splitlines() if "Launch" in line or "attribute" in line]
+    assert [line.split(" attrs ")[1] for line in attributes if "Launch" in line] == [
+        "1 extra (nil)", "1 extra (nil)", "1 extra (nil)", "0 extra (nil)"
+    ]  # fmt: skip
+    assert attributes.count("attribute 6 = 1") == 3
     os.environ["STANDIN_FAIL"] = "cuTensorMapEncodeTiled:1:0"
     with pytest.raises(LaunchError, match=r"cuTensorMapEncodeTiled failed: CUDA_ERROR_INVALID_VALUE \(1\): as the"):
         kernel(*operands())
@@ -476,7 +488,10 @@ class Choice:
     """A tuning candidate, as `Kernel.variant` takes one."""
 
     def __init__(self, subs):
-        self.subs, self.schedule = subs.items(), ()
+        self.subs = subs.items()
+
+    def fields(self):
+        return {}
 
 
 SCENARIOS = (

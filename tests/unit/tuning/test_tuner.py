@@ -62,7 +62,7 @@ def test_a_run_compiles_checks_ranks_and_pins(results, target):
     ("target", "space"),
     [
         ("sm_90a", {"specialize": [0, 1], "cluster": [1, 2], "persistent": [0, 1]}),
-        ("gfx950", {"direct_to_shared": [0, 1]}),
+        pytest.param("gfx950", {"direct_to_shared": [0, 1]}, marks=pytest.mark.slow),
     ],
 )
 def test_choices_of_the_schedule_are_tuned(results, target, space):
