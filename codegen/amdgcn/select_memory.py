@@ -368,7 +368,7 @@ def copy_async(s: Selector, op: Op) -> None:
 
 
 def _write_base(s: Selector, first: Operand, base: int) -> None:
-    """M0 = first + base, one instruction earlier than its use where that is possible: the copy may not follow at once."""
+    """M0 = first + base, one instruction earlier than its use where possible: the copy may not follow at once."""
     last = s.insts[-1] if s.insts else None
     if first.__class__ is int:
         s.copy(M0_REF, first + base)
