@@ -201,6 +201,7 @@ def _target(chip: Chip) -> Target:
         dies=DIES[chip.name],
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
+        skips_work=True,
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,
