@@ -43,7 +43,7 @@ from wavedsl.ir.target import Target
 Operand = Any
 """A Value, or a Python int where an integer is expected."""
 
-PINNED = frozenset({"mma"})
+PINNED = frozenset({"mma", "mma.scaled"})
 """Pure ops that keep their place all the same: their order is the schedule."""
 
 _FIXED = {"i32": I32, "i64": I64, "f32": F32, "f64": F64, "b32": B32, "b64": B64, "pred": PRED, "buffer": BUFFER}

@@ -86,7 +86,9 @@ class Strategy:
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
     condition under which nothing is copied is none of its business."""
-    if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
+    if n.op in ("when", "repeat") and any(
+        x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
+    ):
         return f"what the kernel does depends on a value it computes ({n.op})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
@@ -97,18 +99,18 @@ SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
 
 
 def simple(graph: Graph, x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions, scalar arguments and single elements of arrays that the kernel
-    only reads: any thread can compute it, and all waves get the same."""
+    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
+    writes: any thread can compute it, and all waves get the same."""
     if not isinstance(x.type, ValueType) or x.dims:
         return False
     if x.op in SIMPLE or (x.op == "index" and not x.dims):
         return True
     if x.op == "read":
-        written = {n.attrs["memory"] for n in graph.all_nodes() if "memory" in n.attrs and ROWS[n.op].effect}
-        found = placement(graph, x)
-        return x.attrs["memory"] not in written and found is not None and all(simple(graph, y) for y in found.numbers())
-    same = x.op in ROWS and ROWS[x.op].index_rule == "same"
-    return same and bool(x.inputs) and all(simple(graph, y) for y in x.inputs)
+        name, found = x.attrs["memory"], placement(graph, x)
+        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
+        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
+    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
+    return plain and all(simple(graph, c) for c in x.inputs)
 
 
 def walked(graph: Graph) -> set[int]:
@@ -148,7 +150,7 @@ def bulk_problem(graph: Graph, staged: Staged) -> str:
     if found is None or any(m.count is not None for m in found.moved.values()):
         return f"the rows of {info.name} that its mapping leaves out have to become zero"
     if not all(simple(graph, c) for c in found.numbers()):
-        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
+        return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:

@@ -19,6 +19,7 @@ from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N
 import wavedsl as wd
 
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
+FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 ALONE = wd.Schedule(specialize=False)
 
@@ -50,6 +51,12 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
+    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
+    "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
+    "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
+    "bf16 32x256x64 swapped gelu": (BF16, tiles(32, 256, 64, 32, 128), {"epilogue": "gelu"}),
+    "fp8 128x256x128, fp8 out": (FP8_OUT, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 block scales": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "block scales"}),
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
@@ -71,11 +78,46 @@ QUICK = (0, 13, 18, 21, 24)
 def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     oracle("ptxas"), oracle("nvdisasm")
     kind, subs, options = CONFIGURATIONS[name]
-    compiled = hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096})
-    found = hopper.static(compiled.asm)
+    guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
+
+
+def guard(text: str) -> None:
+    """Nothing is spilled, and groups of products overlap."""
+    found = hopper.static(text)
     assert found.spills == 0 and not found.codes
     assert found.products > 0
-    assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+    assert found.groups == len(re.findall(r"\bcommit_group\.sync", text))
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 32), pytest.param((128, 256, 32), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["3xtf32", pytest.param("tf32", marks=pytest.mark.slow)])
+def test_products_of_f32_overlap(precision: str, tile: tuple[int, int, int], oracle: Any) -> None:
+    """One product of tf32, or three of operands that waves split."""
+    oracle("ptxas"), oracle("nvdisasm")
+    m, n, k = tile
+
+    @wd.wave([wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, k)])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[N, K, wd.f32], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc, precision=precision)
+
+        wd.write(loop, c)
+
+    guard(gemm.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096}).asm)
+
+
+block_scaled = example_files.load("block_scaled_gemm")
+
+
+@pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
+def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
+    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    oracle("ptxas"), oracle("nvdisasm")
+    sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
+    blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
+    kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
+    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
 
 
 attention = example_files.load("attention")

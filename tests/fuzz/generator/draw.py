@@ -16,6 +16,9 @@ from generator.program import Array, Block, Do, Let, Program, Type, statements
 VERSION = 2
 """Changes with what a seed draws; `ranges.json` names it. 1 was two generators, `test_ops.draw` and `test_products.draw`."""
 
+MOST = 1024
+"""Elements of a value that a wave holds in all but a few kernels: what a pair costs grows with them."""
+
 LIMIT = 60
 """What `small` brings values back to: every dtype holds such whole numbers exactly (but narrow floats, which round)."""
 
@@ -51,8 +54,10 @@ class _Draw:
         self.inside: list[str] = []
         self.branches = 0
         self.atomics: set[str] = set()
+        self.used: set[str] = set()
         self.program = Program(seed, {}, {}, [], [], int(self.rng.integers(0, 3)))
-        self.cut()
+        while self.cut() > MOST and not self.chance(0.04):
+            self.program = Program(seed, {}, {}, [], [], self.program.flag)
         self.options()
         self.write_body()
 
@@ -69,21 +74,22 @@ class _Draw:
 
     # ---- how the kernel is cut
 
-    def cut(self) -> None:
+    def cut(self) -> int:
+        """Draws dimensions and constraints; gives the elements that a wave holds of the largest value."""
         p = self.program
         self.kind = self.one(("rows", "rows", "rows", "product", "product", "product", "chain"))
         self.operand = self.one((
-            "f16", "f16", "f16", "bf16", "bf16", "i8", "f32", "f64", "tf32", self.one(("f8e4m3", "f8e5m2")),
-            self.one(("f8e4m3fnuz", "f8e5m2fnuz")),
+            "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
+            self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
         ))  # fmt: skip
         self.dims: list[str] = ["M", "N"]
         self.loops: dict[str, int] = {}
         self.cover: set[str] = set()
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
-        groups = self.kind != "rows" and self.chance(0.3)
+        groups = self.groups = self.kind != "rows" and self.chance(0.25)
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
-        tile_m = waves[0] * (self.one((16, 32, 64)) if self.kind != "rows" else self.one((4, 8, 16, 5, 16)))
+        tile_m = waves[0] * (self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16)))
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
@@ -98,6 +104,7 @@ class _Draw:
         how = {
             "rows": ("cover", "whole", "whole", "loop", "loop"), "product": ("grid", "grid", "grid", "cover"), "chain": ("loop",),
         }[self.kind]  # fmt: skip
+        tile_n = n
         how_n = self.one(how)
         if how_n == "whole" and waves[1] > 1:
             how_n = "cover"
@@ -105,7 +112,7 @@ class _Draw:
             self.loops["N"] = self.one((16, 32, 24, 8)) if self.kind == "rows" else self.one((16, 32, 32, 64))
             p.cut.append(f"wd.TilingConstraint(N, {self.loops['N']})")
         elif how_n != "whole":
-            tile_n = self.one((16, 32, 48, 24)) * waves[1]
+            tile_n = self.one((16, 16, 32, 48 // waves[1], 24)) * waves[1]
             if groups:
                 tile_n = self.one((32, 64, 96))
             if how_n == "cover":
@@ -135,6 +142,9 @@ class _Draw:
         if self.cover >= {"N"}:
             inner = next(q for q in (4, 5, 3, 2, 1) if n % q == 0)
             p.subs.update(TOP=3, P=n // inner, Q=inner)
+        wave_n = self.loops.get("N", n if how_n == "whole" else tile_n // waves[1])
+        longest = max(wave_n, self.loops.get("K", 0), p.sizes.get("D", 0))
+        return (tile_m // waves[0]) * longest // (2 if groups else 1)
 
     def add_loop(self, dim: str, tile: int, extent: int) -> None:
         self.program.sizes[dim] = extent
@@ -157,7 +167,7 @@ class _Draw:
         ):  # fmt: skip
             if self.chance(often):
                 p.schedule[name] = value
-        for name, value, often in (
+        for name, value, often in () if not self.groups else (
             ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.08),
             ("persistent", self.one((True, False)), 0.12),
         ):  # fmt: skip
@@ -173,11 +183,16 @@ class _Draw:
         return f"v{self.count}"
 
     def pick(self, want: Callable[[Type], bool] = lambda t: True) -> tuple[str, Type] | None:
-        """A variable, rather a late one."""
+        """A variable, rather a late one or one that nothing has used: what reaches no output is not computed."""
         fitting = [v for v in self.scope if want(v[1])]
         if not fitting:
             return None
-        return self.one(fitting[-4:] if self.chance(0.6) else fitting)
+        fresh = [v for v in fitting if v[0] not in self.used]
+        if fresh and self.chance(0.6):
+            fitting = fresh
+        found = self.one(fitting[-4:] if self.chance(0.6) else fitting)
+        self.used.add(found[0])
+        return found
 
     def number(self) -> tuple[str, Type]:
         found = self.pick(lambda t: t.dtype != "i1")
@@ -250,7 +265,9 @@ class _Draw:
             array = self.one(known)
         else:
             low, high = self.span(dtype, dtype not in VALUES)
-            space = self.one(("SHARED", "SHARED", "GLOBAL", None, None)) if len(dims) > 1 else None
+            space = self.one(("SHARED", "GLOBAL", None, None)) if len(dims) > 1 else None
+            if space == "SHARED" and not self.inside and self.chance(0.7):
+                space = None
             array = self.array(self.batched(dims), dtype, low, high, space)
         order = tuple(d for d in array.dims if d != "B")
         if dtype not in VALUES:  # for products only: computing needs a cast
@@ -738,7 +755,7 @@ class _Draw:
                     kind = Type(("M",), kind.dtype)
                     start = kind.fill(0)
             else:
-                old = self.pick(lambda t: dim not in t.dims and t.bound <= LIMIT)
+                old = self.pick(lambda t: t.dtype != "i1" and dim not in t.dims and t.bound <= LIMIT)
                 if old is None:
                     continue
                 start, kind = old
@@ -808,8 +825,6 @@ class _Draw:
         if other is not None and other[0] != name and self.chance(0.5):
             return other[0]  # values that change places, or one that does not change
         more = self.pick(lambda t: t.dtype != "i1" and set(t.dims) <= set(kind.dims))
-        if kind.dtype == "i1":
-            return self.assigned(f"{name} ^ wd.Register[wd.i1](1)" if False else f"~{name}", kind)
         add = self.cast_to(more, kind.dtype)[0] if more is not None else "1"
         if more is not None and more[1].bound > LIMIT:
             add = self.cast_to((f"small({more[0]})", Type(more[1].dims, more[1].dtype)), kind.dtype)[0]
@@ -949,8 +964,7 @@ class _Draw:
             x = self.pick(lambda t: t.dtype != "i1" and bool(t.dims))
             if x is not None:
                 self.body.append(Do(f"wd.device_assert(small({x[0]}) <= {LIMIT}, 'small')"))
-        last = len(self.scope)
-        for _ in range(self.one((1, 2, 3))):
+        for _ in range(self.one((2, 3, 4))):
             self.store()
         if not any(a.low == a.high for a in self.program.arrays):
             x = self.read(tuple(d for d in self.dims if d not in self.loops)[:2])

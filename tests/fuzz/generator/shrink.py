@@ -72,6 +72,8 @@ def _cut(program: Program, number: int, way: int) -> bool:
         del region[at]
         return way == 0
     if isinstance(target, Let):
+        if any(b.kind == "while" and target.name == b.yields[0][-1] for b in statements(program.body) if isinstance(b, Block)):
+            return False  # it counts the trips: without it the loop need not end
         fill = target.type.fill(1)
         if way == 0:  # an operand in its place
             alike = [v for v in VARIABLE.findall(target.text) if (t := _types(program).get(v)) and t.alike(target.type)]

@@ -1,0 +1,121 @@
+"""Kernels that drawn ones were shrunk to when they were wrong, by what was wrong: text against evaluator on every chip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree
+
+import wavedsl as wd
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+M, N, K, D, P, Q = wd.symbols("M N K D P Q")
+
+
+def whole(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype.storage)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("n, tile, p, q", [(1, 2, 1, 1), (4, 8, 2, 2), (16, 32, 4, 4)])
+def test_reshape_to_a_tile_larger_than_the_dimension(n: int, tile: int, p: int, q: int, target: str) -> None:
+    """The layout made by renaming bits covered the dimension, not its tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, tile, 1)], subs={P: p, Q: q})
+    def kernel(x: wd.Memory[M, N, wd.i32], y: wd.Memory[M, N, wd.i32]):
+        heads = wd.reshape(wd.permute(wd.read(x), M, N), M, P, Q)
+        wd.write(wd.reshape(heads, M, N), y)
+
+    agree(kernel, [whole((6, n), wd.i32), whole((6, n), wd.i32, 1)], target)
+
+
+def test_fragments_of_two_products_share_registers() -> None:
+    """The emulator took two matrix instructions that read one register of zeros for a race."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    b = np.ascontiguousarray(whole((100, 32), wd.f16, 1)).T
+    compiled = agree(kernel, [whole((64, 100), wd.f16), b, whole((64, 32), wd.f32, 2)], "sm_90a")
+    assert "wgmma.mma_async" in compiled.asm
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_number_carried_through_a_loop_of_numbers(target: str) -> None:
+    """A loop's pipeline computed ahead what depends on the trip before."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(K, 2)], subs={K: 7})
+    def kernel(y: wd.Memory[M, wd.f32], by: wd.Scalar[wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[wd.f32](1)])
+        def loop(total):
+            return total + wd.cast(by, wd.f32)
+
+        wd.write(wd.Register[M, wd.f32](0) + loop, y)
+
+    agree(kernel, [whole((5,), wd.f32), np.int32(3)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_direct_copies_of_rows_far_apart(target: str) -> None:
+    """The immediate of a direct copy to LDS was taken off M0, which became negative: rows lie further apart in memory
+    than in LDS."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 16)])
+    def kernel(a: wd.Memory[M, N, wd.SHARED, wd.f32], y: wd.Memory[M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0)])
+        def loop(total):
+            return total + wd.sum(wd.read(a), dim=N)
+
+        wd.write(loop, y)
+
+    a = whole((7, 17), wd.f32)[2:4, 2:14]
+    y, meant = whole((2,), wd.f32, 1), whole((2,), wd.f32, 1)
+    kernel.compile(a, y, target=target).emulate(a, y)
+    kernel.evaluate(a, meant)
+    assert np.array_equal(y, meant)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_exchange_of_halves_of_words_in_boxes_of_their_own(target: str) -> None:
+    """Packed elements of different register digits share a word, which an exchange of lanes took for one box's."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 48, 1), wd.WaveConstraint(N, 24),
+         wd.TilingConstraint(K, 16)]
+    )  # fmt: skip
+    def kernel(
+        a: wd.Memory[M, K, wd.f64], b: wd.Memory[N, K, wd.f64], x: wd.Memory[M, wd.i32], y: wd.Memory[M, N, wd.f16],
+        c: wd.Memory[M, N, wd.f64],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f64](0), wd.read(x)])
+        def loop(acc, total):
+            wd.write(wd.broadcast(wd.Register[M, N, wd.f16](1) + wd.cast(total, wd.f16), M, N), y)
+            left = wd.read(a)
+            return wd.mma(left, wd.read(b), acc), total + wd.sum(wd.cast(left, wd.i32), dim=K)
+
+        wd.write(loop[0], c)
+
+    m, n, k = 40, 30, 33
+    arguments = [whole((m, k), wd.f64), whole((n, k), wd.f64, 1), whole((m,), wd.i32), whole((m, n), wd.f16, 2)]
+    agree(kernel, [*arguments, whole((m, n), wd.f64, 3)], target)
+
+
+def test_a_sum_that_is_computed_on_between_products_of_bytes() -> None:
+    """The cost of a warpgroup's product was counted from a layout that only names its operand's tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.i8], b: wd.Memory[N, K, wd.i8], c: wd.Memory[M, N, wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.i32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), wd.clamp(acc, -9, 9))
+
+        wd.write(loop, c)
+
+    for m, n, k in ((1, 1, 1), (130, 20, 70)):
+        agree(kernel, [whole((m, k), wd.i8), whole((n, k), wd.i8, 1), whole((m, n), wd.i32, 2)], "sm_90a")
