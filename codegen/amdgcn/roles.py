@@ -102,6 +102,9 @@ def returning(chip: str) -> str:
     return "glc" if chip == "gfx90a" else "sc0"
 
 
+ADD_PAIR = "v_lshl_add_u64"
+"""Adds pairs of registers (with a shift of 0), where the chip has it."""
+
 FENCES: dict[str, tuple[tuple[str, dict[str, Any]] | None, tuple[str, dict[str, Any]]]] = {
     "gfx90a": (None, ("buffer_wbinvl1_vol", {})),
     "gfx942": (("buffer_wbl2", {"sc1": True}), ("buffer_inv", {"sc1": True})),
