@@ -131,13 +131,13 @@ def loops(lines: list[str], text: str) -> list[dict[str, int]]:
 def loop_limit(compiled: Any) -> int:
     """Most instructions that are not matrix instructions, per step of a pipelined loop.
 
-    Every fragment is read once and every element of the tiles copied once; a wait for every four of these accesses; two
-    barriers; and per step the ten instructions that `ir/unroll_rule.py` calls a loop's own. Within `SLACK`.
+    Every fragment is read once and every element of the tiles copied once; a wait for every four of these accesses;
+    and per step the ten instructions that `ir/unroll_rule.py` calls a loop's own, barriers among them. Within `SLACK`.
     """
     loop = compiled.resources.loops[0]
     classes = loop.instructions
     memory = (classes["ds"] + classes["vmem"]) / loop.steps
-    own = 2 + 10 + memory / 4
+    own = 10 + memory / 4
     return int((memory + own) * SLACK + 0.999)
 
 

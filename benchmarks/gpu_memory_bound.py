@@ -13,10 +13,10 @@ are written to results/gpu_memory_bound.json with machine and versions.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,69 +28,9 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 import memory_bound_kernels as kernels
 import record
+from on_gpu import Case, Space, Work, error_of
 
 EPS = 1e-5
-
-
-@dataclass
-class Work:
-    """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off."""
-
-    calls: dict[str, Callable[[], Any]]
-    result: Any
-    want: Callable[[], np.ndarray]
-    tolerance: float
-    bytes: int
-    flops: int = 0
-
-
-@dataclass(frozen=True)
-class Case:
-    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator."""
-
-    name: str
-    make: Callable[[Space, tuple[int, ...]], Work]
-    sizes: Sequence[tuple[int, ...]]
-    tiny: Sequence[tuple[int, ...]]
-
-
-class Space:
-    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; `empty_arrays` have no contents at all."""
-
-    def __init__(self, torch: Any = None, empty_arrays: bool = False):
-        self.torch = torch
-        self.empty_arrays = empty_arrays
-        self.random = np.random.default_rng(0)
-
-    def array(self, shape: tuple[int, ...], dtype: wd.DType) -> tuple[Any, np.ndarray]:
-        """Normal numbers of a dtype, and the same as NumPy f64 for references."""
-        if self.empty_arrays:
-            return np.empty(shape, dtype.storage), np.empty(0)
-        host = self.random.standard_normal(shape).astype(dtype.storage)
-        return self.placed(host, dtype), host.astype(np.float64)
-
-    def empty(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
-        if self.empty_arrays:
-            return np.empty(shape, dtype.storage)
-        return self.placed(np.full(shape, np.nan, np.float32).astype(dtype.storage), dtype)
-
-    def placed(self, host: np.ndarray, dtype: wd.DType) -> Any:
-        if self.torch is None:
-            return host
-        name = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}[dtype.name]
-        wide = host.astype(np.float64 if dtype is wd.f64 else np.float32)
-        return self.torch.from_numpy(wide).to("cuda").to(getattr(self.torch, name))
-
-    def host(self, array: Any) -> np.ndarray:
-        return np.asarray(array if self.torch is None else array.double().cpu().numpy(), np.float64)
-
-    def providers(self, ours: Callable[[], Any], theirs: Callable[[Any], Callable[[], Any]]) -> dict[str, Any]:
-        """Our call and, on a GPU, torch's eager and compiled ones; `theirs(torch)` is the function to call."""
-        calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
-        if self.torch is not None:
-            calls["torch"] = theirs(self.torch)
-            calls["triton"] = self.torch.compile(theirs(self.torch))
-        return calls
 
 
 # --------------------------------------------------------------------------------------------------------------- cases
@@ -178,6 +118,32 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
     return make
 
 
+def grouped(space: Space, size: tuple[int, ...]) -> Work:
+    """Ragged groups of rows, each times a matrix of its own: (groups, rows on average, N, K) in bf16."""
+    from wavedsl.strategies import plan_grouped
+
+    groups, average, n, k = size
+    counts = np.random.default_rng(groups).multinomial(groups * average, np.full(groups, 1 / groups)).tolist()
+    (a, x), (b, y) = space.array((sum(counts), k), wd.bf16), space.array((groups, n, k), wd.bf16)
+    c = space.empty((sum(counts), n), wd.bf16)
+    (launch,) = plan_grouped(a, b, c, counts, transpose_b=True).launches
+    ends = np.cumsum([0, *counts]).tolist()
+    parts = list(itertools.pairwise(ends))
+
+    def one_by_one(t: Any) -> Callable[[], None]:
+        def call() -> None:
+            for group, (i, j) in enumerate(parts):
+                t.matmul(a[i:j], b[group].T, out=c[i:j])
+
+        return call
+
+    moved = (sum(counts) * (k + n) + groups * n * k) * wd.bf16.bits // 8
+    run = launch.kernel.bind(*launch.arguments)
+    want = lambda: np.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
+    calls = space.providers(run, one_by_one)
+    return Work(calls, c, want, 2e-2 * np.sqrt(k), moved, 2 * sum(counts) * n * k)
+
+
 HUGE = [(4096, 4096), (8192, 8192), (16384, 16384)]
 TINY = [(5, 300)]
 SKINNY = [1, 2, 4, 8, 16, 32, 64]
@@ -193,21 +159,14 @@ CASES = (
     Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)]),
     Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)]),
     Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)]),
+    Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)]),
+    Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
     Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
     Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
 )
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
-
-
-def error_of(space: Space, work: Work) -> float:
-    """The largest difference from the reference over what is allowed at most (1 is the limit)."""
-    want = work.want()
-    off = np.abs(space.host(work.result) - want)
-    allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
-    worst = float(np.where(np.isnan(off), np.inf, off).max())
-    return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)
 
 
 def run_case(space: Space, case: Case, size: tuple[int, ...], timed: bool, copy_rate: float | None) -> dict[str, Any]:

@@ -30,11 +30,30 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def write(name: str, rows: list[dict[str, Any]]) -> Path:
-    """Store the rows of benchmark `name` as `results/<name>.json`."""
-    path = HERE / "results" / f"{name}.json"
+def gpu(torch: Any) -> dict[str, Any]:
+    """The GPU that torch uses, and its software."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    found = {"name": properties.name, "units": properties.multi_processor_count, "bytes": properties.total_memory}
+    found["torch"], found["cuda"], found["hip"] = torch.__version__, torch.version.cuda, torch.version.hip
+    asked = ["nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm", "--format=csv,noheader"]
+    try:
+        found["driver, power limit, clock"] = subprocess.run(
+            asked, capture_output=True, text=True, check=False
+        ).stdout.splitlines()
+    except OSError:
+        pass
+    try:
+        found["triton"] = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    return found
+
+
+def write(name: str, rows: list[dict[str, Any]], folder: Path | None = None, **more: Any) -> Path:
+    """Store the rows of benchmark `name` as `results/<name>.json`, or in another folder, and whatever else is given."""
+    path = (folder or HERE / "results") / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
+    path.write_text(json.dumps({**surroundings(), **more, "rows": rows}, indent=1) + "\n")
     return path
 
 

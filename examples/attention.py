@@ -177,6 +177,19 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
     return attention
 
 
+def tile_of(target: str, d: int, masked: bool = False) -> tuple[tuple[int, int], int]:
+    """(queries, keys) of a tile and waves along the queries that suit a target and a head size; `masked`: part of the
+    blocks are. A warpgroup of sm_90a holds the scores of one block, the weights of the block before and 64 rows of O
+    in registers."""
+    if target == "sm_80":
+        return (128, 64 if d <= 128 else 32), 4 if d <= 64 else 8
+    if target != "sm_90a":
+        return (128, 64), 4
+    if d <= 64:
+        return (192, 128), 3
+    return (128, 128 if masked else 176) if d <= 128 else (128, 80), 2
+
+
 def sees(variant: Variant, m: int, n: int) -> np.ndarray:
     """Which of `n` keys each of `m` queries sees."""
     position = np.arange(m)[:, None] + n - m
@@ -280,7 +293,7 @@ def check(variant: Variant, given: dict[str, object]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     dtypes = ("f16", "bf16", "f8e4m3", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
-    parser = common.options(__doc__, dtypes, batch=1, heads=2, m=256, n=256, d=64, waves=4, group=1)
+    parser = common.options(__doc__, dtypes, batch=1, heads=2, m=256, n=256, d=64, group=1)
     parser.add_argument("--e", type=int, help="head size of the values (that of the keys)")
     parser.add_argument("--causal", action="store_true", help="a query sees the keys up to its own position")
     parser.add_argument("--window", type=int, help="a query sees this many keys up to its own position")
@@ -288,8 +301,9 @@ def main(arguments: list[str] | None = None) -> int:
     for flag in ("bias", "alibi", "sinks", "lse"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--order", default="bhsd", choices=("bhsd", "bshd"), help="of the dimensions of Q, K, V and O")
-    parser.add_argument("--tile-m", type=int, default=128, help="queries per workgroup")
-    parser.add_argument("--tile-n", type=int, default=64, help="keys per trip")
+    parser.add_argument("--tile-m", type=int, help="queries per workgroup")
+    parser.add_argument("--tile-n", type=int, help="keys per trip")
+    parser.add_argument("--waves", type=int, help="waves along the queries")
     given = parser.parse_args(arguments)
     dtype = common.dtype_called(given.dtype)
     variant = Variant(
@@ -298,7 +312,10 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed)
-    kernel = attention_kernel(variant, tile=(given.tile_m, given.tile_n), waves=given.waves)
+    (rows, columns), waves = tile_of(given.target, given.d, variant.causal or dtype.bits == 8)
+    if given.tile_m or given.waves:
+        rows, waves = given.tile_m or 128, given.waves or 4
+    kernel = attention_kernel(variant, tile=(rows, given.tile_n or columns), waves=waves)
     common.run(kernel, list(values.values()), given)
     return check(variant, values)
 

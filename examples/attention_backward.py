@@ -181,6 +181,11 @@ def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves:
     return backward
 
 
+def tile_of(target: str) -> tuple[int, int, int]:
+    """(rows per workgroup, rows per trip, waves) that suit a target: on sm_90a a warpgroup's products have 64 rows."""
+    return (128, 64, 2) if target == "sm_90a" else (64, 32, 4)
+
+
 def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], d_o: np.ndarray, kind: type):
     """(dQ, dK, dV, O, L) in float64, or in float32 with P, dS, O and the gradients rounded to the inputs' dtype."""
 
@@ -243,7 +248,7 @@ def check(variant: Variant, given: dict[str, np.ndarray]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = common.options(__doc__, ("f16", "bf16"), batch=1, heads=2, m=128, n=128, d=64, group=1, waves=4)
+    parser = common.options(__doc__, ("f16", "bf16"), batch=1, heads=2, m=128, n=128, d=64, group=1)
     parser.add_argument("--e", type=int, help="head size of the values (that of the keys)")
     parser.add_argument("--causal", action="store_true", help="a query sees the keys up to its own position")
     parser.add_argument("--window", type=int, help="a query sees this many keys up to its own position")
@@ -251,8 +256,9 @@ def main(arguments: list[str] | None = None) -> int:
     for flag in ("bias", "alibi", "sinks"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--order", default="bhsd", choices=("bhsd", "bshd"), help="of the dimensions of Q, K, V and O")
-    parser.add_argument("--tile", type=int, default=64, help="rows per workgroup")
-    parser.add_argument("--step", type=int, default=32, help="rows per trip")
+    parser.add_argument("--tile", type=int, help="rows per workgroup")
+    parser.add_argument("--step", type=int, help="rows per trip")
+    parser.add_argument("--waves", type=int, help="waves along the workgroup's rows")
     given = parser.parse_args(arguments)
     variant = Variant(
         common.dtype_called(given.dtype), None, given.causal or given.window is not None, given.window, given.bias,
@@ -260,7 +266,10 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed)
-    for kernel in kernels(variant, tile=given.tile, step=given.step, waves=given.waves):
+    tile, step, waves = tile_of(given.target)
+    if given.tile or given.waves:
+        tile, waves = given.tile or 64, given.waves or 4
+    for kernel in kernels(variant, tile=tile, step=given.step or step, waves=waves):
         common.run(kernel, [values[p.name] for p in kernel.parameters], given)
     return check(variant, values)
 

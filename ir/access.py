@@ -136,7 +136,7 @@ def vector_elements(
             )
     limit = gcd(limit, gcd(plan.tile, plan.wave)) if plan.role in ("workgroup", "loop") else limit
     padded = dict(layout.extents)[dim] > plan.wave
-    if plan.ragged or padded:
+    if plan.ragged or padded or dim in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     if padded:
         limit = gcd(limit, plan.wave)
@@ -228,7 +228,7 @@ class GlobalAccess:
             if plan.role == "index":
                 continue
             reach, share = self.covers[d]
-            sticks_out = plan.ragged or reach > share
+            sticks_out = plan.ragged or reach > share or d in info.cut
             if not sticks_out:
                 continue
             if i == 0 and free_outermost:
@@ -293,7 +293,8 @@ class GlobalAccess:
         b, flips = self.b, columns.flips
         assert flips is not None
         bare = bare_price(b, columns.source)
-        parts = [(s, columns.by_dim[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in columns.by_dim]
+        known = columns.by_dim
+        parts = [(s, known[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in known]
         used, apart = 0, True
         for s, found, flip in parts:
             reach = flip
@@ -401,9 +402,11 @@ def whole_buffer(
             step = b.i64(s) if isinstance(s, int) else b.zext(s)
             size = b.add(size, b.mul(last, step))
     base = b.param(info.param)
+    if info.offset:
+        base = b.add(base, b.i64(info.offset))
     if offset is None:
-        return b.buffer(base, size)
-    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)))
+        return b.buffer(base, size, info.cache_stride)
+    return b.buffer(b.add(base, offset), b.max_s(b.sub(size, offset), b.i64(0)), info.cache_stride)
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:

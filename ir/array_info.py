@@ -31,6 +31,12 @@ class ArrayInfo:
     align: int = 16
     stride_multiples: tuple[int, ...] = ()
     extent_multiples: tuple[int, ...] = ()
+    cache_stride: int = 0
+    """The stride of the cache swizzle that its buffers ask for; 0: none."""
+    offset: int = 0
+    """Byte of the first element behind the argument's pointer: of a part of the array."""
+    cut: frozenset[str] = frozenset()
+    """Dimensions whose extent here is less than the dimension's own: elements past it are outside."""
     moved: frozenset[str] = frozenset()
     """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
 
@@ -81,6 +87,16 @@ class ArrayInfo:
                     return i
                 fallback = i if fallback is None else fallback
         return fallback
+
+    def row_elements(self) -> int:
+        """Elements between neighbours along the dimension that is the next after the contiguous one; 0 where that is
+        not known or no whole number."""
+        c = self.contiguous()
+        known = [s for i, s in enumerate(self.strides) if i != c]
+        if not known or None in known:
+            return 0
+        least = min(s for s in known if s is not None)
+        return least // self.elsize if least % self.elsize == 0 else 0
 
     def rows_follow(self) -> bool:
         """Whether a coordinate past the end of the outermost dimension is past the end of the array in memory."""

@@ -43,7 +43,7 @@ from wavedsl.ir.target import Target
 Operand = Any
 """A Value, or a Python int where an integer is expected."""
 
-PINNED = frozenset({"mma"})
+PINNED = frozenset({"mma", "mma.scaled"})
 """Pure ops that keep their place all the same: their order is the schedule."""
 
 _FIXED = {"i32": I32, "i64": I64, "f32": F32, "f64": F64, "b32": B32, "b64": B64, "pred": PRED, "buffer": BUFFER}
@@ -159,6 +159,8 @@ class Core:
         """Depth of the region that defines each value, by id."""
         self._consts: dict[Any, Value] = {}
         self._loc: Loc | None = None
+        self.one_thread = False
+        """Whether what is built runs in one thread of its wave."""
         self.role_barrier: dict[str, int] = {}
         """Attributes of barriers: which one and how many threads, where only some waves of the workgroup meet."""
         self.matrix_reads_shared = False

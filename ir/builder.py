@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import CONSTANT, MIRROR, decided
-from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, vector
+from wavedsl.ir.kernel_ir import B32, BUFFER, F32, F64, I32, I64, PRED, ROWS, Op, Type, Value, linear_reach, vector
 from wavedsl.ir.target import MmaAtom
 
 __all__ = ["Builder", "If", "Loop", "Operand", "demote", "division_magic", "new_kernel", "uniform_operands"]
@@ -354,6 +354,9 @@ class Builder(Core):
     def sqrt(self, a: Value) -> Value:
         return self._pure("sqrt", (a,), a.type)
 
+    def sqrt_approx(self, a: Value) -> Value:
+        return self._pure("sqrt_approx", (a,), a.type)
+
     def sin(self, a: Value) -> Value:
         return self._pure("sin", (a,), a.type)
 
@@ -534,8 +537,11 @@ class Builder(Core):
             type = I64 if p.kind in ("pointer", "tensormap") else kind.get(p.dtype.name, I32)
         return self._pure("param", (), type, {"index": index, **facts})
 
-    def readfirst(self, v: Value) -> Value:
-        """The first active lane's value, uniform."""
+    def readfirst(self, v: Value, same: bool = False) -> Value:
+        """The first active lane's value, uniform. `same` promises that all active lanes hold the same, as they do where
+        only one thread runs."""
+        if (same or self.one_thread) and not v.uniform:
+            return self._pure("readfirst", (v,), v.type, {"same": True})
         return self._folded("readfirst", (v,), v.type)
 
     def shuffle_xor(self, v: Value, mask: int) -> Value:
@@ -556,16 +562,20 @@ class Builder(Core):
 
     # --------------------------------------------------------------------------------------------------------- memory
 
-    def buffer(self, base: Value, bytes: Operand) -> Value:
-        """A global array: its address (i64) and its size in bytes (i64)."""
+    def buffer(self, base: Value, bytes: Operand, cache_stride: int = 0) -> Value:
+        """A global array: its address (i64) and its size in bytes (i64). `cache_stride`: that of the cache swizzle."""
         size = self.const(bytes, I64) if bytes.__class__ is int else bytes
         if base.type is not I64 or size.type is not I64:
             raise self.fail(f"buffer of {base.type} and {size.type}: address and size are i64")
-        return self._pure("buffer", (base, size), BUFFER)
+        attrs = {"cache_stride": cache_stride} if cache_stride else None
+        return self._pure("buffer", (base, size), BUFFER, attrs)
 
-    def _global(self, voff: Operand, soff: Operand, imm: int, split: bool | None) -> tuple[Value, Value, int]:
-        """Split an address into per-lane part, uniform part and immediate."""
+    def _global(
+        self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
+    ) -> tuple[Value, Value, int]:
+        """Split an address into per-lane part, uniform part and immediate (at most `most`)."""
         low, high = self.global_range
+        high = high if most is None else min(high, most)
         voff, soff = self._i32(voff), self._i32(soff)
         if imm == 0:
             voff, imm = self.split_address(voff, low, high)
@@ -606,6 +616,17 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
 
+    def load_far(self, addr: Value, *, bytes: int, cache: str | None = None) -> Value:
+        """Load `bytes` at a 64-bit address of each lane, which must be valid in every lane."""
+        t = vector(max(bytes // 4, 1))
+        return self._effect("load.far", (addr,), {"bytes": bytes} | _hinted(cache), t).results[0]
+
+    def store_far(
+        self, addr: Value, value: Value, *, bytes: int, mask: Value, high: bool = False, cache: str | None = None
+    ) -> Op:
+        """Store `bytes` of `value` at a 64-bit address of each lane whose mask is set."""
+        return self._effect("store.far", (addr, mask, value), {"bytes": bytes, "high": high} | _hinted(cache))
+
     def atomic_global(
         self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
         guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,
@@ -623,10 +644,16 @@ class Builder(Core):
     ) -> Op:  # fmt: skip
         """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
         `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
-        voff, soff, imm = self._global(voff, soff, imm, split)
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
+        # The immediate of a linear copy counts for both addresses, and the base that it is taken off is not negative.
+        if linear and imm == 0:
+            voff, soff, imm = self._global(voff, soff, imm, split, linear_reach(saddr, simm))
+        elif not linear:
+            voff, soff, imm = self._global(voff, soff, imm, split)
+        else:
+            voff, soff = self._i32(voff), self._i32(soff)
         args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
         if linear:
@@ -634,6 +661,15 @@ class Builder(Core):
         if bounded:
             attrs["bounded"] = True
         return self._effect("copy.async", args, attrs)
+
+    def touch_global(
+        self, buf: Value, voff: Operand, soff: Operand = 0, *, bytes: int, mask: Value | None = None,
+        guard: Value | None = None,
+    ) -> Op:  # fmt: skip
+        """Bring `bytes` per lane into the second-level cache."""
+        voff, soff, imm = self._global(voff, soff, 0, False)
+        args = (buf, voff, soff, mask or self.true, guard or self.true)
+        return self._effect("touch.global", args, {"bytes": bytes, "imm": imm})
 
     def copy_commit(self) -> Op:
         return self._effect("copy.commit", (), {})
@@ -659,20 +695,28 @@ class Builder(Core):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1, atom: str = "",
+        buffer: str = "", slot: int = -1, atom: str = "", high: bool = False,
     ) -> Op:  # fmt: skip
-        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named."""
+        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named.
+        `high`: the upper half of a word."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
         attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
         if atom:
             attrs["atom"] = atom
+        if high:
+            attrs["high"] = True
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
-    def barrier(self) -> Op:
-        """All waves arrive: of the workgroup, or of the role that is being written."""
-        return self._effect("barrier", (), dict(self.role_barrier))
+    def barrier(self, half: int | None = None) -> Op:
+        """All waves arrive: of the workgroup, or of the role that is being written. `half`: those of the lower (0) or
+        upper (1) half, at one that the others pass at another place."""
+        return self._effect("barrier", (), dict(self.role_barrier) if half is None else {"half": half})
+
+    def priority(self, level: int) -> Op:
+        """The wave's issue priority from here on, 0 (as launched) to 3."""
+        return self._effect("priority", (), {"level": level})
 
     def fence(self) -> Op:
         """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
@@ -681,6 +725,13 @@ class Builder(Core):
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""
         return self._effect("mma", (a, b, c), {"atom": atom}, c.type).results[0]
+
+    def mma_scaled(
+        self, atom: MmaAtom, a: Value, b: Value, c: Value, scales: tuple[Value, Value], bytes: tuple[int, int]
+    ) -> Value:
+        """D = A B + C with the scales of blocks of K in byte `bytes[i]` of word `scales[i]`."""
+        attrs = {"atom": atom, "a_byte": bytes[0], "b_byte": bytes[1]}
+        return self._effect("mma.scaled", (a, b, c, *scales), attrs, c.type).results[0]
 
     # ------------------------------------------------------------------------------- asynchronous matrix instructions
 
@@ -745,6 +796,10 @@ class Builder(Core):
         args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
         return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
 
+    def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
+        """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
+        return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
+
     def copy_bulk_store(
         self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip
@@ -777,6 +832,14 @@ class Builder(Core):
         """Change this wave's registers per thread."""
         return self._effect("registers", (), {"count": count, "more": more})
 
+    def grid_wait(self) -> Op:
+        """Wait until the launch in front of this one has ended."""
+        return self._effect("grid.wait", (), {})
+
+    def grid_release(self) -> Op:
+        """Let the launch behind this one begin, once every workgroup has said so or ended."""
+        return self._effect("grid.release", (), {})
+
     def proxy_fence(self) -> Op:
         return self._effect("proxy.fence", (), {})
 
@@ -803,11 +866,13 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "readfirst", "shuffle_index", "vec", "buffer", "tid", "lane", "wave",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "tid", "lane", "wave",
     )
 }  # fmt: skip
 
 _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
+    "readfirst": lambda b, a, k, t: b.readfirst(a[0], k.get("same", False)),
+    "buffer": lambda b, a, k, t: b.buffer(*a, k.get("cache_stride", 0)),
     "bfe": lambda b, a, k, t: b.bfe(a[0], k["start"], k["width"], k.get("signed", False)),
     "cmp": lambda b, a, k, t: b.cmp(k["how"], *a),
     "fcmp": lambda b, a, k, t: b.fcmp(k["how"], *a),

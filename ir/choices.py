@@ -7,19 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Choices:
-    """None: the compiler's choice. `stages`: ring depth of shared buffers in pipelined loops; `specialize`: whether
-    some waves only copy; `persistent`: whether a workgroup takes several tiles; `swizzle`: whether tiles that share
-    operands are neighbours in time; `cluster`: workgroups of a cluster along the grid's axes; `modulo`: whether loop
-    bodies are modulo scheduled or only list scheduled; `direct`: whether tiles are copied to shared memory without
-    passing through registers."""
+    """Of every field, None: the compiler's choice."""
 
     stages: int | None = None
+    """Ring depth of shared buffers in pipelined loops."""
     specialize: bool | None = None
+    """Whether some waves only copy."""
     persistent: bool | None = None
+    """Whether a workgroup takes several tiles."""
     swizzle: bool | None = None
+    """Whether tiles that share operands are neighbours in time."""
     cluster: tuple[int, ...] | None = None
-    modulo: bool = True
+    """Workgroups of a cluster along the grid's axes."""
+    ping_pong: bool | None = None
+    """Whether two groups of waves take turns at the matrix units (`ping_pong`)."""
     direct: bool | None = None
+    """Whether tiles are copied to shared memory without passing through registers."""
+    prefetch: int | None = None
+    """Trips by which tiles are brought into the second-level cache before they are copied."""
+    cache_swizzle: bool | int | None = None
+    """Whether buffers ask for the cache swizzle, or with which stride."""
+    dependent: bool | None = None
+    """Whether the launch may begin before the one in front of it has ended."""
+    modulo: bool = True
+    """Whether loop bodies are modulo scheduled or only list scheduled."""
 
     @property
     def roles(self) -> list[str]:

@@ -224,7 +224,7 @@ def check_constraints(constraints: Any, loc: Loc | None) -> list[Constraint]:
         tiled = (WorkgroupConstraint, TilingConstraint)
         if isinstance(c, WaveConstraint) and not any((kind, c.dim) in seen for kind in tiled):
             raise ConstraintError(
-                f"{c}: {c.dim} has no WorkgroupConstraint and no TilingConstraint, so there is no tile for waves to share",
+                f"{c}: {c.dim} has no WorkgroupConstraint or TilingConstraint, so there is no tile for waves to share",
                 c.loc,
                 hint=f"add wd.WorkgroupConstraint({c.dim}, <tile>, <axis>)",
             )

@@ -73,6 +73,17 @@ class DirectCopy:
             n *= 2
         return n
 
+    @property
+    def continued(self) -> bool:
+        """Whether the wave's number continues the lane's in a thread's coordinate, so that neither is cut out of it."""
+        if self.runs is not None or self.waves & (self.waves - 1) or (self.together and self.count > 1):
+            return False
+        return all(step == _union(self.lane[d]) + (self.lane_step(d) or step) for d, step in self.step.items())
+
+    def lane_step(self, d: str) -> int:
+        """The least that a lane bit adds to a coordinate."""
+        return min((c & -c for c in self.lane[d] if c), default=0)
+
     def number(self, wave: int, i: int) -> int:
         """The number of a wave's i-th run."""
         return wave * self.count + i if self.together else i * self.waves + wave
@@ -107,7 +118,7 @@ class DirectCopy:
             if self.runs is None:
                 step = self.step.get(d, 0)
                 fixed[d] = first * step
-                wave[d] = scaled(b, b.wave(), stride * step) if self.waves > 1 else 0
+                wave[d] = scaled(b, b.wave(), stride * step) if self.waves > 1 and not self.continued else 0
                 continue
             mine = self._wave_columns(d)
             apart = _xor(self.runs[d], first) & ~lanes
@@ -129,6 +140,8 @@ class DirectCopy:
         for d, mine in self.lane.items():
             lanes = _union(mine)
             waves = tuple(c & lanes for c in self._wave_columns(d)) if self.runs is not None else ()
+            if self.continued:
+                waves = tuple(self.step.get(d, 0) << w for w in range(self.waves.bit_length() - 1))
             by_wave |= any(waves)
             columns[d] = (*mine, *waves)
             flips[d] = _xor(self.runs[d], first) & lanes if self.runs is not None else 0
@@ -194,7 +207,7 @@ def plan_direct(place: Place, bytes: int, lanes: int, waves: int) -> DirectCopy:
         lane[inner] = tuple(bytes // es << i for i in range(lanes.bit_length() - 1))
         width = (waves * count - 1).bit_length()
         across = per_row.bit_length() - 1
-        runs = {d: (0,) * width for d in extents}
+        runs = dict.fromkeys(extents, (0,) * width)
         runs[inner] = tuple(run // es << i if i < across else 0 for i in range(width))
         runs[row] = tuple(1 << i - across if i >= across else 0 for i in range(width))
         return _simplest(DirectCopy(bytes, lanes, waves, count, lane, runs, {}, per_row, pitch))
@@ -208,15 +221,12 @@ def plan_direct(place: Place, bytes: int, lanes: int, waves: int) -> DirectCopy:
     ]
     chunk = Bits(ins, (bit("a", i) for i in range(len(ins))), (1 << i for i in range(len(ins))))
     found = dma_source(place, chunk)
-    for i in range(held):  # what a lane moves must lie together in the array
-        want = {d: 0 for d in extents}
-        inner = place.dims[-1]
-        if i >= inside:
-            want[inner] = 1 << i - inside
-        if _coordinates(found, i, extents) != want:
-            raise CompileError(f"{place} does not keep {bytes} bytes together")
-    at = held
+    at, inner = held, place.dims[-1]
     columns = [_coordinates(found, i, extents) for i in range(len(ins))]
+    for i, c in enumerate(columns):  # what a lane moves must lie together in the array
+        want = {d: 1 << i - inside if d == inner and i >= inside else 0 for d in extents}
+        if c != want if i < held else c[inner] % (bytes // es):
+            raise CompileError(f"{place} does not keep {bytes} bytes together")
     across = lanes.bit_length() - 1
     lane = {d: tuple(c[d] for c in columns[at : at + across]) for d in extents}
     runs = {d: tuple(c[d] for c in columns[at + across :]) for d in extents}
@@ -286,8 +296,12 @@ def filled_directly(bytes: int, target: Target, partition: Partition) -> Callabl
     return fits
 
 
-def direct_clocks(target: Target, copy: DirectCopy, contiguous: int) -> float:
-    """Clocks of one trip that a workgroup's direct copies cost more than copies through registers of `contiguous`
+SETUP = 4
+"""Issue slots that direct copies need once: the wave's part of the shared address, and the swizzle of the source."""
+
+
+def direct_clocks(target: Target, copy: DirectCopy, contiguous: int, trips: int) -> float:
+    """Clocks that a workgroup's direct copies cost more in `trips` trips than copies through registers of `contiguous`
     bytes per lane, whose stores are priced with the place.
 
     Both write shared memory. Direct ones spare the issue slot of the store; a base is set for every `shared` of them,
@@ -298,7 +312,7 @@ def direct_clocks(target: Target, copy: DirectCopy, contiguous: int) -> float:
     through = copy.count * copy.bytes / contiguous
     bases = copy.count / copy.shared
     slots = LOAD_ISSUES * (copy.count - through) + bases - through
-    return copy.waves * copy.count * write.cycles + issue * slots
+    return trips * (copy.waves * copy.count * write.cycles + issue * slots) + issue * SETUP
 
 
 def not_direct(
@@ -322,6 +336,6 @@ def not_direct(
     else:
         reason = error.message if isinstance(error, CompileError) else f"a tile of {tile} is transposed on the way"
     return ConstraintError(
-        f"direct_to_shared=True: argument {info.name} cannot be copied without passing through registers: {reason}",
+        f"direct_to_shared=True: its tiles cannot be copied without passing through registers: {reason}",
         hint="leave direct_to_shared open, or change the tile",
     )

@@ -23,9 +23,9 @@ from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
-from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import renamed_bits
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
+from wavedsl.ir.graph import PRODUCTS, Node
+from wavedsl.ir.infer import renamed_bits, same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, kind_of, number_of
 from wavedsl.ir.lowering import Lowering
@@ -72,7 +72,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
         elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
-        elif n.op == "mma" and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+        elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
             words = min(plan.atom.d_words, SUMMED_WORDS)
             reduced = max(reduced, words * 4 * low.target.wave_size * low.partition.waves)
         elif n.op == "sort":
@@ -82,6 +82,8 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
             row = low.inference.operand_layout(sort, 0)
             pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype))
+        elif n.op in ("extract", "shuffle"):
+            most = max(most, low.partition.waves * pick_bytes(low, n))
         elif n.op == "reshape":
             source = low.inference.operand_layout(n, 0)
             between = regroup(low, n, source)
@@ -100,6 +102,36 @@ def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | N
     source = absorbed(layout)
     aim = renamed_bits(n, source, low.partition)
     return None if aim is None else (source, aim)
+
+
+def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
+    """Coordinate bit of `dim` → the lane bit that drives it."""
+    columns = zip(layout.inner.ins, layout.inner.coordinate_columns(dim))
+    return {c.bit_length() - 1: number_of(x) for x, c in columns if c and kind_of(x) == "l"}
+
+
+def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str, fixed: bool) -> bool:
+    """Whether elements are taken along `dim` without shared memory: one `fixed` place by an exchange between lanes, or
+    another for every element where lanes alone hold the dimension."""
+    lanes = lane_bits(source, dim)
+    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes.values())
+    if not near or not source.inner.monomial():
+        return False
+    if fixed:
+        return same_layout(source.project(dim), layout)
+    alone = len(lanes) == source.inner.width(dim) and dict(source.extents)[dim] == source.box(dim)
+    return alone and same_layout(source, layout)
+
+
+def pick_bytes(low: Lowering, n: Node) -> int:
+    """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
+    kind, source = scalar_type(n.dtype), low.inference.operand_layout(n, 0)
+    fixed = n.op == "extract" and n.attrs["new"] is None and n.attrs["start"] is not None
+    whole = n.op == "shuffle" or fixed
+    if whole and picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"]), fixed):
+        return 0
+    tile = prod(size for _, size in source.extents)
+    return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16
 
 
 def regroup_bytes(low: Lowering, n: Node) -> int:
@@ -441,14 +473,14 @@ def _join(raw: Sequence[Value], dtype: DType, low: Lowering) -> Value:
 
 
 def _words(b: Any, value: Fragment) -> list[Cell]:
-    return [_cells_of(b, w) for w in value.words(b)]
+    return [cells_of(b, w) for w in value.words(b)]
 
 
 def _cell(b: Any, value: Fragment, element: int) -> Cell:
-    return _cells_of(b, value.words(b)[element])
+    return cells_of(b, value.words(b)[element])
 
 
-def _cells_of(b: Any, word: Value) -> Cell:
+def cells_of(b: Any, word: Value) -> Cell:
     """A register as 32-bit words that can be shuffled."""
     if word.type is PRED:
         return (b.select(word, b.i32(1), b.i32(0)),)

@@ -80,8 +80,21 @@ class Region:
     loc: Loc | None = None
 
 
+PRODUCTS = ("mma", "scaled_mma")
+"""Matrix products. A scaled one takes a scale behind each operand."""
 REGIONS = ("iterate", "when", "repeat")
 """Nodes that run a region and carry values: a loop over tiles, a condition, a loop that ends by itself."""
+
+
+def factors(n: Node) -> tuple[int, int]:
+    """Positions of the two operands of a product."""
+    return (0, 2) if n.op == "scaled_mma" else (0, 1)
+
+
+def addend(n: Node) -> Node | None:
+    """What a product is added to."""
+    position = 4 if n.op == "scaled_mma" else 2
+    return n.inputs[position] if len(n.inputs) > position else None
 
 
 def initial_values(node: Node) -> tuple[Node, ...]:

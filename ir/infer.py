@@ -14,25 +14,37 @@ replicas.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption, choose_chains
+from wavedsl.ir.chain import absorbed as wide_box
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, initial_values, next_values
-from wavedsl.ir.layout import Bits, Digit, Layout, make_layout, spec
-from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
+from wavedsl.ir.graph import (
+    PRODUCTS,
+    REGIONS,
+    Graph,
+    Node,
+    Region,
+    ValueType,
+    addend,
+    factors,
+    initial_values,
+    next_values,
+)
+from wavedsl.ir.layout import REGISTER_KINDS, Bits, Digit, Layout, bit, kind_of, make_layout, number_of, spec
+from wavedsl.ir.ops import ATOMIC_VALUES, MX_BLOCK, ROWS, scale_block
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import MmaAtom, Target, lacking
-from wavedsl.ir.views import fixed_coordinates, is_tile, view_dims
+from wavedsl.ir.views import is_tile, view_dims
 
-PRODUCTS = ("mma", "scaled_mma")
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
 
@@ -64,6 +76,8 @@ class MmaPlan:
     """Asynchronous instructions: A is a tile in shared memory, as B always is, and no fragment."""
     made: tuple[bool, bool] = (False, False)
     """Whether A and B are computed, and waves store them to shared memory."""
+    scales: tuple[Layout, Layout] | None = None
+    """The layouts in which A's and B's scales are held, of a scaled product."""
 
     @property
     def in_shared(self) -> tuple[bool, bool]:
@@ -87,8 +101,14 @@ class MmaPlan:
     @property
     def ports(self) -> tuple[Node, Node]:
         """The nodes that feed the atom's A and B ports."""
-        a, b = self.node.inputs[0], self.node.inputs[1]
-        return (b, a) if self.swapped else (a, b)
+        a, b = (self.node.inputs[p] for p in self.positions)
+        return a, b
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        """Where the atom's A and B stand among the node's operands; a scale stands behind its operand."""
+        x, y = factors(self.node)
+        return (y, x) if self.swapped else (x, y)
 
 
 @dataclass
@@ -157,7 +177,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     out = Inference()
     chosen: dict[int, Layout] = {}
     contiguous = _written_along(graph, classes)
-    products = [n for n in nodes.values() if n.op == "mma"]
+    products = [n for n in nodes.values() if n.op in PRODUCTS]
     wide = any(a.asynchronous for a in target.mma_atoms)
     read_tiles = shared_reads(graph) if wide else frozenset()
     made_tiles = makeable(graph) if wide else frozenset()
@@ -167,6 +187,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     feeds = {
         (n.id, position): made_by[c]
         for n in products
+        if n.op == "mma"
         for position in (0, 1)
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
@@ -184,17 +205,19 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     )
     for n in products:
         _demand(out, chosen, classes, n, None, out.mmas[n.id].result)
-    for n in nodes.values():
-        if n.op == "mma":
-            plan = out.mmas[n.id]
-            first, second = (1, 0) if plan.swapped else (0, 1)
-            for position, layout, made in zip((first, second), (plan.first, plan.second), plan.made):
-                if not made:  # what is stored to shared memory may lie in registers as it likes
-                    _demand(out, chosen, classes, n, position, layout)
+    for n in products:
+        plan = out.mmas[n.id]
+        for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):
+            if not made:  # what is stored to shared memory may lie in registers as it likes
+                _demand(out, chosen, classes, n, position, port)
+        for position, port in zip(plan.positions, plan.scales or ()):
+            _demand(out, chosen, classes, n, position + 1, port)
 
     for n in nodes.values():
         if n.op in ("sort", "topk"):
             _demand_row(out, chosen, classes, n, nodes, partition, target)
+
+    stored = {classes.find(x.id) for x, _ in out.made_uses()}
 
     # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
@@ -217,6 +240,16 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
                     if aim is not None:
                         chosen[own] = aim
                         changed = True
+            elif n.op == "extract" and n.attrs["new"] is None:
+                source = chosen.get(classes.find(n.inputs[0].id))
+                if source is not None and own not in chosen:
+                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    changed = True
+            elif n.op == "repeat_interleave":
+                theirs = classes.find(n.inputs[0].id)
+                if own in chosen and theirs not in chosen:
+                    chosen[theirs] = coarse_layout(chosen[own], n)
+                    changed = True
             elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
                 for x in n.inputs:
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
@@ -230,7 +263,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
-            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target)
+            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(_lane_bits(target)))))
@@ -258,7 +291,7 @@ def _settle_packed(
             continue
         argument = graph.argument(n.attrs["memory"])
         group = unit_elements(argument.dtype)
-        dims = [d for d in view_dims(graph, n)]
+        dims = list(view_dims(graph, n))
         value = n if n.op == "read" else n.inputs[0]
         own = classes.find(value.id)
         order = [d for d in dims if d in value.dims]
@@ -266,10 +299,14 @@ def _settle_packed(
             continue
         inner = str(dims[-1])
 
-        def fits(layout: Layout, staged: bool, inner: str = inner, group: int = group, bits: int = n.dtype.bits if n.op == "read" else 0) -> bool:
-            if unit_layout(layout, inner, group) is not None:
+        def fits(layout: Layout, staged: bool, inner: str = inner, dtype: DType = argument.dtype) -> bool:
+            if unit_layout(layout, inner, unit_elements(dtype)) is not None:
                 return True
-            return staged and bits in target.transposing and transposed_layout(layout, inner, 16) is not None
+            return staged and dtype.bits in target.transposing and transposed_layout(layout, inner, 16) is not None
+
+        along = partition.dims[dims[-1]]
+        sizes = (along.extent, along.tile, along.wave)
+        transposable = all(s is not None and s % 16 == 0 for s in sizes)
 
         waves = {d: partition.dims[d].wave for d in order}
         if n.op == "write":
@@ -279,7 +316,7 @@ def _settle_packed(
                 out.demands[n.id, 0] = coalesced(order, waves, bits, target, least=group)
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
-        staged = space is not AddressSpace.GLOBAL
+        staged = space is not AddressSpace.GLOBAL and transposable
         if fits(chosen[own], staged):
             continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
@@ -315,11 +352,13 @@ def _join_region(region: Region, classes: _Classes) -> None:
             continue
         if not isinstance(n.type, ValueType):
             continue
-        if n.op == "mma":
-            if len(n.inputs) > 2:
-                classes.join(n.id, n.inputs[2].id)
-        elif n.op in ("scan", "cumsum"):
-            classes.join(n.id, n.inputs[0].id)
+        if n.op in PRODUCTS:
+            added = addend(n)
+            if added is not None:
+                classes.join(n.id, added.id)
+        elif n.op in ("scan", "cumsum", "shuffle"):
+            if not is_packed_read(n.inputs[0]):
+                classes.join(n.id, n.inputs[0].id)
         elif n.op.startswith("atomic_"):
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
                 if set(x.dims) == set(n.dims) and n.dims:
@@ -384,6 +423,36 @@ def _drives(inner: Bits) -> dict[int, frozenset[int]]:
     }
 
 
+def coarse_layout(layout: Layout, n: Node) -> Layout:
+    """The layout in which a `repeat_interleave` takes its operand where it gives `layout`: every lane holds the
+    elements that stand for its own."""
+    dim, count = str(n.attrs["dim"]), n.attrs["count"]
+    part = next(str(d) for d in n.inputs[0].dims if d not in n.dims)
+    if count & (count - 1):
+        raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
+    low = count.bit_length() - 1
+    if layout.inner.width(dim) < low:
+        layout = wide_box(layout)
+    if layout.inner.width(dim) < low or dict(layout.extents)[dim] % count:
+        raise CompileError(
+            f"repeat_interleave: a wave's {dict(layout.extents)[dim]} elements of {dim} are no multiple of {count}",
+            n.loc,
+            f"give a wave a multiple of {count}",
+        )
+    inner = layout.inner
+    keep = [j for j, o in enumerate(inner.outs) if kind_of(o) != dim or number_of(o) >= low]
+    outs = [bit(part, number_of(o) - low) if kind_of(o) == dim else o for o in (inner.outs[j] for j in keep)]
+    ins, cols = [], []
+    for x, c in zip(inner.ins, inner.cols):
+        column = sum((c >> j & 1) << i for i, j in enumerate(keep))
+        if column or not c or kind_of(x) not in REGISTER_KINDS:
+            ins.append(x)
+            cols.append(column)
+    digits = tuple(Digit(g.kind, g.extent, part if g.dim == dim else g.dim, g.stride) for g in layout.digits)
+    extents = tuple((part, s // count) if d == dim else (d, s) for d, s in layout.extents)
+    return Layout(Bits(ins, outs, cols), digits, extents)
+
+
 def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
     """`layout` without the dimensions that are not in `dims`."""
     keep = set(dims)
@@ -411,11 +480,23 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
     for n in order:
         if n.attrs.get("mapping") is not None:
             _index_demands(out, n)
-        if not isinstance(n.type, ValueType) or n.op in ("mma", *REGIONS, "carry", "result"):
+        if not isinstance(n.type, ValueType) or n.op in (*PRODUCTS, *REGIONS, "carry", "result"):
+            continue
+        mine = out.layouts[n.id]
+        if n.op == "repeat_interleave":
+            want = coarse_layout(mine, n)
+            if not same_layout(out.layouts[n.inputs[0].id], want):
+                out.demands[n.id, 0] = want
+            continue
+        if n.op == "shuffle":
+            want = project_to(mine, map(str, n.inputs[1].dims))
+            if n.inputs[1].dims and not same_layout(out.layouts[n.inputs[1].id], want):
+                out.demands[n.id, 1] = want
+            if not same_layout(out.layouts[n.inputs[0].id], mine):
+                out.demands[n.id, 0] = mine
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):
             continue
-        mine = out.layouts[n.id]
         for i, x in enumerate(n.inputs):
             if isinstance(x.type, ValueType) and x.dims:
                 want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
@@ -447,13 +528,13 @@ def mma_options(
     Fewest matrix-unit cycles for the wave's tile first, then the widest store along `contiguous` (the memory-contiguous
     dimension the result is written along, if known), then no swap. Raises ConstraintError where none fits.
     """
-    a, b = node.inputs[0], node.inputs[1]
+    a, b = (node.inputs[p] for p in factors(node))
     m, n, k = _product_dims(node)
     wm, wn, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     wanted = getattr(hardware, "mma_type", None)
     wanted_name = getattr(wanted, "name", wanted)
     asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
-    candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn)
+    candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn, node.op == "scaled_mma")
     found = []
     misfits: list[str] = []
     for i, (atom, swap) in enumerate(candidates):
@@ -470,7 +551,7 @@ def mma_options(
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = _leading_elements(d.get(contiguous or "", ""))
-        clocks = issues * atom.cycles
+        clocks = float(issues * atom.cycles)
         if atom.asynchronous and (a if swap else b).id not in read_tiles:
             both = a.id not in read_tiles and b.id not in read_tiles
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
@@ -516,7 +597,7 @@ def shared_reads(graph: Graph) -> frozenset[int]:
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or fixed_coordinates(graph, n) is None:
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:
@@ -554,7 +635,7 @@ def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
 
 def _product_dims(node: Node) -> tuple[Any, Any, Any]:
     """The dimensions (M, N, K) of a product; M or N is None where an operand has only K."""
-    a, b = node.inputs[0], node.inputs[1]
+    a, b = (node.inputs[p] for p in factors(node))
     result_dims = list(node.dims)
     shared = [d for d in a.dims if d in b.dims]
     k_dims = [d for d in shared if d not in result_dims]
@@ -584,7 +665,16 @@ def mma_plan(
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
         return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles)
-    step_bits = _wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
+    scales = None
+    if atom.scale_block:
+        step_bits, order = _scaled_steps(atom, wk)
+        blocks = [str(scale_dim(node, p, k)) for p in ((factors(node)[::-1]) if swap else factors(node))]
+        scales = (
+            _scale_layout(atom, atom.m, am_name, wam, blocks[0], wk, step_bits, target),
+            _scale_layout(atom, atom.n, an_name, wan, blocks[1], wk, step_bits, target),
+        )
+    else:
+        step_bits = _wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
     a, b = in_order(atom.a, order), in_order(atom.b, order)
     first = _port(a, "M", atom.m, am_name, wam, atom, k_name, wk, step_bits, target)
     second = _port(b, "N", atom.n, an_name, wan, atom, k_name, wk, step_bits, target)
@@ -597,7 +687,49 @@ def mma_plan(
             if count > 1:
                 digits.append(Digit("reg", count, name, 1))
     result = _drop(inner, digits, extents, ("_m", "_n"))
-    return MmaPlan(node, atom, swap, am_name, an_name, k_name, first, second, result, order)
+    return MmaPlan(node, atom, swap, am_name, an_name, k_name, first, second, result, order, scales=scales)
+
+
+def scale_dim(node: Node, position: int, k: Any) -> Any:
+    """The dimension of a scale that stands for the contracted one. Raises ConstraintError where a scale is not for as
+    many elements as the instructions have."""
+    value, scale = node.inputs[position], node.inputs[position + 1]
+    block = scale_block(value.type, scale.type, k)  # type: ignore[arg-type]
+    if block != MX_BLOCK:
+        raise ConstraintError(
+            f"scaled_mma: a scale for {block} elements of {k}", node.loc, f"matrix instructions take one for {MX_BLOCK}"
+        )
+    return next(d for d in scale.dims if d not in value.dims)
+
+
+def _scaled_steps(atom: MmaAtom, wk: int) -> tuple[int, tuple[int, ...]]:
+    """(log2 of the steps along K whose scales are neighbours in a register, where the bits of the instruction's K go).
+
+    Steps lie between the block's own bits and those that tell the instruction's blocks apart: a lane then takes
+    neighbouring blocks in consecutive steps.
+    """
+    steps = 0
+    while steps < 2 and -(-wk // atom.k) % (2 << steps) == 0:
+        steps += 1
+    inside = atom.scale_block.bit_length() - 1
+    width = len(atom.a["K"].split())
+    return steps, tuple(i if i < inside else i + steps for i in range(width))
+
+
+def _scale_layout(
+    atom: MmaAtom, size: int, name: str, wave: int, block_dim: str, wk: int, steps: int, target: Target
+) -> Layout:
+    """How one operand's scales are held: lane l has those of row l % size, of block l // size of every step."""
+    lanes = _lane_bits(target)
+    low = size.bit_length() - 1
+    rows = " ".join(f"l{i}" for i in range(low))
+    blocks = [f"e{i}" for i in range(steps)] + [f"l{i}" for i in range(low, lanes)]
+    inner = _named({"M": rows, "K": " ".join(blocks)}, {"M": name or "_m", "K": block_dim}, target)
+    count, count_k = -(-wave // size), -(-wk // (atom.k << steps))
+    digits = [Digit("reg", c, d, 1) for c, d in ((count, name), (count_k, block_dim)) if d and c > 1]
+    extents = {name: count * size} if name else {}
+    extents[block_dim] = count_k * (atom.k << steps) // atom.scale_block
+    return _drop(inner, digits, extents, ("_m",))
 
 
 def _async_plan(
@@ -646,7 +778,7 @@ def in_order(strings: Mapping[str, str], order: tuple[int, ...] | None) -> Mappi
     """A fragment's strings with bit i of K moved to bit `order[i]`."""
     if order is None:
         return strings
-    moved = [""] * len(order)
+    moved = ["0"] * (max(order) + 1)  # a gap is filled by steps of instructions
     for i, source in enumerate(strings["K"].split()):
         moved[order[i]] = source
     return {**strings, "K": " ".join(moved)}
@@ -657,15 +789,18 @@ def _names(dims: Iterable[Any]) -> str:
 
 
 def _candidates(
-    a: DType, b: DType, acc: DType, target: Target, wanted: str | None, wm: int, wn: int
+    a: DType, b: DType, acc: DType, target: Target, wanted: str | None, wm: int, wn: int, scaled: bool
 ) -> list[tuple[MmaAtom, bool]]:
     found = []
     for atom in target.mma_atoms:
-        if wanted is not None:
-            if atom.name != wanted:
-                continue
-        elif atom.blocks > 1 or atom.name.count("F8F6F4"):
+        if scaled != bool(atom.scale_block):
             continue
+        if wanted is not None:
+            if atom.name.removeprefix("SCALED_") != wanted:
+                continue
+        elif atom.blocks > 1:
+            continue
+        atom = side_by_side(atom)
         if atom.acc_dtype is not acc:
             continue
         if (atom.a_dtype, atom.b_dtype) == (a, b):
@@ -673,9 +808,26 @@ def _candidates(
         if (atom.b_dtype, atom.a_dtype) == (a, b):
             found.append((atom, True))
     wide = any(t.asynchronous for t in target.mma_atoms)
-    if not found and wanted is None and not wide and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
+    if not found and wanted is None and not wide and not scaled and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
         found = [(fma_atom(a, target, wm, wn), False)]
     return found
+
+
+@functools.cache
+def side_by_side(atom: MmaAtom) -> MmaAtom:
+    """An instruction of several blocks as one product: all blocks take the same A, which lanes hold replicas of, and
+    their columns lie side by side."""
+    if atom.blocks == 1:
+        return atom
+
+    def columns(strings: Mapping[str, str]) -> dict[str, str]:
+        return {"K": "", **strings, "N": f"{strings['N']} {strings['B']}"}
+
+    a, b, d = {"K": "", **atom.a}, columns(atom.b), columns(atom.d)
+    for strings in (a, b, d):
+        strings.pop("B", None)
+    d.pop("K")
+    return replace(atom, n=atom.n * atom.blocks, a=a, b=b, d=d, blocks=1)
 
 
 def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
@@ -709,7 +861,15 @@ def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None)
     for d in (a, b):
         if d.name not in target.dtypes:
             raise lacking(target, d, node.loc)
-    have = [t.name for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and t.blocks == 1]
+    scaled = node.op == "scaled_mma"
+    atoms = [t for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and scaled == bool(t.scale_block)]
+    have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == 1]
+    if scaled and not any(t.scale_block for t in target.mma_atoms):
+        raise ConstraintError(
+            f"{target.name} has no matrix instruction that takes scales",
+            node.loc,
+            "gfx950 has; elsewhere cast the operands and multiply by their scales",
+        )
     if wanted is not None:
         raise ConstraintError(
             f"mma_type={wanted}: {target.name} has no such instruction for {a.name} x {b.name} -> {node.dtype.name}",
@@ -772,6 +932,9 @@ def _port(
     extra = [f"e{len(used) + i}" for i in range(steps)]
     run = sum(1 for s in k_sources if s.startswith("e")) if steps else 0
     k_bits = k_sources[:run] + extra + k_sources[run:]
+    if "0" in k_sources:
+        fill = iter(extra)
+        k_bits = [next(fill) if s == "0" else s for s in k_sources]
     if steps and any(s.startswith("e") for s in strings[side].split()):
         # Steps are contiguous in memory: give them the low element bits, the rows of this lane the high ones.
         shift = {f"e{i}": f"e{i + steps}" for i in range(len(used))}
@@ -799,7 +962,7 @@ def _pairs(strings: Mapping[str, str], box: int, wave: int, atom: MmaAtom, targe
     """Whether two neighbouring fragments should be one piece of the layout: a matrix load then fills both at once."""
     widest = max((x.bytes for x in target.load_atoms if x.lane), default=0)
     used = {s for text in strings.values() for s in text.split() if s.startswith("e")}
-    return widest >= 2 * (atom.a_dtype.bits // 8 << len(used)) and wave % (2 * box) == 0 and atom.instruction != "fma"
+    return widest >= 2 * ((atom.a_dtype.bits << len(used)) // 8) and wave % (2 * box) == 0 and atom.instruction != "fma"
 
 
 def _named(strings: Mapping[str, str], names: Mapping[str, str], target: Target) -> Any:
@@ -851,9 +1014,11 @@ def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, 
     return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
 
 
-def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target) -> Layout:
+def _coalesced_for(
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
+) -> Layout:
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
-    the next.
+    the next. `exact`: without padding.
 
     The order of dimensions is that of the array which is written or read with the widest element.
     """
@@ -871,17 +1036,18 @@ def _coalesced_for(nodes: list[Node], widest: Node, graph: Graph, partition: Par
                 bits = max(bits, argument.dtype.bits)
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit)
+    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
 
 
 def coalesced(
     order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    least: int = 1,
-) -> Layout:
+    least: int = 1, exact: bool = False,
+) -> Layout:  # fmt: skip
     """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
     `least`: neighbours along the innermost dimension that must be in one lane.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
+    `exact`: lanes lie along that part only, and what is left of them are replicas.
     """
     lanes_left = _lane_bits(target)
     element = max(0, (limit // bits).bit_length() - 1)
@@ -896,7 +1062,7 @@ def coalesced(
     for d in reversed(order):
         size = waves[d]
         own: list[str] = []
-        width = (size - 1).bit_length()
+        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
         if element and not next_element:
             take = min(element, width)
             while take and size % (1 << take):

@@ -210,6 +210,25 @@ class _State:
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         _scatter(memory, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), inside)
 
+    def far_place(self, op: Op, addr: Array, on: Array) -> tuple[Array, Array]:
+        """The memory that 64-bit addresses lie in, and each thread's first byte in it."""
+        keys = np.unique(addr[on] >> _POINTER)
+        if len(keys) > 1:
+            raise CompileError("one access to several arrays", op.loc)
+        memory = self.memory[int(keys[0])] if len(keys) else np.zeros(1, np.uint8)
+        start = addr & ((1 << _POINTER) - 1)
+        if on.any() and (start[on] + op.attrs["bytes"]).max() > memory.size:
+            raise CompileError(f"{op.name} outside its array", op.loc)
+        return memory, start
+
+    def _load_far(self, op: Op, active: Array, addr: Array) -> Array:
+        memory, start = self.far_place(op, addr, active)
+        return _to_registers(_gather(memory, start, op.attrs["bytes"], active), op.results[0].type)
+
+    def _store_far(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
+        memory, start = self.far_place(op, addr, active & mask)
+        _scatter(memory, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), active & mask)
+
     def _atomic_global(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, *values: Array
     ) -> Array:
@@ -226,6 +245,12 @@ class _State:
     def _any_lane(self, op: Op, active: Array, p: Array) -> Array:
         found = (self.waves(p) & self.waves(active)).any(-1)
         return np.repeat(found, self.kernel.wave_size, axis=-1)
+
+    def _touch_global(
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array
+    ) -> None:
+        """No memory changes, but what is asked for lies in the array."""
+        self.place(op, buf, voff, soff, active & mask & guard)
 
     def _copy_async(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array
@@ -256,6 +281,8 @@ class _State:
 
     def load_atom(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
         """Bytes `[bytes, threads]`: element e of lane l is element x of the piece at the address of lane L."""
+        if atom.bits:
+            return self.exchange_bits(op, active, addr, atom)
         elsize = min(atom.elsizes)
         start = self.waves(self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes))
         lanes = np.arange(self.kernel.wave_size)
@@ -267,19 +294,33 @@ class _State:
             out[e * elsize : (e + 1) * elsize] = _gather(self.shared, at, elsize, active)
         return out
 
+    def exchange_bits(self, op: Op, active: Array, addr: Array, atom: LoadAtom) -> Array:
+        """`load_atom` of elements below a byte."""
+        start = self.shared_place(op, addr, op.attrs["imm"], active, atom.piece_bytes)
+        pieces = _gather(self.shared, start, atom.piece_bytes, active)
+        held = np.unpackbits(pieces, axis=0, bitorder="little").reshape(-1, atom.bits, self.threads)
+        lanes, waves = np.arange(self.kernel.wave_size), np.arange(self.kernel.waves)[:, None]
+        out = np.zeros_like(held)
+        for e in range(len(held)):
+            source = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.lane.split()))
+            x = sum(_bit(b, lanes, e) << i for i, b in enumerate(atom.element.split()))
+            threads = (waves * self.kernel.wave_size + source).reshape(-1)
+            out[e] = held[np.tile(x, self.kernel.waves), :, threads].T
+        return np.packbits(out.reshape(-1, self.threads), axis=0, bitorder="little")
+
     def _store_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
         on = active & mask
         start = self.shared_place(op, addr, op.attrs["imm"], on)
-        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
+        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
-        if not active.all():
+        if not active.all() and "half" not in op.attrs:
             raise CompileError("a barrier that not all waves reach", op.loc)
 
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _copy_commit
+    _copy_wait = _priority = _copy_commit
     _fence = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:

@@ -269,7 +269,7 @@ _row("wgcount", "", "i32", "Workgroups launched along `axis`.", uniform="always"
 _row("wave", "", "i32", "Index of this wave in its workgroup.", uniform="always")
 _row("lane", "", "i32", "Index of this lane in its wave.", uniform="never")
 _row("tid", "", "i32", "Thread index in the workgroup: wave * wave_size + lane.", uniform="never")
-_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value.", uniform="always")
+_row("readfirst", "v:any", "same", "The first active lane's value, as a uniform value. `same`: a promise that all active lanes hold it.", uniform="always")
 # Integers: i32 and i64, two's complement, wrapping -----------------------------------------------------------------
 _row("add", "a:i b:i", "same", "a + b", commutes=True)
 _row("sub", "a:i b:i", "same", "a - b")
@@ -317,6 +317,7 @@ _row("log2", "a:f", "same", "Base-2 logarithm, the chip's approximation for f32.
 _row("rcp", "a:f", "same", "1 / a, the chip's approximation for f32.")
 _row("rsqrt", "a:f", "same", "1 / sqrt(a), the chip's approximation for f32.")
 _row("sqrt", "a:f", "same", "sqrt(a)")
+_row("sqrt_approx", "a:f", "same", "sqrt(a), the chip's approximation for f32.")
 _row("sin", "a:f", "same", "sin(a), a in radians.")
 _row("cos", "a:f", "same", "cos(a), a in radians.")
 _row("fcmp", "a:f b:f", "pred", "Float comparison `how`: eq ne lt le gt ge (ordered; ne is unordered).", attrs="how")
@@ -335,25 +336,33 @@ _row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).",
 _row("any_lane", "a:p", "pred", "Whether a holds in any lane of the wave.", uniform="always")
 _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
-_row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`).")
+_row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`). `cache_stride`: the stride of the cache swizzle to ask for.")
 _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
      "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `cache`: a hint of `cache_hints`, if any. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
      "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
+_row("load.far", "addr:i64", "attr", "Load `bytes` at a 64-bit address of each lane, which is valid in every lane. `cache` as in load.global.",
+     effects="read global", uniform="never", attrs="bytes")
+_row("store.far", "addr:i64 mask:p value:any", "none", "Store `bytes` at a 64-bit address of each lane; `high`, `cache` as in store.global.",
+     effects="write global", uniform="never", attrs="bytes high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
      "Indivisibly change the 4 or 8 `bytes` at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
+_row("touch.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "none", "Bring what `load.global` of the same operands would read into the second-level cache; nothing else changes.", effects="read global", uniform="never", attrs="bytes imm")
+_row("touch.bulk", "u:map:i64 *u:at:i32", "none", "Bring the box of tensor map `map` at coordinates `at` (innermost first) into the second-level cache; nothing else changes.", effects="read global")
 _row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
 _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")
 _row("load.shared", "addr:i32", "attr",
      "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
-_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
-_row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm (`high`: the upper half of a word).", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
+_row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`, or with `half` the lower (0) or upper (1) half of them at a barrier that the others pass elsewhere; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
+_row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
+_row("mma.scaled", "a:b32 b:b32 c:any sa:b32 sb:b32", "third", "As mma, with a scale for every block of K elements of a row of A and of a column of B: byte `a_byte` of sa and `b_byte` of sb in the lane that the atom names, as f8e8m0.", uniform="never", attrs="atom a_byte b_byte")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
 _row("undefined", "", "attr", "Registers whose contents nobody relies on.", uniform="never")
 _row("matrix.tile", "u:addr:i32", "i64", "How an asynchronous matrix instruction sees the operand tile at shared-memory byte addr: the address field of a descriptor whose other fields are the words `low` and `high`.", uniform="args", attrs="low high")
@@ -378,6 +387,8 @@ _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", unif
 _row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it.", effects="sync, read shared, write shared")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
+_row("grid.wait", "", "none", "Wait until the launch in front of this one has ended; what it wrote is seen after. Before it global memory is left alone.", effects="sync, read global, write global")
+_row("grid.release", "", "none", "Let the launch behind this one begin.", effects="sync")
 _row("proxy.fence", "", "none", "Shared memory that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------
@@ -385,3 +396,8 @@ _row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i
 _row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
 _row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
 # fmt: on
+
+
+def linear_reach(shared: Value, simm: int) -> int:
+    """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
+    return max(0, (shared.lo or 0) + simm)

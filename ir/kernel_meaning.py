@@ -194,6 +194,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "rcp": lambda a: (1 / a).astype(a.dtype),
     "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype),
     "sqrt": np.sqrt,
+    "sqrt_approx": np.sqrt,
     "sin": np.sin,
     "cos": np.cos,
     "round_tf32": _round_tf32,
@@ -244,6 +245,7 @@ def _without_op(f: Callable[..., Array]) -> Callable[..., Array]:
 CHEAP: dict[str, Callable[..., Array]] = {
     name: _without_op(f)
     for name, f in PLAIN.items()
-    if name[0] != "f" and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sin", "cos", "round_tf32")
+    if name[0] != "f"
+    and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
 } | {"cmp": _cmp, "bfe": _bfe, "cvt": _cvt}
 """Meaning of the integer and predicate ops: `(op, operands) → result`."""

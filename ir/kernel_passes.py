@@ -12,7 +12,7 @@ from dataclasses import replace
 from wavedsl.ir.address_parts import split_constant
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.facts import BITS, normalise
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value, linear_reach
 from wavedsl.ir.target import Target
 
 
@@ -195,7 +195,8 @@ def copy_op(b: Builder, op: Op, env: dict[Value, Value], hook: Hook | None = Non
         if places is not None:
             attrs = dict(attrs)
             for at, key in places:
-                args[at], attrs[key] = _immediate(b, args[at], attrs[key], key == "simm" or "shared" in op.name)
+                most = linear_reach(args[5], attrs["simm"]) if attrs.get("linear") and key == "imm" else None
+                args[at], attrs[key] = _immediate(b, args[at], attrs[key], key == "simm" or "shared" in op.name, most)
         out = b.emit(op.name, args, attrs, t)
         outs = (out,) if op.results else ()
     for old, new in zip(op.results, outs):
@@ -208,19 +209,23 @@ _ADDRESSES = {
     "load.global": ((1, "imm"), (2, "imm")),
     "store.global": ((1, "imm"), (2, "imm")),
     "atomic.global": ((1, "imm"), (2, "imm")),
-    "copy.async": ((1, "imm"), (2, "imm"), (5, "simm")),
+    "touch.global": ((1, "imm"), (2, "imm")),
+    "copy.async": ((5, "simm"), (1, "imm"), (2, "imm")),
     "load.shared": ((0, "imm"),),
     "store.shared": ((0, "imm"),),
 }
 """Operands of memory ops that are addresses, and the immediate that is added to each."""
 
 
-def _immediate(b: Builder, address: Value, imm: int, shared: bool) -> tuple[Value, int]:
+def _immediate(
+    b: Builder, address: Value, imm: int, shared: bool, most: int | None = None
+) -> tuple[Value, int]:
     """Move a constant that copying has brought to light from the address to the immediate, where it fits."""
     base, c = split_constant(address)
     if c == 0:
         return address, imm
     low, high = b.shared_range if shared else b.global_range
+    high = high if most is None else min(high, most)
     if not low <= imm + c <= high or (base is not None and (base.lo is None or base.lo < 0)):
         return address, imm
     return (b.const(0) if base is None else base), imm + c

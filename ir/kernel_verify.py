@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
@@ -286,16 +286,21 @@ class _Check:
                 if op.name == "copy.async":
                     self.immediate(op, "simm", t.shared_imm)
                     if t.copy_linear != bool(attrs.get("linear")):
-                        self.find("target", op, f"{t.name} copies {'lane by lane from one' if t.copy_linear else 'to any'} address")
+                        how = "one address, lane by lane" if t.copy_linear else "an address of each lane"
+                        self.find("target", op, f"{t.name} copies to {how}")
                     elif attrs.get("linear") and not op.args[5].uniform:
                         self.find("uniform", op, "the shared address of a linear copy is the wave's")
+                    saddr = op.args[5]  # where nothing is known of its sign, what the builder was told stands
+                    known = attrs.get("linear") and saddr.lo is not None and saddr.lo >= 0
+                    if known and attrs["imm"] > linear_reach(saddr, attrs["simm"]):
+                        self.find("target", op, f"imm={attrs['imm']} leaves the shared address a negative base")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
             elif op.name in ("load.shared", "store.shared"):
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
-            elif op.name in ("mma", "matrix.start") and attrs["atom"].name not in atoms:
+            elif op.name in ("mma", "mma.scaled", "matrix.start") and attrs["atom"].name not in atoms:
                 self.find("target", op, f"{t.name} has no matrix instruction {attrs['atom'].name}")
 
     def immediate(self, op: Op, which: str, limits: tuple[int, int]) -> None:
@@ -343,7 +348,7 @@ def _atomic(op: Op) -> str:
 def _mma(op: Op) -> str:
     atom: MmaAtom = op.attrs["atom"]
     words = tuple(a.type.words for a in op.args)
-    want = (atom.a_words, atom.b_words, atom.d_words)
+    want = (atom.a_words, atom.b_words, atom.d_words) + (1, 1) * bool(atom.scale_block)
     return "" if words == want else f"{atom.name} takes fragments of {want} words, not {words}"
 
 
@@ -417,9 +422,14 @@ def _select(op: Op) -> str:
     return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
 
 
+_VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global"))
+"""Ops whose results may differ between waves whatever their operands."""
+
 _SPECIAL = {
     "atomic.global": _atomic,
+    "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "mma.scaled": _mma,
     "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,
     "bfe": _bfe, "shl": _shift, "lshr": _shift, "ashr": _shift, "select": _select,
@@ -495,13 +505,13 @@ def _barriers(state: _Check) -> None:
     def walk(region: Region, culprit: Value | None) -> None:
         for op in region.ops:
             name = op.name
-            if name in ("barrier", "fence") and culprit is not None and "threads" not in op.attrs:
+            if name in ("barrier", "fence") and culprit is not None and not {"threads", "half"} & set(op.attrs):
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue
             constant = name == "load.global" and _only_read(state.kernel, op.args[0])
             # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
-            if (name in ("wave", "tid", "load.global", "load.shared", "atomic.global") and not constant) or any(
+            if (name in _VARYING and not constant) or any(
                 a in varies for a in op.args
             ):
                 varies.update(op.results)

@@ -132,6 +132,10 @@ class BodySchedule:
     kind: str
     times: list[int] = field(default_factory=list)
     clock: int = 1
+    why: str = ""
+    """The reason for this schedule, where there was another."""
+    raised: dict[int, int] = field(default_factory=dict)
+    """Position (the end included) → issue priority of the wave from there on."""
 
 
 def dependences(
@@ -332,7 +336,10 @@ def plan_body(
         far = dependences(steps, slots, carried, clock, max(clock, res * clock * 3 // 4), whole=True)
         attempts: list[tuple[Any, Any]] = [(edges, [])]
         if together_edges:
-            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges), (edges, [])]
+            attempts = [(far, batch_edges(steps, batch, clock, False)), (edges, together_edges)]
+            # Registers of a batch are filled again only after the last use of each: where a batch is all that a trip
+            # reads, its reads stand between two trips. Half of it leaves the other half to multiply.
+            attempts += [(edges, batch_edges(steps, batch // 2, clock, False)), (edges, [])]
         if len(steps) > LIGHT_STEPS:
             # A large body that no schedule is found for without the wishes will not have one with them.
             least = pinned_span(steps, nodes, edges) + 1
@@ -711,6 +718,8 @@ def emit_steps(
     for p, i in enumerate(body.order):
         if p in body.barriers:
             synchronise(b, body.barriers[p])
+        if p in body.raised:
+            b.priority(body.raised[p])
         s = steps[i]
         context = contexts[body.stages[i]]
         if context is not None:
@@ -719,6 +728,16 @@ def emit_steps(
                 s.emit(context)
         if p in body.commits:
             b.copy_commit()
+    if len(body.order) in body.raised:
+        b.priority(body.raised[len(body.order)])
+
+
+def half_barrier(b: Builder, half: int) -> None:
+    """A barrier that only the lower (0) or upper (1) half of the workgroup's waves passes; the others pass it at the
+    next one that stands in their way."""
+    with b.if_(b.cmp("slt" if half == 0 else "sge", b.wave(), b.kernel.waves // 2)) as branch:
+        b.barrier(half)
+        branch.yield_()
 
 
 def synchronise(b: Builder, pending: int | None) -> None:
@@ -761,10 +780,11 @@ def emit_pipelined(
     next_keys: Sequence[Key],
     label: str,
     parts: int = 1,
+    apart: bool = False,
 ) -> list[Value]:
     """Prologue and steady-state loop. `carried`: keys and initial values of the user's loop-carried registers,
     `next_keys` the keys that replace them. Returns their final values. `trips`: int or uniform i32.
-    `parts`: trips that make up one of the user's.
+    `parts`: trips that make up one of the user's. `apart`: the upper half of the waves runs a barrier behind the lower.
     """
     last = body.count - 1
 
@@ -785,7 +805,7 @@ def emit_pipelined(
         for g in range(body.count):
             it = j - g
             contexts[g] = StageContext(env, it, exists(it, 0), it) if it >= 0 else None
-        needed = {
+        needed = set() if apart else {
             p for p in body.barriers
             if any((q >= p and g <= j) or (q < p and g <= j + 1) for q, g in early_reads)
         }  # fmt: skip
@@ -809,6 +829,11 @@ def emit_pipelined(
         for d in range(1, most + 1):
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
+    if apart:
+        if body.commits:
+            b.copy_wait(0)
+        b.barrier()  # the prologue's stores to shared memory are waited for here, not in the loop
+        half_barrier(b, 1)
     minimum = trips if isinstance(trips, int) else 0
     with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
         if parts > 1:
@@ -830,6 +855,8 @@ def emit_pipelined(
         for key, relative in slots:
             out.append(_register(b, inner.values[key, relative + 1]))
         loop.yield_(out)
+    if apart:
+        half_barrier(b, 0)
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])

@@ -8,24 +8,30 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
     lower_atomic,
     lower_log,
+    lower_pick,
     lower_random,
     lower_reduce,
     lower_scan,
     lower_shape,
     lower_sort,
+    ping_pong,
 )
 from wavedsl.ir.access import scaled
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.decisions import decisions
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
+    PRODUCTS,
     REGIONS,
     Graph,
     Node,
@@ -40,7 +46,17 @@ from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import Context, Env, Key, Step, emit_pipelined, emit_straight, plan_body, program_order
+from wavedsl.ir.loops import (
+    BodySchedule,
+    Context,
+    Env,
+    Key,
+    Step,
+    emit_pipelined,
+    emit_straight,
+    plan_body,
+    program_order,
+)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
 from wavedsl.ir.lower_reads import (
@@ -57,9 +73,9 @@ from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.ring_loops import emit_once, emit_ring_loop
+from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.roles import plan_rings
+from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
@@ -84,8 +100,21 @@ def lower(
     indices."""
     kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
-    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices or Choices())
+    choices = choices or Choices()
+    if choices.cache_swizzle and target.cache_swizzle:
+        arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
+    low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
     return _run(low)
+
+
+MOST_CACHE_STRIDE = 8192
+"""The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
+
+
+def _cache_swizzled(info: ArrayInfo, asked: bool | int) -> ArrayInfo:
+    """The array with the stride that its buffers ask for."""
+    stride = info.row_elements() if asked is True else int(asked)
+    return replace(info, cache_stride=stride if 1 <= stride <= MOST_CACHE_STRIDE else 0)
 
 
 def _static_grid(partition: Partition) -> tuple[Any, ...]:
@@ -124,7 +153,9 @@ def _run(low: Lowering) -> Kernel:
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
+            begin(low)
             emit_kernel(low)
+            release(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -137,6 +168,7 @@ def _run(low: Lowering) -> Kernel:
                 how = route(low.layout(x), wanted, x.dtype)[0].kind
                 low.notes.exchanges[f"operand {position} of %{n.id} ({n.op})"] = how
     kernel.notes["lowering"] = low.notes
+    kernel.notes["decisions"] = decisions(low)
     return kernel
 
 
@@ -196,7 +228,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
         return steps
-    if n.op == "mma":
+    if n.op in PRODUCTS:
         if low.inference.mmas[n.id].atom.asynchronous:
             return async_steps(low, n)
         return mma_steps(low, n)
@@ -316,6 +348,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
+        steps = operands_first(low, steps)
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
@@ -337,9 +370,11 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 scarce=scarce_registers(low, region, once, carried), check=verifying(),
             )  # fmt: skip
+        body = alternating(low, steps, slots, body, room_for_loads(low, carried))
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts)
+        apart = bool(body.raised)
+        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -349,6 +384,30 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]
+
+
+def alternating(
+    low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], body: BodySchedule, room: int
+) -> BodySchedule:
+    """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
+    asked = low.choices.ping_pong
+    if asked is False or low.target.vendor != "amd":
+        return body
+    why = ping_pong.problem(steps, slots, low.partition.waves, low.target.simds)
+    if why:
+        low.notes.plain = low.notes.plain or why
+        return body
+    found = ping_pong.plan(steps, slots, low.target.clock_unit, room)
+    if found is None:
+        low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
+        return body
+    if not asked:
+        plain, apart = (clocks_per_trip(x, steps, low.partition.waves, low.target) for x in (body, found))
+        found.why = f"a trip is predicted to take {apart:.0f} clocks, {plain:.0f} with all waves in step"
+        if apart >= plain:
+            low.notes.plain = f"two groups half a trip apart would take {apart:.0f} clocks a trip, not {plain:.0f}"
+            return body
+    return found
 
 
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
@@ -452,7 +511,7 @@ def scarce_registers(
     target = low.target
     groups = target.shared_bytes // max(1, low.shared_top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
-    products = [n for n in region.nodes if n.op == "mma" and n.id not in {y.id for y in region.yields}]
+    products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
@@ -469,7 +528,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
     replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
-        if last.op in ("mma", "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
+        if last.op in (*PRODUCTS, "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
             replaced.update(zip(mine, theirs))
             continue
@@ -481,7 +540,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
                 context.env[key] = chunk
 
         # A value that is handed on as it is needs not even be there: a product may still be adding to it.
-        kind = "yield" if last.op == "mma" and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
         steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
         replaced.update(zip(mine, made))

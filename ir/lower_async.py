@@ -172,7 +172,7 @@ class OperandTile:
         step = self.tile.offset({k: share}) if waves > 1 else 0
         if any(self.tile.offset({k: i * share}) != i * step for i in range(waves)):
             raise ConstraintError(
-                f"the shares of {share} elements of {k} of {waves} waves do not lie evenly in the tile of {staged.name}",
+                f"{waves} shares of {share} elements of {k} do not lie evenly in the tile of {staged.name}",
                 x.loc,
                 "give each wave whole rows of the tile's swizzle, or let waves share another dimension",
             )

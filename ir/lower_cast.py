@@ -145,6 +145,8 @@ def _stochastic(b: Builder, x: Value, below: Value, to: DType, noise: Value | No
     above = _number(b, b.add(_stored(b, below, to), 1), to)
     chance = b.cvt(b.and_(noise, 0xFFFF), F32)
     part = b.fmul(b.fsub(x, below), b.const(65536.0, F32))
+    if to.bits < 8:  # no infinity follows the largest number
+        above = b.select(b.fcmp("eq", below, b.const(float(ml_dtypes.finfo(to.numpy).max), F32)), below, above)
     return b.select(b.fcmp("gt", part, b.fmul(chance, b.fsub(above, below))), above, below)
 
 

@@ -10,7 +10,7 @@ from wavedsl.ir.access import join_word
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import SUMMED_WORDS
 from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.graph import Node, Region, addend
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
@@ -20,6 +20,7 @@ from wavedsl.ir.lower_reduce import across_waves, within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.packed_view import PackedView, dense_words
 
 
 def port_registers(
@@ -36,6 +37,9 @@ def port_registers(
     bits = max(1, dtype.bits)
     per = max(1, 32 // bits)
     elements = words * per if bits <= 32 else words * 32 // bits
+    if bits == 6:  # one run of registers without gaps
+        first = layout.element_at({d: v for d, v in offset.items() if d in layout.dims})
+        return list(range(first * bits // 32, first * bits // 32 + words))
     out = []
     for e in range(0, elements, per):
         at = dict(offset)
@@ -61,24 +65,24 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
             n.loc,
             f"give each wave a multiple of {atom.k}",
         )
-    first, second = plan.ports
     tiles, issues = low.tiles(plan), low.k_issues(plan)
     share = -(-low.partition.waves // low.target.simds)
     unit = "valu" if atom.instruction == "fma" else "mfma"
     resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks()))
     steps = []
-    acc = n.inputs[2] if len(n.inputs) > 2 else None
-    neutral_a = needs_zero(low, first, plan.k)
-    neutral_b = needs_zero(low, second, plan.k)
-    words_a: dict[tuple[int, int], list[int]] = {}
+    acc = addend(n)
     prepared: list[Any] = []
-    for neutral in (neutral_a, neutral_b):
-        position = len(prepared) ^ plan.swapped
+    for source, position in zip(plan.ports, plan.positions):
+        neutral = needs_zero(low, source, plan.k)
         key = None
         if neutral or (n.id, position) in low.inference.demands:
             key = ("port", n.id, position)
             steps.append(prepare_step(low, n, position, key, neutral, plan.k))
         prepared.append(key)
+    scales = [Scale(low, plan, port) for port in (0, 1)] if plan.scales else []
+    for scale in scales:
+        if scale.prepared is not None:
+            steps.append(prepare_step(low, n, scale.position, scale.prepared, scale.neutral, scale.block, 1))
     groups_a, groups_b = (
         register_keys(low, source, layout) if key is None else [(key,)] * register_count(layout, source.dtype)
         for source, layout, key in zip(plan.ports, (plan.first, plan.second), prepared)
@@ -90,9 +94,10 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
             off_b = {plan.n: tile.get(plan.n, 0), plan.k: koff} if plan.n else {plan.k: koff}
             regs_a = port_registers(low, plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
             regs_b = port_registers(low, plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
-            words_a[k, t] = regs_a
             uses = list(dict.fromkeys(k for r in regs_a for k in groups_a[r]))
             uses += [k for r in regs_b for k in groups_b[r] if k not in uses]
+            at = [scale.place(off) for scale, off in zip(scales, (off_a, off_b))]
+            uses += [k for scale, (word, _) in zip(scales, at) for k in scale.keys(word) if k not in uses]
             if k:
                 uses.append(("acc", n.id, t, k - 1))
             elif acc is not None:
@@ -102,9 +107,11 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
                 uses += beside
 
             def emit(
-                context: Context, t: int = t, k: int = k, regs_a: list[int] = regs_a, regs_b: list[int] = regs_b
-            ) -> None:
-                emit_mma(low, n, plan, context, t, k, regs_a, regs_b, prepared)
+                context: Context, t: int = t, k: int = k, regs_a: list[int] = regs_a, regs_b: list[int] = regs_b,
+                at: list[tuple[int, int]] = at,
+            ) -> None:  # fmt: skip
+                held = [(s.word(context.env, word), byte) for s, (word, byte) in zip(scales, at)]
+                emit_mma(low, n, plan, context, t, k, regs_a, regs_b, prepared, held)
 
             latency = atom.cycles if k + 1 < len(issues) else atom.latency
             steps.append(
@@ -123,12 +130,43 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
     return steps
 
 
+class Scale:
+    """The scales of one port of a scaled product: which byte of which register an instruction takes."""
+
+    def __init__(self, low: Lowering, plan: MmaPlan, port: int):
+        assert plan.scales is not None
+        self.low, self.layout, self.k = low, plan.scales[port], plan.k
+        self.position = plan.positions[port] + 1
+        self.node = plan.node.inputs[self.position]
+        self.block = next(str(d) for d in self.node.dims if str(d) not in (plan.m, plan.n))
+        self.size = plan.atom.scale_block
+        # Absent elements of a read are 0, as a scale a number; but a cast from 0 is NaN, which times 0 stays NaN.
+        self.neutral = self.node.op != "read" and sticks_out(low, self.node, self.block)
+        needed = self.neutral or (plan.node.id, self.position) in low.inference.demands
+        self.prepared: Key | None = ("port", plan.node.id, self.position) if needed else None
+        self._keys = None if needed else register_keys(low, self.node, self.layout)
+
+    def place(self, offset: Mapping[str, int]) -> tuple[int, int]:
+        """(register, byte) of the scale of an operand's fragment at `offset`."""
+        at = {self.block if d == self.k else d: v // self.size if d == self.k else v for d, v in offset.items()}
+        element = self.layout.element_at({d: v for d, v in at.items() if d in self.layout.dims})
+        return element // 4, element % 4
+
+    def keys(self, word: int) -> Sequence[Key]:
+        return (self.prepared,) if self._keys is None else self._keys[word]
+
+    def word(self, env: Env, word: int) -> Value:
+        if self.prepared is not None:
+            return env[self.prepared].words(self.low.b)[word]
+        return operand_words(self.low, self.node, env, self.layout, [word])[0]
+
+
 def reductions_beside(low: Lowering, n: Node) -> list[Key]:
     """Keys of reductions of what an operand is cast from: they come first, or the wide value would wait for them in
     registers while the product runs."""
     users = low.users()
     out: dict[Key, None] = {}
-    for x in n.inputs[:2]:
+    for x in low.inference.mmas[n.id].ports:
         while x.op in ("cast", "bitcast"):
             x = x.inputs[0]
             for u in users.get(x.id, ()):
@@ -142,6 +180,9 @@ def register_keys(low: Lowering, n: Node, layout: Layout) -> list[tuple[Key, ...
     keys = low.keys(n)
     per = max(1, 32 // n.dtype.bits)
     count = -(-layout.elements_per_lane // per)
+    unit = low.units(n) if n.op == "read" else None
+    if unit is not None:
+        return unit_keys(low, n, unit)
     if n.op == "read":
         groups = low.read_groups(n)
         out: list[tuple[Key, ...]] = [()] * count
@@ -156,9 +197,23 @@ def register_keys(low: Lowering, n: Node, layout: Layout) -> list[tuple[Key, ...
     return [(keys[r // size],) for r in range(count)]
 
 
+def unit_keys(low: Lowering, n: Node, unit: PackedView) -> list[tuple[Key, ...]]:
+    """Per dense register of a packed read the keys that hold its units."""
+    home = {u: key for group, key in zip(low.read_groups(n), low.keys(n)) for u in group}
+    bits, units = unit.dtype.bits, unit.layout.elements_per_lane
+    out = []
+    for r in range(-(-units * bits // 32)):
+        inside = range(r * 32 // bits, min(units, -(-(r + 1) * 32 // bits)))
+        out.append(tuple(dict.fromkeys(home[u] for u in inside)))
+    return out
+
+
 def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequence[int]) -> list[Value]:
     """Some registers of an operand. Only the loads that hold them are needed: others may not be there yet."""
     b = low.b
+    unit = low.units(n) if n.op == "read" else None
+    if unit is not None:
+        return low.unit_words(n, unit, env, regs)
     if n.op == "read":
         groups = low.read_groups(n)
         per = max(1, 32 // n.dtype.bits)
@@ -177,13 +232,13 @@ def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequen
             )
             for r in regs
         ]
-    words = low.value(n, env).words(b)
+    words = dense_words(b, low.value(n, env))
     return [words[r] for r in regs]
 
 
 def emit_mma(
     low: Lowering, n: Node, plan: MmaPlan, context: Context, t: int, k: int, regs_a: list[int], regs_b: list[int],
-    prepared: Sequence[Key | None],
+    prepared: Sequence[Key | None], scales: Sequence[tuple[Value, int]],
 ) -> None:  # fmt: skip
     b, atom, env = low.b, plan.atom, context.env
     first, second = plan.ports
@@ -194,8 +249,7 @@ def emit_mma(
     shared_k = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
     if k:
         acc = env["acc", n.id, t, k - 1]
-    elif len(n.inputs) > 2:
-        source = n.inputs[2]
+    elif (source := addend(n)) is not None:
         keys = low.keys(source)
         got = env[keys[t]] if len(keys) == len(low.tiles(plan)) else None
         if got is None or isinstance(got, Fragment):
@@ -209,6 +263,10 @@ def emit_mma(
         acc = b.zero(Type(kind.kind, count))
     if atom.instruction == "fma":
         done = emit_fma(low, plan, a, c, acc)
+    elif scales:
+        (scale_a, byte_a), (scale_b, byte_b) = scales
+        both = as_words(low, scale_a), as_words(low, scale_b)
+        done = b.mma_scaled(atom, as_words(low, a), as_words(low, c), acc, both, (byte_a, byte_b))
     else:
         done = b.mma(atom, as_words(low, a), as_words(low, c), acc)
     if shared_k and k + 1 == len(low.k_issues(plan)):
@@ -258,8 +316,10 @@ def _sum(low: Lowering, dim: str, part: Value) -> Value:
     return b.vec(*found) if len(found) > 1 else found[0]
 
 
-def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str) -> Step:
-    """A whole operand made ready: in the layout of its port, and 0 beyond the end of K.
+def prepare_step(
+    low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str, beyond: float = 0
+) -> Step:
+    """A whole operand made ready: in the layout of its port, and 0 (a scale: 1) `beyond` the end of K.
 
     What is rounded to a narrow type is zeroed before: numbers, not halves of registers, and a sum over the same
     dimension wants the same numbers.
@@ -269,14 +329,14 @@ def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool,
 
     def emit(context: Context) -> None:
         if rounded:
-            wide = zero_beyond(low, source.inputs[0], operand(low, source, 0, context), k, context)
+            wide = zero_beyond(low, source.inputs[0], operand(low, source, 0, context), k, context, beyond)
             count = wide.layout.elements_per_lane
             made = [lower_elementwise(low.b, source, [wide.element(low.b, i)]) for i in range(count)]
             context.env[key] = from_elements(low.b, wide.layout, source.dtype, made)
             return
         value = operand(low, n, position, context)
         if neutral:
-            value = zero_beyond(low, source, value, k, context)
+            value = zero_beyond(low, source, value, k, context, beyond)
         context.env[key] = value
 
     valu = low.target.cost("valu")
@@ -290,7 +350,7 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
     """One fragment of an operand, from its own registers or from the prepared copy."""
     b = low.b
     if prepared is not None:
-        whole = env[prepared].words(b)
+        whole = dense_words(b, env[prepared])
         words = [whole[r] for r in regs]
     else:
         words = operand_words(low, n, env, layout, regs)
@@ -330,11 +390,15 @@ def as_words(low: Lowering, v: Value) -> Value:
 def needs_zero(low: Lowering, n: Node, k: str) -> bool:
     """Whether an operand must be zeroed beyond the end of K: padded K, and not a plain (cast) read, which is 0
     there."""
-    plan = low.plans[k]
-    padded = dict(low.layout(n).extents).get(k, plan.tile) > plan.tile
-    if not (plan.ragged or padded):
+    if not sticks_out(low, n, k):
         return False
     x = n
     while x.op in ("cast", "bitcast", "permute", "neg"):
         x = x.inputs[0]
     return x.op != "read"
+
+
+def sticks_out(low: Lowering, n: Node, dim: str) -> bool:
+    """Whether some tile of a value reaches past the end of a dimension."""
+    plan = low.plans[dim]
+    return plan.ragged or dict(low.layout(n).extents).get(dim, plan.tile) > plan.tile

@@ -216,6 +216,46 @@ def _pow(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
     return RULES["exp2"](b, dtype, b.fmul(y, RULES["log2"](b, dtype, x)))
 
 
+FAST: dict[str, Rule] = {}
+"""The same for operations that need not be rounded correctly: reciprocals and roots as the chip approximates them."""
+
+
+def _fast(name: str) -> Callable[[Rule], Rule]:
+    def register(f: Rule) -> Rule:
+        FAST[name] = f
+        return f
+
+    return register
+
+
+@_fast("div")
+def _fast_div(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
+    return b.fmul(x, b.rcp(y))
+
+
+@_fast("reciprocal")
+def _fast_reciprocal(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.rcp(x)
+
+
+@_fast("sqrt")
+def _fast_sqrt(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.sqrt_approx(x)
+
+
+@_fast("sigmoid")
+def _fast_sigmoid(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.rcp(b.fadd(_exp(b, dtype, b.fneg(x)), b.const(1.0, x.type)))
+
+
+@_fast("tanh")
+def _fast_tanh(b: Builder, dtype: DType, x: Value) -> Value:
+    """1 - 2 / (exp(2x) + 1), also where that cancels: the error is small beside 1, not beside a small result."""
+    one = b.const(1.0, x.type)
+    rest = b.rcp(b.fadd(b.exp2(b.fmul(x, b.const(2 * math.log2(math.e), x.type))), one))
+    return b.ffma(b.const(-2.0, x.type), rest, one)
+
+
 def _bitwise(int_op: str, pred_op: str) -> Rule:
     def rule(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
         return getattr(b, pred_op if dtype is dt.i1 else int_op)(x, y)
@@ -300,7 +340,7 @@ def lower_elementwise(b: Builder, node: Node, operands: list[Value]) -> Value:
     if node.op == "cast":
         noise = operands[1] if len(operands) > 1 else None
         return rounded_cast(b, operands[0], node.inputs[0].dtype, node.dtype, node.attrs.get("rounding"), noise)
-    rule = RULES.get(node.op)
+    rule = FAST[node.op] if node.attrs.get("fast") else RULES.get(node.op)
     if rule is None:
         raise CompileError(
             f"{node.op} is not lowered to instructions yet", node.loc, "kernel.evaluate runs it in NumPy"

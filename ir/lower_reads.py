@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import REGIONS, Node, Region, region_nodes
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staging import (
     CopyLanes,
@@ -25,10 +29,12 @@ from wavedsl.ir.staging import (
     plan_staged,
     store_copied,
     store_transposed,
+    tile_extents,
     transposing_clocks,
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, placement, view_dims
 
 
@@ -56,22 +62,31 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         left = room
         plans = []
         problem: Exception | None = None
+        direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
         for n in reads:
             info = low.view_info(n)
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
                     s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, low.choices.direct
+                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct
                     )
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
                     continue
                 with_k = contraction_fed(low, n)
-                s = plan_staged(
-                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight,
-                    low.choices.direct,
-                )
+                unit = low.units(n)
+                if unit is None:
+                    s = plan_staged(
+                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct
+                    )
+                else:
+                    cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
+                    size = unit.dtype.bytes
+                    atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                    s = plan_staged(
+                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom
+                    )
             except CompileError:
                 raise
             except Exception as e:
@@ -83,6 +98,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             break
     if problem is not None:
         raise problem
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     for s in plans:
         align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
         low.shared_top = -(-low.shared_top // align) * align
@@ -96,6 +113,47 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
 
 
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            busy += count * plan.atom.cycles * -(-low.partition.waves // target.simds)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = 0
+    for n in reads:
+        info, layout = low.view_info(n), low.layout(n)
+        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
+        bytes += prod(extents.values()) * info.elsize
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
+
+
 SECOND_WAVE = 192
 """Registers of accumulators from which on a SIMD has no room for a second wave."""
 
@@ -106,7 +164,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     them, and where registers keep a second wave away."""
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
-    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op == "mma")
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
     if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
@@ -125,7 +183,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         if n.op == "read"
         and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
-        and all(str(d) != str(region.dim) for d in low.graph.argument(n.attrs["memory"]).dims)
+        and not low.moves_with([str(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
     ]
 
 
@@ -149,7 +207,8 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
         return True
     if space is AddressSpace.GLOBAL:
         return False
-    if once and not any(p.waves > 1 and d not in low.layout(n).dims for d, p in low.plans.items()):
+    cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
+    if once and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 
@@ -162,7 +221,7 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
     while work:
         x = work.pop()
         for u in users.get(x.id, ()):
-            if u.op == "mma" and x in u.inputs[:2]:
+            if u.op in PRODUCTS and any(x is u.inputs[p] for p in factors(u)):
                 found = low.inference.mmas[u.id].k
             elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
                 seen.add(u.id)
@@ -179,6 +238,12 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
+    plans, partition = low.plans, low.partition
+    unit = low.units(n)
+    if unit is not None:
+        info, plans = unit.info, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
     es = info.elsize
     size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
@@ -207,7 +272,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             position, inside, limits = low.located(n, context, low.base_at(context.iteration))
             copy_directly(
                 b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
-                both(b, context.guard, inside),
+                both(b, context.guard, inside), hint,
             )  # fmt: skip
 
         resources, latency = low.memory_cost("copy.async", size)
@@ -215,10 +280,18 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.sequence = "copies"
         return step
 
-    def access_for(context: Context, parts: dict[str, Any]) -> tuple[GlobalAccess, Value | None]:
+    def access_for(
+        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = plans
+    ) -> tuple[GlobalAccess, Value | None]:
         position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        access = copy_access(b, s, position, low.plans, low.target, copy_lanes(), parts, extents, strides, limits)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
         return access, both(b, context.guard, inside)
+
+    def ask_ahead(context: Context, i: int) -> None:
+        lanes, fixed, _ = copy_parts(i)
+        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
 
     def block_step(first: int) -> Step:
         """The stores of a block that is transposed in registers."""
@@ -264,6 +337,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                     split=False,
                     cache=hint,
                 )
+                ask_ahead(context, i)
 
             resources, latency = low.memory_cost("copy.async", size)
             steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
@@ -287,6 +361,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
                 bounded=True,
                 cache=hint,
             )
+            ask_ahead(context, i)
 
         def put(context: Context, i: int = i) -> None:
             lanes, fixed, active = copy_parts(i)
@@ -319,12 +394,16 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     assert s.loads is not None
     buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
-    _, digit_dims = wave_digits(s.layout, low.partition, low.plans)
+    plans, partition, unit = low.plans, low.partition, low.units(n)
+    if unit is not None:
+        plans = unit.plans
+        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
+    _, digit_dims = wave_digits(s.layout, partition, plans)
     made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
         if not made:
-            made.append(FragmentLoads(b, s, low.wave_digit, low.plans, digit_dims))
+            made.append(FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims))
         return made[0]
 
     steps: list[Step] = []
@@ -355,7 +434,7 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 
         def join(context: Context, r: int = r, parts: list[tuple[int, int]] = parts) -> None:
             loaded = [(context.env["f", n.id, g], position) for g, position in parts]
-            context.env["w", n.id, r] = join_word(b, n.dtype, loaded)
+            context.env["w", n.id, r] = join_word(b, s.info.dtype, loaded)
 
         uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
         clocks = low.issue_clocks() * max(1, len(uses) - 1)
@@ -381,26 +460,33 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
-    moves = loop_dim is not None and loop_dim in info.names
+    moves = low.moves_with(info.names, loop_dim)
     placed_by = coordinate_keys(low, n)
     found = placement(low.graph, n)
     assert found is not None
     late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
     for g, group in enumerate(element_groups(layout, bits)):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-            if unit is not None:
-                position = unit.position(b, position)
-            access = GlobalAccess(
-                b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-            )
+            access, inside = access_at(context, plans)
             guard = both(b, context.guard if moves else None, inside)
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
             context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
         step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, width * info.elsize // 4)
@@ -452,11 +538,7 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
             if access is None:
                 accesses.clear()
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
-            voff, mask = access.operands(group[0])
-            context.env["f", n.id, g] = b.load_global(
-                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True,
-                cache=n.attrs.get("cache"),
-            )  # fmt: skip
+            context.env["f", n.id, g] = access.load(group[0], size, context.guard, n.attrs.get("cache"))
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)

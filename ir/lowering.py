@@ -23,18 +23,18 @@ from wavedsl.ir.choices import Choices
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import REGIONS, Graph, Node, Region
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference, MmaPlan
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
-from wavedsl.ir.packed_view import PackedView, packed_view, spread, unit_words
-from wavedsl.ir.partition import Partition
+from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
+from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import placement
+from wavedsl.ir.views import is_tile, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -68,6 +68,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    plain: str = ""
+    """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
     """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)
@@ -92,7 +94,9 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
         self.b = Builder(kernel, target)
-        self.plans = {str(d): p for d, p in partition.dims.items()}
+        self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
+        self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
+        """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
         self.notes = Notes()
         self.shared_top = 0
         self.scratch = 0
@@ -158,14 +162,37 @@ class Lowering:
         """Where this wave's tile starts, per dimension."""
         b = self.b
         start = self.base if base is None else base
-        wave = {d: scaled(b, self.wave_digit[d], self.plans[d].wave) for d in dims}
-        return Position({d: start.get(d, 0) for d in dims}, wave)
+        wave = {d: scaled(b, self.digit(d), self.plans[d].wave) for d in dims}
+        return Position({d: self._start(start, d) for d in dims}, wave)
+
+    def digit(self, dim: str) -> Any:
+        """This wave's share of a dimension: which one counts."""
+        followed = self.followed.get(dim)
+        return self.wave_digit[dim if followed is None else followed[0]]
+
+    def _start(self, start: Mapping[str, Any], dim: str) -> Any:
+        """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""
+        followed = self.followed.get(dim)
+        if followed is None:
+            return start.get(dim, 0)
+        base, factor = start.get(followed[0], 0), followed[1]
+        if isinstance(base, int):
+            return int(base * factor)
+        return self.b.udiv(self.b.mul(base, factor.numerator), factor.denominator)
+
+    def moves_with(self, dims: Sequence[str], loop_dim: str | None) -> bool:
+        """Whether a tile of these dimensions moves with the trips over another one."""
+        return loop_dim is not None and any(
+            d == loop_dim or (d in self.followed and self.followed[d][0] == loop_dim) for d in dims
+        )
 
     def view(self, n: Node) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
         value."""
         _, extents, strides = self.array(n.attrs["memory"])
-        return self.view_info(n), extents, strides
+        info = self.view_info(n)
+        parts = info.offset or info.cut
+        return info, [known if known is not None and parts else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
         info = self.arrays[n.attrs["memory"]]
@@ -174,7 +201,47 @@ class Lowering:
             return info
         dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
         free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
-        return replace(info, dims=dims, moved=free)
+        windows = self.windows(n)
+        if not windows:
+            return replace(info, dims=dims, moved=free)
+        extents, offset, cut = list(info.extents), 0, set()
+        for i, d in enumerate(info.dims):
+            if str(d) not in windows:
+                continue
+            first, length = windows[str(d)]
+            stride = info.strides[i]
+            assert stride is not None
+            offset += first * stride if length else 0
+            name = str(dims[i])
+            whole = self.plans[name].extent
+            assert whole is not None
+            extents[i] = min(length, whole)
+            if length < whole:
+                cut.add(name)
+        align = min(info.align, offset & -offset) if offset else info.align
+        still = free - {str(found.moved[d].dim) for d in windows}
+        return replace(
+            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        )
+
+    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
+        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
+        on that belong to it). Such a part of the array is addressed like an array of its own."""
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        out: dict[str, tuple[int, int]] = {}
+        for i, d in enumerate(map(str, info.dims)):
+            m = found.moved.get(d) if found is not None else None
+            extent = info.extents[i]
+            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
+                continue
+            if self.plans[str(m.dim)].extent is None:
+                continue
+            first = 0 if m.start is None else static_number(self.graph, m.start)
+            count = extent if m.count is None else static_number(self.graph, m.count)
+            if first is not None and first >= 0 and count is not None:
+                out[d] = first, max(0, min(extent - first, count))
+        return out
 
     def located(
         self, n: Node, context: Context, base: Mapping[str, Any] | None = None
@@ -198,8 +265,11 @@ class Lowering:
             for p in (low, high):
                 if p.const is not True:
                     inside = p if inside is None else b.pand(inside, p)
+        windows = self.windows(n)
         for d, m in found.moved.items():
             name = str(m.dim)
+            if d in windows:
+                continue
             if m.modulus is not None:
                 at = start.get(name, 0)
                 start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
@@ -210,6 +280,8 @@ class Lowering:
             if m.count is not None:
                 end = total(b, [first, self.uniform(m.count, context.env)])
                 limit = b.max_s(b.min_s(limit, end), 0)
+            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
+                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
             start[name] = total(b, [start.get(name, 0), first])
             limits[name] = limit
         return self.position(info.names, start), inside, limits
@@ -249,7 +321,7 @@ class Lowering:
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
-        if n.op == "mma" and not self.inference.mmas[n.id].atom.asynchronous:
+        if n.op in PRODUCTS and not self.inference.mmas[n.id].atom.asynchronous:
             plan = self.inference.mmas[n.id]
             return tuple(("acc", n.id, t, len(self.k_issues(plan)) - 1) for t in range(len(self.tiles(plan))))
         if n.op == "carry":
@@ -285,7 +357,10 @@ class Lowering:
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""
         try:
-            found = packed_view(self.view_info(n), layout, self.plans, transposing=self.target.transposing)
+            info = self.view_info(n)
+            found = packed_view(info, layout, self.plans, transposing=self.target.transposing)
+            if found is None:
+                check_units(info, self.plans, unit_elements(info.dtype))
         except WaveError as error:
             error.location = error.location or n.loc
             raise
@@ -316,7 +391,7 @@ class Lowering:
         """A single integer of the graph as a uniform i32."""
         b = self.b
         number = self.value(n, env).element(b, 0)
-        number = number if number.uniform else b.readfirst(number)
+        number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
@@ -400,8 +475,8 @@ class Lowering:
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
-        info = self.arrays[n.attrs["memory"]]
-        if n.attrs.get("mapping") is not None:
+        info = self.view_info(n)
+        if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
             from wavedsl.ir.lower_mapped import mapped_groups
 
             return mapped_groups(self, n, self.layout(n), False)[1]
@@ -445,10 +520,20 @@ class Lowering:
         box = 1 << layout.inner.count("e", "r")
         return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
+    def instructions(self, plan: MmaPlan) -> int:
+        """Matrix instructions of a product in one wave."""
+        if not plan.atom.asynchronous:
+            return len(self.tiles(plan)) * len(self.k_issues(plan))
+        sizes = dict(plan.result.extents)
+        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
+        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+
     def k_issues(self, plan: MmaPlan) -> list[int]:
         """K offsets (in element-offset terms) of the instructions along K."""
         atom, layout = plan.atom, plan.first
         total_k = dict(layout.extents)[plan.k]
+        if atom.asynchronous:  # a tile in shared memory has no fragments
+            return list(range(0, total_k, atom.k))
         box = layout.box(plan.k)
         steps = (box // atom.k).bit_length() - 1
         run = self.run_bits(plan)
@@ -478,7 +563,7 @@ class Lowering:
         ]  # fmt: skip
         operands: list[Operand] = []
         clocks = 0
-        for n in self.graph.all_nodes():
+        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
             if n.op not in ("read", "mma") or self.region_of(n).dim is None:
                 continue
             if n.op == "read":
@@ -488,11 +573,7 @@ class Lowering:
             else:
                 plan = self.inference.mmas[n.id]
                 shares = -(-self.partition.waves // self.target.simds)
-                if plan.atom.asynchronous:  # its operands' layouts may be nominal
-                    issues = dict(plan.second.extents)[plan.k] // plan.atom.k
-                else:
-                    issues = len(self.k_issues(plan))
-                clocks += len(self.tiles(plan)) * issues * plan.atom.cycles * shares
+                clocks += self.instructions(plan) * plan.atom.cycles * shares
         return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
 
     def _numbered(self, numbering: Numbering) -> list[Any]:
@@ -530,6 +611,8 @@ class Lowering:
                 self.base[str(d)] = b.mul(digit, plan.tile)
         wave: Any = b.wave() if p.waves > 1 else 0
         for d in p.dims:
+            if d in p.derived:
+                continue
             divisor, modulus = p.wave_radix(d)
             if modulus == 1 or isinstance(wave, int):
                 self.wave_digit[str(d)] = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -34,6 +34,8 @@ from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.staging import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 
 SLOTS = 2
+SHARE = 5 / 8
+"""Part of shared memory that operands may take with two slots each; what they are made of needs the rest."""
 
 
 @dataclass
@@ -62,10 +64,13 @@ class MadeTile:
 def plan_made(low: Lowering) -> None:
     """Place every operand that is made. Raises ConstraintError where one does not fit, so that products are cut in
     another way."""
-    for x, uses in low.inference.made_uses():
+    wanted = low.inference.made_uses()
+    size = sum(x.dtype.bits // 8 * prod(low.plans[str(d)].tile for d in x.dims) for x, _ in wanted)
+    most = SLOTS if SLOTS * size <= SHARE * low.target.shared_bytes else 1
+    for x, uses in wanted:
         region = low.region_of(x)
         trips = low.plans[str(region.dim)].trips if region.dim is not None else 1
-        found = _plan(low, x, uses, 1 if trips == 1 else SLOTS)
+        found = _plan(low, x, uses, 1 if trips == 1 else most)
         low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
         found.offset = low.shared_top
         slots = found.place.slots
@@ -110,7 +115,8 @@ def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: i
     if best is None:
         raise ConstraintError("a computed operand of a warpgroup's product finds no place in shared memory", x.loc)
     if low.shared_top + best[1].place.bytes * slots > low.target.shared_bytes:
-        raise ConstraintError("a computed operand of a warpgroup's product exceeds shared memory", x.loc, "smaller tiles")
+        problem = "a computed operand of a warpgroup's product exceeds shared memory"
+        raise ConstraintError(problem, x.loc, "smaller tiles")
     return best[1]
 
 

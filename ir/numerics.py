@@ -78,6 +78,22 @@ BOUNDS: dict[str, dict[str, Bound]] = {
 }
 """Bounds of f32 operations that chips only approximate. f16 and bf16 are computed in f32 and rounded once."""
 
+FAST_BOUNDS: dict[str, dict[str, Bound]] = {
+    "div": {"amd": Bound(3, flushes=True, source=_DERIVED), "nvidia": Bound(3, source=_DERIVED)},
+    "reciprocal": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(1, source=_ISA)},
+    "sqrt": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(1, source=_ISA)},
+    "sigmoid": {
+        "amd": Bound(6, 1.5, absolute=2.0**-126, flushes=True, source=_DERIVED),
+        "nvidia": Bound(8, 1.5, absolute=2.0**-126, source=_DERIVED),
+    },
+    # 1 - 2 / (E + 1): the error of E, 8 ulp where it counts most, is halved; the difference is as large as 1.
+    "tanh": {
+        "amd": Bound(2, absolute=2.0**-20, source=_DERIVED),
+        "nvidia": Bound(2, absolute=2.0**-20, source=_DERIVED),
+    },
+}
+"""Bounds of what `fast` changes. `div` and `reciprocal` hold for divisors of 2^-126 to 2^126."""
+
 VENDORS = ("amd", "nvidia")
 
 
@@ -94,7 +110,7 @@ def ulp(x: Any, dtype: DType) -> Any:
     return np.ldexp(1.0, np.maximum(exponent - 1 - dtype.mantissa, smallest.get(dtype.name, -149)))
 
 
-def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.0) -> Any:
+def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.0, fast: bool = False) -> Any:
     """Largest allowed |result - exact| of `op` in `dtype` on `target`.
 
     `exact` is the result in f64; `argument` the exponent given to exp2, for exp, pow and sigmoid. f16 and bf16 results
@@ -102,9 +118,10 @@ def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.
     """
     exact = np.asarray(exact, np.float64)
     own = 0.5 * ulp(exact, dtype)
-    if op in EXACT_OPS:
+    fast = fast and op in FAST_BOUNDS
+    if op in EXACT_OPS and not fast:
         return own
-    bound = BOUNDS[op][vendor(target)]
+    bound = (FAST_BOUNDS if fast else BOUNDS)[op][vendor(target)]
     units = bound.ulp + bound.per_argument * np.abs(np.asarray(argument, np.float64))
     error = np.maximum(units * ulp(exact, f32), bound.absolute)
     if bound.flushes:
@@ -112,24 +129,40 @@ def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.
     return error if dtype is f32 else error + own
 
 
-def mma_tolerance(k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0) -> Any:
+PRECISION: dict[str | None, tuple[int, float, float]] = {
+    None: (1, 0.0, 0.0),
+    "ieee": (1, 0.0, 0.0),
+    "tf32": (1, 0.0, 2.0**-9 + 2.0**-20),
+    "3xtf32": (3, 20.0, 0.0),
+}
+"""Precision of a product of f32 → (terms in its sum per element of K, roundings to f32 and share of Σ|a||b| that come
+to the error of the sum). `tf32`: each operand is cut at 10 mantissa bits. `3xtf32`: what two tf32 numbers leave of an
+operand is below 2^-22 of it, and so is the product of the remainders: three times 2^-22, and their roundings."""
+
+
+def mma_tolerance(
+    k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0,
+    precision: str | None = None,
+) -> Any:  # fmt: skip
     """Largest allowed error of a sum of `k` products with Σ|a||b| = `magnitude`, plus the rounding of the output.
 
     (k + 8) units roundoff of the accumulator per Σ|a||b|, whatever the order of the sum; whole numbers that the
-    accumulator holds exactly come out exact.
+    accumulator holds exactly come out exact. `precision`: what was asked for of a product of f32.
     """
     if accumulator.is_int:
         return np.zeros_like(np.asarray(magnitude, np.float64))
-    error = (k + 8) * 2.0 ** -(accumulator.mantissa + 1) * np.asarray(magnitude, np.float64)
+    terms, roundings, share = PRECISION[precision]
+    unit = (terms * k + 8 + roundings) * 2.0 ** -(accumulator.mantissa + 1)
+    error = (unit + share) * np.asarray(magnitude, np.float64)
     if output is not None and output is not accumulator:
         error = error + 0.5 * ulp(np.abs(exact) + error, output)
     return error
 
 
-def table() -> str:
+def table(fast: bool = False) -> str:
     """The bounds as a Markdown table, for docs/numerics.md."""
-    out = ["| f32 operation | AMD | NVIDIA |", "|---|---|---|"]
-    for op, row in BOUNDS.items():
+    out = [f"| f32 operation{', `fast`' if fast else ''} | AMD | NVIDIA |", "|---|---|---|"]
+    for op, row in (FAST_BOUNDS if fast else BOUNDS).items():
         out.append(f"| `{op}` | " + " | ".join(_words(row[v]) for v in VENDORS) + " |")
     return "\n".join(out)
 

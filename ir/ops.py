@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import TraceError
+from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
 from wavedsl.ir.symbols import names, scale_of
 
@@ -133,10 +133,16 @@ def require_kind(dtype: DType, allowed: str, op: str) -> None:
         )
 
 
+FAST = ("div", "reciprocal", "sqrt", "sigmoid", "tanh")
+"""Operations that `fast` changes: a reciprocal or root in them is the chip's approximation."""
+
+
 def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         dtype = one_dtype(types, op)
         require_kind(dtype, allowed, op)
+        if attrs.get("fast") and dtype is dt.f64:
+            raise ConstraintError(f"{op}: fast is for f32, f16 and bf16, not f64", hint="leave fast out")
         return ValueType(union(types), result or dtype)
 
     return rule
@@ -315,12 +321,29 @@ def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: 
     return acc
 
 
+PRECISIONS = ("ieee", "tf32", "3xtf32")
+"""What a product of f32 may be asked for: operands as they are, cut to tf32, as the sum of two tf32 numbers each."""
+
+
 def _mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", _MIXES)
+    precision = attrs.get("precision")
+    if precision is not None and precision not in PRECISIONS:
+        raise ConstraintError(f"mma: precision={precision!r} is none", hint=f"one of {', '.join(PRECISIONS)}")
+    if precision is not None and any(t.dtype is not dt.f32 for t in types[:2]):
+        have = " and ".join(dict.fromkeys(str(t.dtype) for t in types[:2]))
+        raise ConstraintError(
+            f"mma: precision={precision!r} is for operands of f32, these are {have}",
+            hint="leave precision out: products of other dtypes are exact",
+        )
+    return _product(types[0], types[1], types[2] if len(types) > 2 else None, "mma", (*_MIXES, set(SCALED)))
 
 
 SCALED = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Operand types of a block-scaled product; the two sides may differ."""
+
+
+MX_BLOCK = 32
+"""Elements that share a scale in the MX formats (OCP Microscaling Formats 1.0, section 5.2), and in instructions."""
 
 
 def scale_block(x: ValueType, scale: ValueType, dim: Any) -> int | None:
@@ -479,6 +502,44 @@ def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     return ValueType(tuple(attrs["dims"]), types[0].dtype)
 
 
+def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    dim, new = attrs["dim"], attrs["new"]
+    require_dim(types[0], dim, "extract")
+    if len(types) > 1 and (types[1].dtype is not dt.i32 or types[1].dims):
+        raise TraceError(f"extract: the start is {types[1]}", hint="a whole number or a single i32 value")
+    if new is not None and new in types[0].dims and new != dim:
+        raise TraceError(f"extract: the value already has {new}", hint="name the elements by a dimension of their own")
+    dims = tuple(new if d == dim else d for d in types[0].dims if d != dim or new is not None)
+    return ValueType(dims, types[0].dtype)
+
+
+def _shuffle(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    require_dim(types[0], attrs["dim"], "shuffle")
+    extra = [d for d in types[1].dims if d not in types[0].dims]
+    if types[1].dtype is not dt.i32 or extra:
+        what = f"has {names(extra)}, which the value lacks" if extra else f"is {types[1].dtype}"
+        raise TraceError(f"shuffle: the index {what}", hint="an i32 value with dimensions of the value")
+    return types[0]
+
+
+def repeated_dim(x: ValueType, dim: Any) -> tuple[Any, int]:
+    """(the dimension of `x` whose elements stand for several of `dim`, for how many). Raises TraceError."""
+    for d in x.dims:
+        factor = scale_of(d, dim) if d != dim else None
+        if factor is not None and factor.is_Rational and factor.p == 1 and factor.q > 1:
+            return d, int(factor.q)
+    raise TraceError(
+        f"repeat_interleave: no dimension of [{names(x.dims)}] is a part of {dim}", hint=f"such as {dim} / 32"
+    )
+
+
+def _repeat_interleave(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    found, attrs["count"] = repeated_dim(types[0], attrs["dim"])
+    if attrs["dim"] in types[0].dims:
+        raise TraceError(f"repeat_interleave: the value already has {attrs['dim']}", hint="reduce or rename it first")
+    return ValueType(tuple(attrs["dim"] if d == found else d for d in types[0].dims), types[0].dtype)
+
+
 def _combine(op: str, keeps: bool) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
         require_dim(types[0], attrs["dim"], op)
@@ -601,7 +662,7 @@ _add("read", "read(mem, *, mapping=None, elements_per_thread=None, cache=None)",
      "The elements of an array argument that belong to this wave.")  # fmt: skip
 _add("write", "write(value, mem, *, mapping=None, elements_per_thread=None, cache=None)", "any", _write,
      "Stores a value into an array argument; elements beyond a bound are skipped.", effect=True)  # fmt: skip
-_add("mma", "mma(x, y, acc=None)", "family", _mma,
+_add("mma", "mma(x, y, acc=None, precision=None)", "family", _mma,
      "Matrix product over the dimensions that both operands have and the result lacks, plus `acc`.")  # fmt: skip
 _add("scaled_mma", "scaled_mma(x, x_scale, y, y_scale, acc=None)", "family", _scaled_mma,
      "Matrix product of block-scaled operands: one f8e8m0 scale per block of the contracted dimension.")  # fmt: skip
@@ -709,6 +770,13 @@ _add("broadcast", "broadcast(x, *dims)", "lift", _broadcast, "Repeats the value 
 _add("permute", "permute(x, *dims)", "relabel", _permute, "The same value with its dimensions listed in another order.")
 _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
      "The same elements, in row-major order of the listed dimensions, under other dimensions.")  # fmt: skip
+
+_add("extract", "extract(x, where)", "any", _extract,
+     "Elements at one place along a dimension, or evenly spaced ones under a new dimension.")  # fmt: skip
+_add("shuffle", "shuffle(x, index, dim)", "family", _shuffle,
+     "The element that `index` names along `dim`, for every element; 0 for indices outside.")  # fmt: skip
+_add("repeat_interleave", "repeat_interleave(x, dim)", "any", _repeat_interleave,
+     "Each element along a part of `dim`, such as `dim / 32`, for all the elements that it stands for.")  # fmt: skip
 
 # Atomics
 ATOMIC_VALUES: dict[str, int] = {}

@@ -88,7 +88,7 @@ def unit_layout(layout: Layout, dim: str, group: int) -> Layout | None:
         return None
     low = group.bit_length() - 1
     inner = layout.inner
-    coordinate = {b: c for b, c in zip(inner.ins, inner.coordinate_columns(dim))}
+    coordinate = dict(zip(inner.ins, inner.coordinate_columns(dim)))
     gone = [bit("e", i) for i in range(low)]
     for i, e in enumerate(gone):
         alone = coordinate.get(e) == 1 << i and inner.column(e).bit_count() == 1
@@ -107,7 +107,7 @@ def transposed_layout(layout: Layout, dim: str, group: int) -> Layout | None:
     low = group.bit_length() - 1
     inner = layout.inner
     cols = dict(zip(inner.ins, inner.cols))
-    coordinate = {b: c for b, c in zip(inner.ins, inner.coordinate_columns(dim))}
+    coordinate = dict(zip(inner.ins, inner.coordinate_columns(dim)))
     gone = [bit("e", i) for i in range(low)]
     for i, e in enumerate(gone):
         lane = bit("l", i)

@@ -13,6 +13,7 @@ workgroup axis, then over those of loops.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -20,10 +21,9 @@ from wavedsl.ir.constraints import ResolvedConstraints, divisors
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.symbols import DYNAMIC
+from wavedsl.ir.symbols import DYNAMIC, scale_of
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
-
 
 LOOPS = 3
 """Where waves that share a loop's tile come in the order of waves: behind those of the three grid axes."""
@@ -72,6 +72,8 @@ class Partition:
     dims: dict[Any, DimPlan]
     order: list[Any] = field(default_factory=list)
     waves: int = 1
+    derived: dict[Any, tuple[Any, Fraction]] = field(default_factory=dict)
+    """Dimensions such as `K / 32`, cut where another one is: dimension → (that one, elements per element of it)."""
 
     def wave_radix(self, dim: Any) -> tuple[int, int]:
         """(divisor, modulus) that turn the wave index into this dimension's wave digit."""
@@ -133,6 +135,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     multiples = {d: target.tile_rows for n in matrix for d in n.dims}
     multiples |= {d: r.vector for d in used if (r := resolved[d]).vector is not None}
     dims: dict[Any, DimPlan] = {}
+    derived: dict[Any, tuple[Any, Fraction]] = {}
     free: dict[Any, int] = {}
     fixed: dict[Any, int] = {}
     together = _in_one_wave(graph)
@@ -142,6 +145,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     for d in used:
         r = resolved[d]
         extent = None if r.extent is DYNAMIC else int(r.extent)
+        base = _base_of(d, resolved)
+        if base is not None:
+            derived[d] = base
         if d in unmapped:
             dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
             continue
@@ -150,7 +156,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             continue
         if r.workgroup is not None:
             dims[d] = DimPlan(d, "workgroup", extent, r.workgroup, r.workgroup, r.axis, r.loc)
-            if r.axis is not None:
+            if d in derived:
+                dims[d].axis = None
+            elif r.axis is not None:
                 free[d] = r.workgroup
             if r.wave is not None:
                 fixed[d] = r.wave
@@ -203,7 +211,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                 resolved.hardware.loc,
                 f"legal sizes are {', '.join(map(str, divisors(plan.wave)))}",
             )
-    partition = Partition(dims, order, prod(dims[d].waves for d in order))
+    for d, (base, factor) in derived.items():
+        _cut_along(dims[d], dims[base], factor)
+    partition = Partition(dims, order, prod(dims[d].waves for d in order), derived)
     check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
     wanted_lanes = resolved.hardware.threads_per_wave
     if wanted_lanes is not None and wanted_lanes != target.wave_size:
@@ -215,12 +225,42 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     return partition
 
 
+def _base_of(d: Any, resolved: ResolvedConstraints) -> tuple[Any, Fraction] | None:
+    """The dimension that a derived one such as `K / 32` follows, where that one is cut, and their ratio."""
+    if getattr(d, "is_Symbol", True):
+        return None
+    for base in sorted(getattr(d, "free_symbols", ()), key=str):
+        source = resolved.dims.get(base)
+        factor = scale_of(d, base) if source is not None else None
+        if source is None or factor is None or source.index or (source.workgroup is None and source.loop is None):
+            continue
+        factor = factor.xreplace({s: v for s, v in resolved.values.items() if isinstance(v, int)})
+        if factor.is_Rational:
+            return base, Fraction(int(factor.p), int(factor.q))
+    return None
+
+
+def _cut_along(plan: DimPlan, base: DimPlan, factor: Fraction) -> None:
+    """Give a derived dimension the tiles of the one that it follows."""
+    tile, wave = base.tile * factor, base.wave * factor
+    for size, elements, what in ((tile, base.tile, "a tile"), (wave, base.wave, "a wave's share")):
+        if size.denominator != 1:
+            raise ConstraintError(
+                f"{what} of {elements} elements of {base.dim} is {size} elements of {plan.dim}",
+                base.loc,
+                f"the tile of {base.dim} must make {plan.dim} a whole number",
+            )
+    plan.role, plan.tile, plan.wave, plan.axis = base.role, int(tile), int(wave), None
+
+
 def _in_one_wave(graph: Graph) -> set[Any]:
     """Dimensions that an operation wants in one wave as a whole: rows that are sorted, what a reshape counts again."""
     found: set[Any] = set()
     for n in graph.all_nodes():
         if n.op in ("sort", "topk"):
             found.add(n.attrs["dim"])
+        elif n.op in ("extract", "shuffle"):
+            found |= {n.attrs["dim"], n.attrs.get("new")} - {None}
         elif n.op == "reshape":
             found |= set(n.inputs[0].dims) ^ set(n.dims)
     return found

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from wavedsl.ir import trail
+from wavedsl.ir.build_core import PINNED
 from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
@@ -75,7 +76,7 @@ def hoisted(kernel: Kernel) -> list[Finding]:
     def walk(region: Region, inside: set[Value] | None) -> None:
         for op in region.ops:
             if inside is not None:
-                if op.row.pure and op.name != "mma" and not any(a in inside for a in op.args):
+                if op.row.pure and op.name not in PINNED and not any(a in inside for a in op.args):
                     found.append(Finding("hoisted", f"{describe(op)}: does not depend on its loop", op.loc))
                 inside.update(op.results)
             for body in op.regions:
@@ -95,7 +96,7 @@ def numbered(kernel: Kernel) -> list[Finding]:
 
     def walk(region: Region, seen: dict[object, Op]) -> None:
         for op in region.ops:
-            if op.row.pure and op.name not in ("mma", "const"):
+            if op.row.pure and op.name not in PINNED and op.name != "const":
                 key = (op.name, op.args, tuple(op.attrs.items()), op.results[0].type)
                 if key in seen:
                     found.append(

@@ -1,5 +1,6 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
+    precision products of f32 as those of tf32, where that was asked for                       precision.py
     plan      ways to cut and to lay out, best first                                              plans.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
       infer     which lane and register holds which element of every value                       infer.py
@@ -25,7 +26,8 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.errors import ConstraintError, WaveError
+from wavedsl.ir.decisions import problems
+from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.lower import lower
@@ -39,9 +41,12 @@ from wavedsl.ir.passes import (
     STRENGTH_REDUCE,
     run_passes,
     unroll_pass,
+    verifying,
 )
 from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
+from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer
+from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
 
@@ -57,6 +62,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
+    graph = scale_by_hand(at_precision(graph, target), target)
     try:
         kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
     except WaveError as error:
@@ -67,6 +73,13 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, plan.target)
+    if verifying():
+        wrong = problems(kernel.notes["decisions"], kernel)
+        if wrong:
+            raise CompileError(
+                f"the record of {graph.name} is wrong: {wrong[0]}", graph.loc,
+                "this is a defect of the compiler, not of the kernel",
+            )  # fmt: skip
     return kernel, plan.partition
 
 
@@ -94,11 +107,21 @@ def lowered(
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
                 kernel = by(plan)
+            if choices.ping_pong:
+                check_apart(graph, kernel)
             return kernel, plan
         except ConstraintError:
             if plan.target is target or fixed:
                 raise
     raise AssertionError("the last plan is for the target itself")
+
+
+def check_apart(graph: Graph, kernel: Kernel) -> None:
+    """Raises ConstraintError where the user asks for a ping-pong schedule and no loop has one."""
+    notes = kernel.notes["lowering"]
+    if not any(note.body.raised for note in notes.loops):
+        why = notes.plain or "no loop is pipelined"
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", graph.loc, "leave ping_pong out")
 
 
 def text(kernel: Kernel) -> str:

@@ -57,7 +57,7 @@ class Place:
         for p in self.pieces:
             if p.low < 1 or p.extent < 1 or p.stride < 1:
                 raise CompileError(f"{p} needs positive numbers")
-        if self.elsize not in (1, 2, 4, 8, 16):
+        if self.elsize not in (1, 2, 4, 8, 12, 16):
             raise CompileError(f"elements of {self.elsize} bytes cannot be placed")
 
     @property
@@ -353,7 +353,7 @@ def _plan_vector(
     repeats: int,
 ) -> LoadPlan | None:
     """A plain vector per lane: register bits whose columns are size, 2*size, 4*size, ..."""
-    if atom.bytes < size or atom.bytes & (atom.bytes - 1):
+    if atom.bytes < size or (atom.bytes & (atom.bytes - 1) and atom.bytes != size):
         return None
     fills: list[int] = []
     step = size

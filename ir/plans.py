@@ -9,11 +9,12 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph, node_text
+from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 
 
@@ -29,7 +30,7 @@ class Plan:
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
     """Partition and layouts of a graph: the first of `plans`."""
-    return next(plans(graph, dims, target))
+    return next(plans(scale_by_hand(graph, target), dims, target))
 
 
 def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Plan]:
@@ -41,7 +42,7 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
     word = "waves" if target.vendor == "amd" else "warps"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
     lanes = resolved.hardware.threads_per_wave
-    products = any(n.op == "mma" for n in graph.all_nodes())
+    products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
     if wide is not None and lanes == wide.wave_size:
         yield _plan(graph, resolved, wide)

@@ -1,10 +1,10 @@
 """Products that span trips: which steps of a loop's body run a trip later than the others.
 
-In: the steps of a ring loop's body, what it carries. Out: `TripStages`, or the reason why there are none. A product that
-needs another product of its iteration (attention's P V needs Q Kᵀ) would leave the matrix unit idle while everything in
+In: the steps of a ring loop's body, what it carries. Out: `TripStages`, or the reason why there are none. A product
+that needs another product of its iteration (attention's P V needs Q Kᵀ) would leave the matrix unit idle while all in
 between is computed. So what needs its result, what it adds to, and the product itself become a second stage: a trip
-starts the first product of one iteration and the second of the iteration before, both in flight together, and what lies
-between them is computed while the second runs.
+starts the first product of one iteration and the second of the iteration before, both in flight together, and what
+lies between them is computed while the second runs.
 
 Invariant: within an iteration nothing of the first stage needs the second, and nothing that the loop carries into the
 first stage is made in the second.
@@ -82,6 +82,12 @@ def trip_stages(
         waits = started.intersection(steps[i].uses)
         started |= set(steps[i].defs) if waits else set()
         (rest if waits else first).append(i)
+    # What lanes read of a ring holds registers: it is read when it is needed.
+    late = [i for i in first if steps[i].kind == "sread" and not any(_uses(steps, i, j) for j in (*first, *later))]
+    first = [i for i in first if i not in late]
+    for i in late:
+        at = next((p for p, j in enumerate(rest) if _uses(steps, i, j)), len(rest))
+        rest.insert(at, i)
     operands = {}
     for i in sorted(later):
         n = steps[i].node
@@ -97,6 +103,11 @@ def trip_stages(
     if needed > room - -(-room // OTHERS):
         return found.why
     return found
+
+
+def _uses(steps: Sequence[Step], maker: int, user: int) -> bool:
+    """Whether a step uses what another makes."""
+    return not set(steps[maker].defs).isdisjoint(steps[user].uses)
 
 
 ALIASES = ("operand", "permute", "bitcast", "relabel")
@@ -157,17 +168,17 @@ def _problem(
         return "carried values change places"
     for ring in low.rings:
         if ring.region is region:
-            readers = {i in later for i, s in enumerate(steps) if s.node is not None and reads_ring(low, s.node, ring)}
-            if len(readers) > 1:
-                return f"products of both stages read ring {ring.name}"
+            if len({i in later for i, s in enumerate(steps) if reads_ring(low, s, ring)}) > 1:
+                return f"both stages read ring {ring.name}"
     return ""
 
 
-def reads_ring(low: Lowering, node: Any, ring: Any) -> bool:
-    """Whether a product takes an operand from a ring."""
-    plan = low.inference.mmas[node.id]
-    return any(shared and low.ring_of.get(x.id) is ring for x, shared in zip(plan.ports, plan.in_shared))
-
+def reads_ring(low: Lowering, step: Step, ring: Any) -> bool:
+    """Whether a product takes an operand from a ring, or lanes read it."""
+    if step.node is None:
+        return step.kind == "sread" and any(step.buffer == low.buffer_names[n.id] for n in ring.members)
+    plan = low.inference.mmas[step.node.id]
+    return any(brought and low.ring_of.get(x.id) is ring for x, brought in zip(plan.ports, plan.brought))
 
 
 def _room(low: Lowering) -> int:

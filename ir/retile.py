@@ -38,6 +38,8 @@ def finer(
             continue
         region: Region = n.attrs["body"]
         plan = partition.dims[region.dim]
+        if any(base == region.dim for base, _ in partition.derived.values()):
+            continue
         if str(region.dim) not in single or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
             continue
         sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]

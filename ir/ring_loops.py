@@ -4,8 +4,8 @@ In: the steps of a loop's body in program order. The idea: a product whose resul
 is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
 unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
 uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
-Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips run
-together.
+Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips
+run together.
 
 Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
 """
@@ -21,7 +21,7 @@ from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
-from wavedsl.ir.rings import Ring, fill, one_thread, release
+from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states
 
 
@@ -58,6 +58,29 @@ def _follows_product(low: Lowering, region: Region, x: Node) -> bool:
 def asynchronous(low: Lowering, region: Region) -> list[Node]:
     """The products of a region that run beside what follows them."""
     return [n for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous]
+
+
+def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
+    """Steps in an order in which registers that a product reads are made before products that it does not need are
+    started: assemblers take registers that are written while any product runs for unsafe, and run one after the other
+    (ptxas' C7513)."""
+    order = list(steps)
+    for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
+        needed, before = set(product.uses), []
+        for s in reversed(order[: order.index(product)]):
+            if needed.intersection(s.defs):
+                needed.update(s.uses)
+                before.append(s)
+        mine = {id(s) for s in before}
+        first = next((s for s in order if s.node is not None and id(s) not in mine), product)
+        at = order.index(first)
+        moved = [s for s in order[at : order.index(product)] if id(s) in mine]
+        if first is product or any(s.node is not None or s.kind == "effect" for s in moved):
+            continue
+        rest = [s for s in order if s not in moved]
+        at = rest.index(first)
+        order = rest[:at] + moved + rest[at:]
+    return order
 
 
 class Products:
@@ -262,6 +285,10 @@ def _staged_trips(
         *(one[after[k]] for k, _ in ahead), *(v for _, v in behind), *(w for words in crossing(one) for w in words)
     ]  # fmt: skip
     last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+    run.turns = takes_turns(low, steps, stages)
+    if run.turns:
+        low.strategy.turns = True
+        _in_wave(low, 1, b.turn_give)
     states = ring_states(rings)
     least = 1 if isinstance(trips, int) else 0
     with (
@@ -283,6 +310,9 @@ def _staged_trips(
             ]
         )
     set_states(rings, loop.results[len(inits) :])
+    if run.turns:
+        run.turns = False
+        _in_wave(low, 0, b.turn_take)  # the last turn that the other gave
     final = dict(zip((k for k, _ in ahead), loop.results))
     two = second(loop.results[len(ahead) : len(carried)], loop.results[len(carried) : len(inits)])
     low.note(f"behind the loop over {region.dim}: the second stage of its last iteration")
@@ -296,22 +326,26 @@ class _StagedTrip:
 
     def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages):
         self.low, self.region, self.steps, self.stages = low, region, steps, stages
+        self.turns = False
+        """Whether two warpgroups start their products in turn."""
         self.products: list[list[Node]] = []
         self.rings: list[list[Ring]] = []
         for mine in ((*stages.first, *stages.rest), stages.second):
             nodes = [steps[i].node for i in mine if steps[i].node is not None]
             self.products.append(nodes)
             own = [ring for ring in low.rings if ring.region is region]
-            self.rings.append([ring for ring in own if any(reads_ring(low, n, ring) for n in nodes)])
+            self.rings.append([ring for ring in own if any(reads_ring(low, steps[i], ring) for i in mine)])
 
     def __call__(self, one: Env | None, first: Any, two: Env | None, second: Any) -> None:
         """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""
         low, stages = self.low, self.stages
         present = [x is not None for x in (one, two)]
-        nodes = [n for n, here in zip(self.products, present) for n in (n if here else ())]
-        rings = [r for r, here in zip(self.rings, present) for r in (r if here else ())]
+        nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
+        rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
         outer = low.products
         low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
+
+        starts = [i for i in (*stages.first, *stages.second) if self.steps[i].node is not None]
 
         def emit(indices: Sequence[int], env: Env | None, iteration: Any) -> None:
             if env is None:
@@ -320,7 +354,15 @@ class _StagedTrip:
             for i in indices:
                 products.before(self.steps[i])
                 with low.b.loc(self.steps[i].loc):
+                    if self.turns and i == starts[0]:
+                        for ring in products.rings(nodes[0]):
+                            wait_full(low, ring)
+                        low.note("take the turn")
+                        low.b.turn_take()
                     self.steps[i].emit(context)
+                    if self.turns and i == starts[-1]:
+                        low.note("give the turn to the other")
+                        low.b.turn_give()
 
         emit([i for i in stages.both if i not in stages.first], one, first)
         emit(stages.first, one, first)
@@ -331,6 +373,27 @@ class _StagedTrip:
         low.products = outer
         for ring in rings:
             ring.advance(low)
+
+
+TURNS = 5
+"""Two warpgroups start their products in turn where what lies between products takes at least one clock in this many of
+theirs: one computes while the other's products run. FlashAttention-3 does so up to a head size of 128."""
+
+
+def takes_turns(low: Lowering, steps: Sequence[Step], stages: TripStages) -> bool:
+    """Whether the two computing warpgroups of a workgroup, which run the same trips, start their products in turn."""
+    if low.partition.waves != 2 or low.strategy.teams > 1:
+        return False
+    products = sum(c for s in steps if s.node is not None for unit, c in s.resources if unit == "mfma")
+    between = sum(c for i in stages.rest for unit, c in steps[i].resources if unit == "issue")
+    return between * TURNS >= products
+
+
+def _in_wave(low: Lowering, wave: int, emit: Callable[[], Any]) -> None:
+    """What one wave of the computing ones does."""
+    with low.b.if_(low.b.cmp("eq", low.b.wave(), wave)) as branch:
+        emit()
+        branch.yield_()
 
 
 def _registers(low: Lowering, value: Any) -> list[Value]:

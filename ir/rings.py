@@ -24,6 +24,7 @@ from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
 
 BOX = 256
@@ -217,6 +218,13 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
                 b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
                 cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
             )  # fmt: skip
+        trips = distance(low, n)
+        if trips:  # what lies outside the array is dropped
+            position, *_ = low.located(n, Context(env, iteration, None), low.base_at(total(b, [iteration, trips])))
+            for inside, _ in found:
+                names = [staged.info.names[i] for i in spec.order]
+                at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
+                b.touch_bulk(b.param(ring.maps[n.id]), at)
 
 
 def wait_full(low: Lowering, ring: Ring) -> None:

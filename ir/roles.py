@@ -18,11 +18,12 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
+from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import Context, Env
-from wavedsl.ir.lower_reads import invariant_reads
+from wavedsl.ir.lower_reads import direct_steps, invariant_reads
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
@@ -39,8 +40,10 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
+    begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)
+        release(low)
         finish(low)
         return
     low.role = "copying warpgroup"
@@ -48,7 +51,10 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
         with b.if_(b.elect()) as one:
+            b.one_thread = True
             each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+            release(low)
+            b.one_thread = False
             one.yield_()
         role.yield_()
     low.role = "computing warpgroups"
@@ -67,6 +73,20 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         role.yield_()
     if low.kernel.cluster > 1:
         b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+
+
+def begin(low: Lowering) -> None:
+    """Where the launch may begin early, wait for the one in front: nothing before this touches global memory."""
+    if low.choices.dependent:
+        low.b.grid_wait()
+        low.note("wait for the launch in front")
+
+
+def release(low: Lowering) -> None:
+    """Where launches may overlap, let the next one begin: what follows is computing and storing results."""
+    if low.choices.dependent:
+        low.b.grid_release()
+        low.note("let the next launch begin")
 
 
 def each_tile(
@@ -100,7 +120,8 @@ def each_tile(
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
-        if not copying and any(name not in ring_buffers(low) for name in low.kernel.shared_names if not name.startswith("barriers")):
+        others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))
+        if not copying and any(name not in ring_buffers(low) for name in others):
             b.barrier()  # the next tile writes to buffers that others may still read
         for ring in rings if teams > 1 else ():
             ring.skip(low, scaled(b, uses(low, ring), teams - 1))
@@ -159,7 +180,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)
     stages = _depth(low, rings, wanted)
-    if outlets and stages < min(2, wanted):
+    short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
+    if outlets and short:
         low.shared_top, outlets = top, []
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
@@ -173,6 +195,14 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     strategy.outlets = len(outlets)
     reserve(low, rings)
+    if low.shared_top > low.target.shared_bytes:
+        asked = f"Schedule(stages={stages}): " if fixed else ""
+        raise ConstraintError(
+            f"{asked}rings of {stages} slots take {low.shared_top} bytes of shared memory, but a workgroup of "
+            f"{low.target.name} has {low.target.shared_bytes}",
+            low.graph.loc,
+            "fewer stages or smaller tiles",
+        )
     low.rings = rings
     add_maps(low, rings, outlets)
 
@@ -208,7 +238,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     left = low.target.shared_bytes - low.shared_top
     if n.id in low.fetched:
         return plan_fetched(n, info, low.layout(n), low.partition, low.target, slots, left)
@@ -299,7 +329,7 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
     for n in region.nodes:
         if n.id in needed:
             with low.b.loc(n.loc):
-                emit_node(low, n, Context(env, iteration, None))
+                _compute(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
         if n.op != "iterate":
@@ -311,6 +341,15 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration)
+
+
+def _compute(low: Lowering, n: Node, context: Context) -> None:
+    """A node that coordinates or bounds are made of, in the thread that copies."""
+    if n.op != "read":
+        emit_node(low, n, context)
+        return
+    for step in direct_steps(low, n):
+        step.emit(context)
 
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:

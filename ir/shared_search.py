@@ -351,7 +351,8 @@ def choose_place(
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
-    are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is free of conflicts. Raises
+    are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is
+    free of conflicts. Raises
     ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)

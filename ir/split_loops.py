@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wavedsl.ir.build_core import PINNED
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
@@ -27,6 +28,9 @@ SHARE = 12
 """A loop is cut where at least one in this many of its arithmetic operations goes away between the cuts."""
 
 _LIMIT = 1 << 31
+
+UNCOUNTED = PINNED | {"vec", "slice", "bitcast"}
+"""Ops that take no slot of the vector unit."""
 
 
 @dataclass
@@ -94,7 +98,7 @@ def worthwhile(loop: Op, varies: set[Value]) -> list[Edge]:
     gone: set[Value] = {e.op.results[0] for e in edges}
     saved, total = len(edges), 0
     for op in body.ops:
-        if not op.results or op.results[0].uniform or not op.row.pure or op.name in ("mma", "vec", "slice", "bitcast"):
+        if not op.results or op.results[0].uniform or not op.row.pure or op.name in UNCOUNTED:
             continue
         total += 1
         if op.name in ("select", "pand", "por", "pnot") and any(a in gone for a in op.args):

@@ -102,7 +102,7 @@ def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str,
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
         limit = gcd(limit, plan.tile)
-    if plan.ragged or extents[d] > plan.tile:
+    if plan.ragged or extents[d] > plan.tile or d in info.cut:
         limit = gcd(limit, info.extent_multiple(c))
     for i in range(len(info.dims)):
         if i != c:
@@ -155,15 +155,20 @@ VECTOR_ATOMS = tuple(LoadAtom("vector", n, n, (1, 2, 4, 8)) for n in (16, 8, 4, 
 """Plain accesses of shared memory, one vector per lane."""
 
 
+UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
+"""Accesses of units of three words."""
+
+
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
-    slots: int, budget: int, trips: int, direct: bool | None,
+    slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
 
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
-    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included.
+    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included. `reading`: the only
+    way to read the fragments, where elements are units.
     """
     plans = {str(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
@@ -175,7 +180,8 @@ def plan_staged(
     es = info.elsize
     threads = target.wave_size * partition.waves
     _, digit_dims = wave_digits(layout, partition, plans)
-    atoms = (*VECTOR_ATOMS, *(a for a in target.load_atoms if a.lane))
+    vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
+    atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
     best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int, int] | None = None
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
@@ -185,7 +191,7 @@ def plan_staged(
         for fast in orientations
         for vector, deep in copy_blocks(widest_vector, es, prod(extents.values()), threads, fast != memory_fast, order)
     ]
-    if target.copy_linear and direct is not False and memory_fast in orientations:
+    if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
         widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
         ways += [(memory_fast, width // es, 1, width) for width in widths]
     for fast, vector, deep, linear in ways:
@@ -206,7 +212,7 @@ def plan_staged(
             continue
         shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
         widest = vector * es if fast == memory_fast else deep * es
-        writes = tuple(a for a in VECTOR_ATOMS if (a.bytes == widest if asynchronous else a.bytes <= widest))
+        writes = tuple(a for a in vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
         # Without a plan of the copy's stores the place must keep whole vectors together.
         whole = asynchronous or copy is None
         mechanism = f"cp_async{widest}" if whole and widest in (4, 8, 16) else "registers"
@@ -235,9 +241,8 @@ def plan_staged(
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
         if linear:
-            total_cost += trips * direct_clocks(
-                target, plan_direct(choice.place, linear, target.wave_size, partition.waves), widest_vector * es
-            )
+            filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
+            total_cost += direct_clocks(target, filled, widest_vector * es, trips)
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
         fetched = choice.accesses[0].plan
@@ -289,12 +294,14 @@ def copy_blocks(
 def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep: int) -> int:
     """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
 
-    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two.
+    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two. Single bytes are
+    shifted down first, halves of words are not.
     """
     issue = target.clock_unit
     loads = elements // vector
     words = elements * es // 4
-    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else elements // 2))
+    single = elements - words if es == 1 else 0
+    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
 
 
 def plan_matrix(
@@ -340,9 +347,10 @@ def plan_matrix(
     whole = fast == memory_fast and even and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
-        error = not_direct(target, info, extents, vector * es, partition.waves, None)
-        error.location = node.loc
-        raise error
+        refusal = not_direct(target, info, extents, vector * es, partition.waves, None)
+        refusal.location = node.loc
+        refusal.message = f"argument {info.name}: {refusal.message}"
+        raise refusal
     piece = vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
@@ -592,7 +600,7 @@ def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[s
 def copy_directly(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, i: int,
     extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any], slot: Any, buffer: str,
-    guard: Value | None,
+    guard: Value | None, cache: str | None = None,
 ) -> None:  # fmt: skip
     """The i-th of a wave's copies to the ring slot at byte `slot`, which pass by the registers.
 
@@ -619,7 +627,7 @@ def copy_directly(
     at = total(b, [base, slot, s.offset + constant])
     b.copy_async(
         access.buffer, voff, at, soff, bytes=direct.bytes, buffer=buffer, mask=mask, guard=guard, imm=imm, split=False,
-        linear=True, bounded=True,
+        linear=True, bounded=True, cache=cache,
     )  # fmt: skip
 
 
@@ -640,14 +648,19 @@ def store_copied(
         shifted = dict(fixed)
         shifted[fast] = fixed.get(fast, 0) + j
         address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
-        word = j * es // 4
+        word, high = j * es // 4, False
         if size >= 4:
             piece = b.slice(data, word, size // 4) if data.type.n > 1 else data
         else:
-            piece = b.slice(data, word) if data.type.n > 1 else data
-            shift = j * es % 4 * 8
-            piece = b.bitcast(b.lshr(b.bitcast(piece, I32), shift), B32) if shift else piece
-        b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer)
+            piece, high = part_of_word(b, b.slice(data, word) if data.type.n > 1 else data, j * es % 4, size)
+        b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer, high=high)
+
+
+def part_of_word(b: Builder, word: Value, first: int, size: int) -> tuple[Value, bool]:
+    """(word, whether its upper half is meant) for a store of `size` < 4 of its bytes, from byte `first` on."""
+    if first == 2 and size == 2:
+        return word, True
+    return (b.bitcast(b.lshr(b.bitcast(word, I32), 8 * first), B32) if first else word), False
 
 
 def store_transposed(
@@ -665,15 +678,13 @@ def store_transposed(
             shifted[fast] = fixed.get(fast, 0) + j
             shifted[down] = fixed.get(down, 0) + first
             address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
-            size = s.piece * es
+            size, high = s.piece * es, False
             if size >= 4:
                 mine = words[first * es // 4 : (first * es + size) // 4]
                 data = b.vec(*mine) if len(mine) > 1 else mine[0]
             else:
-                shift = first * es % 4 * 8
-                word = words[first * es // 4]
-                data = b.bitcast(b.lshr(b.bitcast(word, I32), shift), B32) if shift else word
-            b.store_shared(address, data, bytes=size, mask=b.true, buffer=buffer)
+                data, high = part_of_word(b, words[first * es // 4], first * es % 4, size)
+            b.store_shared(address, data, bytes=size, mask=b.true, buffer=buffer, high=high)
 
 
 def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[list[Value]]:

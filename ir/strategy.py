@@ -22,7 +22,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_order import TileOrder, best_group
-from wavedsl.ir.views import fixed_coordinates, is_tile, placement
+from wavedsl.ir.views import is_tile, placement
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -34,6 +34,9 @@ REGISTER_FILE = 65536
 REGISTER_STEP = 8
 PRODUCER_REGISTERS = 24
 """Registers per thread of a role that only copies: the least there is."""
+MANY_TILES = 3
+"""Tiles that such a role brings with that few: slots, parities and coordinates of more spill with ptxas 13."""
+MORE_PRODUCER_REGISTERS = 40
 MOST_REGISTERS = 240
 """Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 
@@ -52,6 +55,8 @@ class Strategy:
     outlets: int = 0
     overlapped: bool = False
     """Whether products of neighbouring trips run together (`product_stages`)."""
+    turns: bool = False
+    """Whether two warpgroups start theirs in turn."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -65,7 +70,8 @@ class Strategy:
         if self.bulk:
             out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
         if "products" in self.why:
-            out.append(f"products: {'two stages' if self.overlapped else 'of one trip at a time'}")
+            stages = "two stages" + (", warpgroups in turn" if self.turns else "")
+            out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
@@ -80,9 +86,11 @@ class Strategy:
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
     condition under which nothing is copied is none of its business."""
-    if n.op in ("when", "repeat") and any(x.id in low.matrix_uses for x in region_nodes(n.attrs["body"])):
+    if n.op in ("when", "repeat") and any(
+        x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
+    ):
         return f"what the kernel does depends on a value it computes ({n.op})"
-    if n.op == "iterate" and not all(x is None or simple(x) for x in loop_bounds(n)):
+    if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
 
@@ -90,14 +98,19 @@ def walk_problem(low: Lowering, n: Node) -> str:
 SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
 
 
-def simple(x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions and scalar arguments: any thread can compute it, and all waves
-    get the same."""
+def simple(graph: Graph, x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
+    writes: any thread can compute it, and all waves get the same."""
     if not isinstance(x.type, ValueType) or x.dims:
         return False
-    if x.op in SIMPLE:
+    if x.op in SIMPLE or (x.op == "index" and not x.dims):
         return True
-    return x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs) and all(map(simple, x.inputs))
+    if x.op == "read":
+        name, found = x.attrs["memory"], placement(graph, x)
+        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
+        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
+    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
+    return plain and all(simple(graph, c) for c in x.inputs)
 
 
 def walked(graph: Graph) -> set[int]:
@@ -120,13 +133,12 @@ def walked(graph: Graph) -> set[int]:
 
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends."""
-    fixed = fixed_coordinates(low.graph, n)
-    if fixed is None:
-        return set(map(str, low.plans))
-    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in fixed}
-    for c in fixed.values():
-        if isinstance(c, Node):
-            return set(map(str, low.plans))  # a number that may differ between any two workgroups
+    found = placement(low.graph, n)
+    if found is None or found.numbers():
+        return set(map(str, low.plans))  # numbers that may differ between any two workgroups
+    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in (*found.fixed, *found.moved)}
+    own |= {str(m.dim) for m in found.moved.values()}
+    for c in found.fixed.values():
         own |= {str(s) for s in c.free_symbols}
     return own
 
@@ -134,12 +146,11 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(graph: Graph, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    coordinates = fixed_coordinates(graph, staged.node)
-    if coordinates is None:
-        return f"the tiles of {info.name} are moved by its mapping"
-    fixed = coordinates.values()
-    if any(isinstance(c, Node) and not simple(c) for c in fixed):
-        return f"where {info.name} is read depends on more than sizes, tiles and scalars"
+    found = placement(graph, staged.node)
+    if found is None or any(m.count is not None for m in found.moved.values()):
+        return f"the rows of {info.name} that its mapping leaves out have to become zero"
+    if not all(simple(graph, c) for c in found.numbers()):
+        return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None
     c = info.contiguous()
     if c is None or info.names[c] != tile.fast:
@@ -173,7 +184,7 @@ def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
     """Why such a tile cannot; empty if it can."""
     try:
         staged = plan_fetched(
-            n, low.arrays[n.attrs["memory"]], low.layout(n), low.partition, low.target, 1, budget
+            n, low.view_info(n), low.layout(n), low.partition, low.target, 1, budget
         )
     except (CompileError, ConstraintError) as problem:
         return problem.message
@@ -211,17 +222,30 @@ def choose(low: Lowering) -> Strategy:
         raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    if found.bulk and not found.specialize:
+        ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
+        if ahead:
+            found.bulk = False
+            found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
     choose_cluster(low, found)
     choose_order(low, found)
     choose_teams(low, found)
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
-        registers = budgets(waves, low.target.wave_size, entry)
+        tiles = len(reads) + len(low.fetched)
+        least = MORE_PRODUCER_REGISTERS if tiles > MANY_TILES else PRODUCER_REGISTERS
+        registers = budgets(waves, low.target.wave_size, entry, least)
         if registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
     return found
+
+
+def _outside_loops(low: Lowering, n: Node) -> bool:
+    """Whether all numbers that place a read are known before the loops."""
+    found = placement(low.graph, n)
+    return found is None or all(low.region_of(x) is low.graph.region for x in found.numbers())
 
 
 def refuse(low: Lowering, reason: str) -> None:
@@ -321,19 +345,21 @@ def bounded(graph: Graph) -> bool:
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
-    info = low.arrays[n.attrs["memory"]]
+    info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
         low.choices.direct,
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS) -> tuple[int, int]:
     """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
-    the first gives back is divided among the others. A workgroup never gets more than it started with."""
-    given = (entry - PRODUCER_REGISTERS) * lanes // (waves * lanes)
+    the first gives back down to `least` is divided among the others. A workgroup never gets more than it started
+    with."""
+    given = (entry - least) * lanes // (waves * lanes)
     computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
-    return PRODUCER_REGISTERS, computing
+    kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP
+    return min(max(least, kept), entry // REGISTER_STEP * REGISTER_STEP), computing
 
 
 def most_registers(low: Lowering) -> int:

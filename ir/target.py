@@ -23,7 +23,7 @@ class MmaAtom:
     """
 
     name: str
-    """The public `wd.MMAType` name, such as `F32_16x16x16_F16`."""
+    """The public `wd.MMAType` name, such as `F32_16x16x16_F16`; with `SCALED_` before it where it takes scales."""
     m: int
     n: int
     k: int
@@ -47,6 +47,9 @@ class MmaAtom:
     """The instruction runs beside the wave until it is waited for. It reads B, and A where that is a tile of memory,
     from shared memory in a `span`-wide swizzle (`matrix_tile`); an A in registers has the fragment `a`. `b` is empty.
     Wave tiles must be multiples of the shape."""
+    scale_block: int = 0
+    """Elements of K that share a scale, of a row of A or a column of B; 0: the instruction takes no scales. Lane l
+    holds the scale of row (column) l % m for the block l // m of K."""
     transposes: bool = False
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
 
@@ -68,6 +71,8 @@ class LoadAtom:
     element: str = ""
     cycles: int = 4
     latency: int = 64
+    bits: int = 0
+    """Width of the element that lanes exchange where it is no whole bytes: only units of packed arrays are read so."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,8 @@ class Target:
     """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
     memory_rate: float = 0.0
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    cache_rate: float = 0.0
+    """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
@@ -132,9 +139,13 @@ class Target:
     """Floats below a byte whose numbers the chip's own instructions pack and unpack."""
     atomics: frozenset[tuple[str, str]] = frozenset()
     """(what an atomic on global memory does, type) that is one instruction."""
+    cache_swizzle: bool = False
+    """Whether a buffer's descriptor can ask for a swizzle of the caches (LLVM: introduced in gfx942)."""
     copy_linear: bool = False
     """Whether an asynchronous copy fills shared memory lane by lane from an address that is the wave's; else each lane
     has its own."""
+    prefetches: bool = False
+    """Whether lines can be brought into the second-level cache by an instruction of its own."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

@@ -73,11 +73,29 @@ def placement(graph: Graph, n: Node) -> Placement | None:
             continue
         else:
             moved = _modulo(graph, c, dim)
-        if moved is None or last or moved.dim in own or moved.dim not in values:
+        if moved is None or (last and not _known(graph, moved)) or moved.dim in own or moved.dim not in values:
             return None
         own.append(moved.dim)
         found.moved[str(dim)] = moved
     return found if all(own.count(d) == 1 for d in values) else None
+
+
+def _known(graph: Graph, moved: Moved) -> bool:
+    """Whether a dimension is moved by a number that is known before launch."""
+    if moved.modulus is not None:
+        return False
+    start = 0 if moved.start is None else static_number(graph, moved.start)
+    return start is not None and start >= 0 and (moved.count is None or static_number(graph, moved.count) is not None)
+
+
+def static_number(graph: Graph, n: Node) -> int | None:
+    """A single integer's value, where bindings decide it."""
+    if n.op == "constant" and isinstance(n.attrs["value"], int):
+        return int(n.attrs["value"])
+    if n.op == "size":
+        found = evaluate(n.attrs["expr"], graph.subs)
+        return found if isinstance(found, int) else None
+    return None
 
 
 def _moved(index: Node) -> Moved | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
+from wavedsl.runtime import streams
 
 
 @dataclass(frozen=True)
@@ -123,19 +124,8 @@ _DLPACK_DTYPES: dict[tuple[int, int], np.dtype | None] = {
 """(DLDataTypeCode, bits) of the DLPack header → storage."""
 
 
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
+_DL_TENSOR = struct.Struct("QiiiBBHQQQ")
+"""DLTensor: data, device type and number, rank, dtype code, bits and lanes, extents, strides, byte offset."""
 
 
 class _DLManagedVersioned(ctypes.Structure):
@@ -145,7 +135,7 @@ class _DLManagedVersioned(ctypes.Structure):
         ("manager", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _DLTensor),
+        ("tensor", ctypes.c_char * _DL_TENSOR.size),
     )
 
 
@@ -158,9 +148,17 @@ _capsule_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def _from_dlpack(value: Any, name: str) -> ArrayRef:
-    """By DLPack. The capsule is not consumed: its own destructor frees it with the last reference.
+    """By DLPack, as `read_dlpack`."""
+    pointer, capsule, (shape, strides, storage, place, index, readonly) = read_dlpack(value, name)
+    stream = _current_stream(value, place, index)
+    return ArrayRef(pointer, shape, strides, storage, place, index, readonly, stream, (value, capsule))
 
-    On a GPU the producer is told not to synchronise (-1): the launch goes to its own current stream.
+
+def read_dlpack(value: Any, name: str = "array") -> tuple[int, Any, tuple[Any, ...]]:
+    """(pointer, capsule, (shape, byte strides, storage, place, index, readonly)) by DLPack; LaunchError where it fails.
+
+    The capsule is not consumed: its own destructor frees it with the last reference. On a GPU the producer is told not
+    to synchronise (-1): the launch goes to its own current stream.
     """
     place = _PLACES.get(int(value.__dlpack_device__()[0]))
     options: dict[str, Any] = {} if place in (None, "cpu") else {"stream": -1}
@@ -174,33 +172,37 @@ def _from_dlpack(value: Any, name: str) -> ArrayRef:
         raise LaunchError(f"argument `{name}`: {_a(type(value))} does not export its memory: {error}") from error
     readonly = False
     if _capsule_valid(capsule, b"dltensor_versioned"):
-        managed = _DLManagedVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
-        tensor, readonly = managed.tensor, bool(managed.flags & 1)
+        at = _capsule_pointer(capsule, b"dltensor_versioned")
+        readonly = bool(_DLManagedVersioned.from_address(at).flags & 1)
+        at += _DLManagedVersioned.tensor.offset
     elif _capsule_valid(capsule, b"dltensor"):
-        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+        at = _capsule_pointer(capsule, b"dltensor")
     else:
         raise LaunchError(f"argument `{name}`: {_a(type(value))} exports no DLPack tensor")
-    place = _PLACES.get(tensor.device_type)
+    data, device, index, rank, code, bits, lanes, extents_at, strides_at, offset = _DL_TENSOR.unpack(
+        ctypes.string_at(at, _DL_TENSOR.size)
+    )
+    place = _PLACES.get(device)
     if place is None:
         raise LaunchError(
-            f"argument `{name}` lies on a device of DLPack type {tensor.device_type}",
+            f"argument `{name}` lies on a device of DLPack type {device}",
             hint="pass an array in host memory, or on a CUDA or HIP device",
         )
-    storage = _DLPACK_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    storage = _DLPACK_DTYPES.get((code, bits)) if lanes == 1 else None
     if storage is None:
         raise LaunchError(
-            f"argument `{name}` has elements of DLPack type code {tensor.code}, {tensor.bits} bits, "
-            f"{tensor.lanes} lanes, which no dtype of this package is stored as",
+            f"argument `{name}` has elements of DLPack type code {code}, {bits} bits, "
+            f"{lanes} lanes, which no dtype of this package is stored as",
             hint="sub-byte elements are passed packed, as uint8",
         )
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if tensor.strides:
-        strides = tuple(tensor.strides[i] * storage.itemsize for i in range(tensor.ndim))
+    numbers = struct.Struct(f"{rank}q")
+    shape = numbers.unpack(ctypes.string_at(extents_at, numbers.size)) if rank else ()
+    if strides_at and rank:
+        size = storage.itemsize
+        strides = tuple([n * size for n in numbers.unpack(ctypes.string_at(strides_at, numbers.size))])
     else:
         strides = row_major(shape, storage.itemsize)
-    pointer = (tensor.data or 0) + tensor.byte_offset
-    stream = _current_stream(value, place, tensor.device_id)
-    return ArrayRef(pointer, shape, strides, storage, place, tensor.device_id, readonly, stream, (value, capsule))
+    return data + offset, capsule, (shape, strides, storage, place, index, readonly)
 
 
 def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
@@ -218,26 +220,31 @@ def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
     strides = interface.get("strides")
     strides = row_major(shape, storage.itemsize) if strides is None else tuple(int(s) for s in strides)
     pointer, readonly = interface["data"]
-    # torch and CuPy have `.device` (an object with `.index` or `.id`), Numba arrays belong to the current context.
-    device = getattr(value, "device", None)
-    index = getattr(device, "index", None) if hasattr(device, "index") else getattr(device, "id", None)
+    index = device_number(value, int(pointer))
     stream = interface.get("stream")
     if stream is None:
-        stream = _current_stream(value, "cuda", index or 0)
-    return ArrayRef(int(pointer), shape, strides, storage, "cuda", index or 0, bool(readonly), stream, value)
+        stream = _current_stream(value, "cuda", index)
+    return ArrayRef(int(pointer), shape, strides, storage, "cuda", index, bool(readonly), stream, value)
+
+
+def device_number(value: Any, pointer: int) -> int:
+    """Where an array with `__cuda_array_interface__` lies: torch and CuPy have `.device` (an object with `.index` or
+    `.id`), for others, such as Numba's, the driver is asked."""
+    device = getattr(value, "device", None)
+    index = getattr(device, "index", None)
+    if index is None:
+        index = getattr(device, "id", None)
+    if index is None:
+        from wavedsl.runtime import cuda
+
+        return cuda.ordinal_of(pointer)
+    return int(index)
 
 
 def _current_stream(value: Any, place: str, index: int) -> int | None:
-    """The current stream of the package that `value` comes from, if it is one that has such a thing; it is loaded."""
-    if place == "cpu":
-        return None
-    package = type(value).__module__.partition(".")[0]
-    module = sys.modules.get(package)
-    if package == "torch" and module is not None:
-        return int(module.cuda.current_stream(index).cuda_stream)
-    if package == "cupy" and module is not None:
-        return int(module.cuda.get_current_stream().ptr)
-    return None
+    """The current stream of the package that `value` comes from, if it is one that has such a thing."""
+    current = None if place == "cpu" else streams.current_of(type(value), index)
+    return None if current is None else current()
 
 
 # ------------------------------------------------------------------------------------------- shapes, strides, signature

@@ -1,7 +1,8 @@
 """CUDA devices through the driver bindings of cuda-python.
 
-In come text, addresses and launch sizes, out go calls of libcuda. A kernel runs in the device's primary context, which
-torch and CuPy use too, so that their pointers and streams are valid here.
+In come text, addresses and launch sizes, out go calls of libcuda. A kernel runs in the calling thread's context if that
+is one of the device's, else in the device's primary context, which torch and CuPy use too, so that their pointers and
+streams are valid here. A thread's context is left as it was found, but for a thread that had none.
 
 PTX is assembled by ptxas for the chip at hand if there is a ptxas, else by the driver. Nothing here knows what a kernel
 computes; parameters arrive as an array of pointers.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -25,6 +28,8 @@ from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
 DEFAULT_SHARED = 48 * 1024
 """Dynamic shared memory that a kernel may use without asking (CUDA programming guide, compute capability tables)."""
 _LOG_BYTES = 16384
+KEPT_MAPS = 4096
+"""Tensor maps that are remembered: 128 bytes each, and what they are found by."""
 
 
 @lru_cache(maxsize=1)
@@ -50,13 +55,41 @@ def check(driver: ModuleType, answer: tuple[Any, ...], call: str) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(status)
         said = text.decode() if text else "unknown error"
-        raise LaunchError(f"{call} failed: {driver.CUresult(status).name} ({int(status)}): {said}")
+        name = driver.CUresult(status).name
+        raise LaunchError(f"{call} failed: {name} ({int(status)}): {said}", hint=_hint(name))
     return answer[1] if len(answer) == 2 else answer[1:]
+
+
+def _hint(name: str) -> str:
+    """What to do about an error of the driver, by its name."""
+    if "STREAM_CAPTURE" in name:
+        return "call the kernel once before the capture: compiling, loading and copying cannot be captured"
+    return ""
 
 
 def device_count() -> int:
     driver = bindings()
     return int(check(driver, driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+
+
+@lru_cache(maxsize=1)
+def several() -> bool:
+    """Whether there are several devices; False without a driver."""
+    try:
+        return device_count() > 1
+    except ToolchainError:
+        return False
+
+
+def ordinal_of(pointer: int) -> int:
+    """The number of the device that an address belongs to; 0 where there is but one, or the driver does not know it."""
+    if not several():
+        return 0
+    driver = bindings()
+    status, index = driver.cuPointerGetAttribute(
+        driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer
+    )
+    return int(index) if status == driver.CUresult.CUDA_SUCCESS else 0
 
 
 @lru_cache(maxsize=32)
@@ -66,11 +99,14 @@ def open_device(index: int) -> Cuda:
 
 
 class Function:
-    """A loaded entry. It keeps its module, and remembers the dynamic shared memory of its launches."""
+    """A loaded entry. It keeps its module, and remembers its context, the dynamic shared memory of its launches, and
+    whether they may begin before the kernel in front has ended (`dependent`: the text waits for that itself)."""
 
-    __slots__ = ("dynamic_shared", "handle", "module")
+    __slots__ = ("context", "dependent", "dynamic_shared", "handle", "module")
 
-    def __init__(self, module: Any, handle: Any, dynamic_shared: int):
+    def __init__(self, context: int, module: Any, handle: Any, dynamic_shared: int, dependent: bool):
+        self.dependent = dependent
+        self.context = context
         self.module = module
         self.handle = handle
         self.dynamic_shared = dynamic_shared
@@ -90,49 +126,70 @@ class Cuda:
         self.name = self._call("cuDeviceGetName", 256, self.handle).split(b"\0")[0].decode()
         self.device = Device("cuda", index, known_target(self.arch))
         self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
-        self._functions: dict[tuple[str, str, int], Function] = {}
+        self._active = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+        self._functions: dict[tuple[int, str, str, int], Function] = {}
         self._maps: dict[Any, bytes] = {}
+        self._marks: dict[int, list[Any]] = {}
+        """Contexts of this device, and events of theirs that nobody waits for."""
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return check(self.driver, getattr(self.driver, name)(*arguments), name)
 
-    def _enter(self) -> None:
-        """Contexts are current per thread: a call may come from any."""
-        self._call("cuCtxSetCurrent", self.context)
+    def current(self) -> int:
+        """See Driver: the thread's context."""
+        return int(self.driver.cuCtxGetCurrent()[1])
+
+    @contextmanager
+    def entered(self) -> Iterator[int]:
+        """See Driver. Contexts are current per thread: a call may come from any."""
+        current = int(self._call("cuCtxGetCurrent"))
+        if not current:
+            self._call("cuCtxSetCurrent", self.context)
+            yield int(self.context)
+        elif int(self._call("cuCtxGetDevice")) == int(self.handle):
+            yield current
+        else:
+            self._call("cuCtxPushCurrent", self.context)
+            try:
+                yield int(self.context)
+            finally:
+                self._call("cuCtxPopCurrent")
 
     def allocate(self, size: int) -> int:
-        self._enter()
-        return int(self._call("cuMemAlloc", max(size, 1)))
+        with self.entered():
+            return int(self._call("cuMemAlloc", max(size, 1)))
 
     def free(self, address: int) -> None:
-        self._enter()
-        self._call("cuMemFree", address)
+        with self.entered():
+            self._call("cuMemFree", address)
 
     def upload(self, address: int, data: np.ndarray) -> None:
-        self._enter()
         if data.nbytes:
-            self._call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
+            with self.entered():
+                self._call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
 
     def download(self, data: np.ndarray, address: int) -> None:
-        self._enter()
         if data.nbytes:
-            self._call("cuMemcpyDtoH", data.ctypes.data, address, data.nbytes)
+            with self.entered():
+                self._call("cuMemcpyDtoH", data.ctypes.data, address, data.nbytes)
 
     def load(self, text: str, target: str, name: str, shared_bytes: int) -> Function:
-        key = (text, name, shared_bytes)
-        function = self._functions.get(key)
-        if function is None:
-            self._enter()
-            # Text with a chip's own features assembles for that very chip only, other text for any later one.
-            module = self._module(text, target if target.endswith("a") else self.arch)
-            handle = self._call("cuModuleGetFunction", module, name.encode())
-            attribute = self.driver.CUfunction_attribute
-            static = self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)
-            dynamic = max(0, shared_bytes - static)
-            if dynamic + static > DEFAULT_SHARED:
-                limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._call("cuFuncSetAttribute", handle, limit, dynamic)
-            function = self._functions[key] = Function(module, handle, dynamic)
+        with self.entered() as context:
+            key = (context, text, name, shared_bytes)
+            function = self._functions.get(key)
+            if function is None:
+                # Text with a chip's own features assembles for that very chip only, other text for any later one.
+                module = self._module(text, target if target.endswith("a") else self.arch)
+                handle = self._call("cuModuleGetFunction", module, name.encode())
+                attribute = self.driver.CUfunction_attribute
+                static = self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)
+                dynamic = max(0, shared_bytes - static)
+                if dynamic + static > DEFAULT_SHARED:
+                    limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    self._call("cuFuncSetAttribute", handle, limit, dynamic)
+                from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
+
+                function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text)
         return function
 
     def _module(self, text: str, arch: str) -> Any:
@@ -152,22 +209,79 @@ class Cuda:
             )
         return answer[1]
 
-    def launch(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
-    ) -> None:
-        self._enter()
-        config = self.driver.CUlaunchConfig()
+    def prepared(
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
+    ) -> Callable[[int], None]:
+        driver = self.driver
+        config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes = function.dynamic_shared
-        config.hStream = stream
-        config.numAttrs = 0
-        self._call("cuLaunchKernelEx", config, function.handle, params, 0)
+        attributes = []
+        if function.dependent:
+            overlap = driver.CUlaunchAttribute()
+            overlap.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            overlap.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(overlap)
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        launch, handle, good = driver.cuLaunchKernelEx, function.handle, driver.CUresult.CUDA_SUCCESS
+
+        def start(stream: int) -> None:
+            config.hStream = stream
+            answer = launch(config, handle, params, 0)
+            if answer[0] != good:
+                check(driver, answer, "cuLaunchKernelEx")
+
+        return start
+
+    def launch(
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
+    ) -> None:
+        with self.entered():
+            self.prepared(function, grid, block, params)(stream)
+
+    def capturing(self, stream: int) -> bool:
+        return bool(self.driver.cuStreamIsCapturing(stream)[1] == self._active)
+
+    def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
+        d = self.driver
+        graph = self._call("cuStreamGetCaptureInfo", stream)[2]
+        flags = int(d.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+        made = self._call("cuUserObjectCreate", pointer, d.CUhostFn(function), 1, flags)
+        move = int(d.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
+        self._call("cuGraphRetainUserObject", graph, made, 1, move)
+
+    def mark(self, stream: int) -> Any:
+        context = self.current()
+        if context not in self._marks:  # not seen before, or another device's
+            with self.entered() as context:
+                self._marks.setdefault(context, [])
+                return context, self._record(context, stream)
+        return context, self._record(context, stream)
+
+    def _record(self, context: int, stream: int) -> Any:
+        """An event of the current context, recorded on the stream; events are used again."""
+        try:
+            event = self._marks[context].pop()
+        except IndexError:
+            event = self._call("cuEventCreate", int(self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        self._call("cuEventRecord", event, stream)
+        return event
+
+    def passed(self, mark: Any) -> bool:
+        # After a failed kernel every call answers its error, which whoever waits for results is told.
+        context, event = mark
+        if self.driver.cuEventQuery(event)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        self._marks[context].append(event)
+        return True
 
     def tensor_map(self, address: int, **spec: Any) -> bytes:
         key = (address, tuple(spec.items()))
         found = self._maps.get(key)
         if found is None:
+            if len(self._maps) >= KEPT_MAPS:
+                self._maps.clear()
             found = self._maps[key] = self._encode(address, spec)
         return found
 
@@ -193,24 +307,24 @@ class Cuda:
         return ctypes.string_at(made.getPtr(), MAP_BYTES)
 
     def synchronize(self, stream: int) -> None:
-        self._enter()
-        self._call("cuStreamSynchronize", stream)
+        with self.entered():
+            self._call("cuStreamSynchronize", stream)
 
     def clear(self, address: int, size: int, stream: int) -> None:
-        self._enter()
-        self._call("cuMemsetD8Async", address, 0, size, stream)
+        with self.entered():
+            self._call("cuMemsetD8Async", address, 0, size, stream)
 
     def event(self, stream: int) -> Any:
-        self._enter()
-        event = self._call("cuEventCreate", 0)
-        self._call("cuEventRecord", event, stream)
+        with self.entered():
+            event = self._call("cuEventCreate", 0)
+            self._call("cuEventRecord", event, stream)
         return event
 
     def elapsed(self, start: Any, end: Any) -> float:
-        self._enter()
-        milliseconds = float(self._call("cuEventElapsedTime", start, end))
-        self._call("cuEventDestroy", start)
-        self._call("cuEventDestroy", end)
+        with self.entered():
+            milliseconds = float(self._call("cuEventElapsedTime", start, end))
+            self._call("cuEventDestroy", start)
+            self._call("cuEventDestroy", end)
         return milliseconds / 1e3
 
 

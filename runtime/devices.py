@@ -10,6 +10,8 @@ import ctypes
 import importlib.util
 import os
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -60,10 +62,42 @@ class Driver(Protocol):
         """A launchable handle of entry `name`, which uses `shared_bytes` of shared memory. Loaded once per text."""
         ...
 
+    def current(self) -> int:
+        """What of this driver's kind is current in the calling thread: a context's handle, or a device's number."""
+        ...
+
+    def entered(self) -> AbstractContextManager[int]:
+        """Make this device current in the calling thread for a while; gives what `current` then is."""
+        ...
+
+    def prepared(
+        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
+    ) -> Callable[[int], None]:
+        """A function of the stream that starts the kernel in a thread where `function.context` is current; it is not
+        for two threads at once. `params` is the address of an array of pointers to the parameters."""
+        ...
+
     def launch(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
     ) -> None:
-        """Start the kernel; `params` is the address of an array of pointers to the parameters."""
+        """Start the kernel from any thread; `params` as for `prepared`."""
+        ...
+
+    def capturing(self, stream: int) -> bool:
+        """Whether what the stream is given goes to a graph now."""
+        ...
+
+    def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
+        """Have the C function at address `function` called with `pointer` once the graph that the stream is captured
+        into is gone, and every executable graph made of it."""
+        ...
+
+    def mark(self, stream: int) -> Any:
+        """A mark on the stream that `passed` is asked about."""
+        ...
+
+    def passed(self, mark: Any) -> bool:
+        """Whether the stream has passed the mark, which is then given up."""
         ...
 
     def tensor_map(self, address: int, **spec: Any) -> bytes:

@@ -7,6 +7,8 @@ array of pointers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,9 @@ import numpy as np
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
 from wavedsl.runtime import toolchain
 from wavedsl.runtime.devices import Device, known_target
+
+KEPT_STREAMS = 256
+"""Streams whose objects are remembered."""
 
 
 @lru_cache(maxsize=1)
@@ -39,8 +44,16 @@ def check(hip: ModuleType, answer: tuple[Any, ...], call: str) -> Any:
     status = answer[0]
     if status != hip.hipError_t.hipSuccess:
         _, text = hip.hipGetErrorString(status)
-        raise LaunchError(f"{call} failed: {hip.hipError_t(status).name} ({int(status)}): {text}")
+        name = hip.hipError_t(status).name
+        raise LaunchError(f"{call} failed: {name} ({int(status)}): {text}", hint=_hint(name))
     return answer[1] if len(answer) == 2 else answer[1:]
+
+
+def _hint(name: str) -> str:
+    """What to do about an error of the runtime, by its name."""
+    if "StreamCapture" in name:
+        return "call the kernel once before the capture: compiling, loading and copying cannot be captured"
+    return ""
 
 
 def device_count() -> int:
@@ -54,6 +67,42 @@ def open_device(index: int) -> Hip:
     return Hip(index)
 
 
+class _Streams(dict):
+    """Handle → the bindings' object of it: making one takes them longer than a launch."""
+
+    def __init__(self, kind: Any):
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, handle: int) -> Any:
+        if len(self) >= KEPT_STREAMS:
+            self.clear()
+        found = self[handle] = self._kind(handle)
+        return found
+
+
+def _as_bindings_take_them(params: int) -> tuple[Any, Any]:
+    """The parameters' address, and no extra parameters, as the classes that the bindings make of them in each call;
+    unchanged where a release keeps these elsewhere."""
+    try:
+        from rocm.bindings._hip_helpers import HipModuleLaunchKernel_extra
+        from rocm.bindings.util.types import ListOfPointer
+    except ImportError:
+        return params, None
+    return ListOfPointer(params), HipModuleLaunchKernel_extra(None)
+
+
+class Function:
+    """A loaded entry. It keeps its module; `context` is its device's number."""
+
+    __slots__ = ("context", "handle", "module")
+
+    def __init__(self, context: int, module: Any, handle: Any):
+        self.context = context
+        self.module = module
+        self.handle = handle
+
+
 class Hip:
     """A `Driver` (see devices.py) for one AMD GPU."""
 
@@ -65,34 +114,50 @@ class Hip:
         """The chip with its modes, as in `gfx942:sramecc+:xnack-`; the target is the part before the first colon."""
         self.name = str(properties.name)
         self.device = Device("hip", index, known_target(self.arch.partition(":")[0]))
-        self._functions: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self._active = self.hip.hipStreamCaptureStatus.hipStreamCaptureStatusActive
+        self._streams = _Streams(self.hip.ihipStream_t)
+        self._marks: list[Any] = []
+        self._functions: dict[tuple[str, str], Function] = {}
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return check(self.hip, getattr(self.hip, name)(*arguments), name)
 
-    def _enter(self) -> None:
-        """The current device is per thread: a call may come from any."""
+    def current(self) -> int:
+        """See Driver: the thread's device."""
+        return int(self.hip.hipGetDevice()[1])
+
+    @contextmanager
+    def entered(self) -> Iterator[int]:
+        """See Driver. The current device is per thread: a call may come from any."""
+        current = int(self._call("hipGetDevice"))
+        if current == self.index:
+            yield current
+            return
         self._call("hipSetDevice", self.index)
+        try:
+            yield self.index
+        finally:
+            self._call("hipSetDevice", current)
 
     def allocate(self, size: int) -> int:
-        self._enter()
-        return int(self._call("hipMalloc", max(size, 1)))
+        with self.entered():
+            return int(self._call("hipMalloc", max(size, 1)))
 
     def free(self, address: int) -> None:
-        self._enter()
-        self._call("hipFree", address)
+        with self.entered():
+            self._call("hipFree", address)
 
     def upload(self, address: int, data: np.ndarray) -> None:
-        self._enter()
         if data.nbytes:
-            self._call("hipMemcpyHtoD", address, data.ctypes.data, data.nbytes)
+            with self.entered():
+                self._call("hipMemcpyHtoD", address, data.ctypes.data, data.nbytes)
 
     def download(self, data: np.ndarray, address: int) -> None:
-        self._enter()
         if data.nbytes:
-            self._call("hipMemcpyDtoH", data.ctypes.data, address, data.nbytes)
+            with self.entered():
+                self._call("hipMemcpyDtoH", data.ctypes.data, address, data.nbytes)
 
-    def load(self, text: str, target: str, name: str, shared_bytes: int) -> tuple[Any, Any]:
+    def load(self, text: str, target: str, name: str, shared_bytes: int) -> Function:
         """See Driver. Shared memory is static on AMD: the text's descriptor holds its size."""
         if target != self.device.target:
             raise ConstraintError(
@@ -101,45 +166,79 @@ class Hip:
             )
         function = self._functions.get((text, name))
         if function is None:
-            self._enter()
-            module = self._call("hipModuleLoadData", toolchain.assemble_amdgcn(text, target))
-            function = self._functions[text, name] = (
-                module,
-                self._call("hipModuleGetFunction", module, name.encode()),
-            )
+            with self.entered():
+                module = self._call("hipModuleLoadData", toolchain.assemble_amdgcn(text, target))
+                handle = self._call("hipModuleGetFunction", module, name.encode())
+            function = self._functions[text, name] = Function(self.index, module, handle)
         return function
 
+    def prepared(
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
+    ) -> Callable[[int], None]:
+        hip, handle, streams = self.hip, function.handle, self._streams
+        launch, good = hip.hipModuleLaunchKernel, hip.hipError_t.hipSuccess
+        (x, y, z), (u, v, w) = grid, block
+        pointers, nothing = _as_bindings_take_them(params)
+
+        def start(stream: int) -> None:
+            answer = launch(handle, x, y, z, u, v, w, 0, streams[stream], pointers, nothing)
+            if answer[0] != good:
+                check(hip, answer, "hipModuleLaunchKernel")
+
+        return start
+
     def launch(
-        self,
-        function: tuple[Any, Any],
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        params: int,
-        stream: int,
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
     ) -> None:
-        self._enter()
-        self._call("hipModuleLaunchKernel", function[1], *grid, *block, 0, stream, params, None)
+        with self.entered():
+            self.prepared(function, grid, block, params)(stream)
+
+    def capturing(self, stream: int) -> bool:
+        return bool(self.hip.hipStreamIsCapturing(self._streams[stream])[1] == self._active)
+
+    def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
+        graph = self._call("hipStreamGetCaptureInfo_v2", stream, None)[2]
+        flags = int(self.hip.hipUserObjectFlags.hipUserObjectNoDestructorSync)
+        made = self._call("hipUserObjectCreate", pointer, function, 1, flags)
+        move = int(self.hip.hipUserObjectRetainFlags.hipGraphUserObjectMove)
+        self._call("hipGraphRetainUserObject", graph, made, 1, move)
+
+    def mark(self, stream: int) -> Any:
+        with self.entered():
+            event = self._marks.pop() if self._marks else self._new_mark()
+            self._call("hipEventRecord", event, self._streams[stream])
+        return event
+
+    def _new_mark(self) -> Any:
+        return self._call("hipEventCreateWithFlags", self.hip.hipEventDisableTiming)
+
+    def passed(self, mark: Any) -> bool:
+        # After a failed kernel every call answers its error, which whoever waits for results is told.
+        if self.hip.hipEventQuery(mark)[0] == self.hip.hipError_t.hipErrorNotReady:
+            return False
+        self._marks.append(mark)
+        return True
 
     def tensor_map(self, address: int, **spec: Any) -> bytes:
         raise LaunchError(f"{self.device} has no tensor maps")
 
     def synchronize(self, stream: int) -> None:
-        self._enter()
-        self._call("hipStreamSynchronize", stream)
+        with self.entered():
+            self._call("hipStreamSynchronize", stream)
 
     def clear(self, address: int, size: int, stream: int) -> None:
-        self._enter()
-        self._call("hipMemsetAsync", address, 0, size, stream)
+        with self.entered():
+            self._call("hipMemsetAsync", address, 0, size, stream)
 
     def event(self, stream: int) -> Any:
-        self._enter()
-        event = self._call("hipEventCreate")
-        self._call("hipEventRecord", event, stream)
+        with self.entered():
+            event = self._call("hipEventCreate")
+            self._call("hipEventRecord", event, stream)
         return event
 
     def elapsed(self, start: Any, end: Any) -> float:
-        self._enter()
-        milliseconds = float(self._call("hipEventElapsedTime", start, end))
-        self._call("hipEventDestroy", start)
-        self._call("hipEventDestroy", end)
+        with self.entered():
+            milliseconds = float(self._call("hipEventElapsedTime", start, end))
+            self._call("hipEventDestroy", start)
+            self._call("hipEventDestroy", end)
         return milliseconds / 1e3

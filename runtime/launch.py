@@ -2,16 +2,15 @@
 
 `prepare` turns arguments into what a launch needs: one `ArrayRef` or `bytes` per parameter (hidden ones included) and
 the grid. `launch` runs that on a GPU or on the emulator; `emulate` runs the text in place; `bind` keeps everything for
-launching again. They know a compiled kernel by the attributes of `Launchable` only.
+launching again. They know a compiled kernel by the attributes of `Launchable` only. This is the long way, which checks
+everything; `dispatch` has the short one for calls that have been made before.
 
 Invariant: a launch that raises has left the arrays as they were, or its error names those that are undefined.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import struct
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,12 @@ from wavedsl.ir.device_log import SOURCE, Failure, Site, clear, new_log, read_lo
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, devices
+from wavedsl.runtime import arrays, devices, in_flight, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
+from wavedsl.runtime.dispatch import within
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
-
-STRIDE = 16
-"""Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
-MAP_ALIGN = 64
-"""Alignment of a tensor map among the parameters."""
+from wavedsl.runtime.parameters import ParameterBlock, tensor_map
 
 ADDRESS_BITS = 48
 """Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
@@ -231,22 +227,6 @@ def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[A
     return {dim: extent for dim, (extent, _) in found.items()}
 
 
-def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
-    """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
-    boxes = param.map
-    assert boxes is not None
-    extents = arrays.extents(ref, param.dtype)
-    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
-    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
-    return {
-        "box": boxes.box,
-        "dims": tuple(max(1, extents[i]) for i in boxes.order),
-        "strides": tuple(strides),
-        "dtype": param.dtype,
-        "swizzle": boxes.span if boxes.span > STRIDE else 0,
-    }
-
-
 def _hidden(compiled: Launchable, param: Param, named: Mapping[str, ArrayRef], extents: Mapping[Any, int]) -> int:
     """The value of a hidden parameter, from what its `source` says: `extent K`, or `stride a[0]` in elements."""
     what, _, which = param.source.partition(" ")
@@ -279,7 +259,14 @@ _COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakK
 def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
     """What calling a kernel object does: compile for these arguments and their device if need be, and launch."""
     compiled, device = _compiled(kernel, arguments)
-    launch(compiled, list(arguments.values()), device)
+    values = list(arguments.values())
+    call = prepare(compiled, values)
+    _launch(compiled, call, device, True)
+    if call.place[0] != "cpu" and 0 not in call.grid and not compiled.sites:
+        driver = devices.open_driver(device.kind, device.index)
+        function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
+        started = (driver, function, call.grid, call.block)
+        kernel.dispatch.remember(compiled.params, values, call.values, started, compiled.location)
 
 
 def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
@@ -388,7 +375,10 @@ def launch(
 
     `device` is where NumPy arrays go; arrays on a GPU run there. Raises LaunchError, and EmulationError for findings.
     """
-    call = prepare(compiled, values)
+    return _launch(compiled, prepare(compiled, values), device, checks)
+
+
+def _launch(compiled: Launchable, call: Call, device: Device | None, checks: Any) -> EmulationReport | None:
     if 0 in call.grid:
         return EmulationReport()
     device = _choose(call, device)
@@ -399,18 +389,71 @@ def launch(
 
 
 def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = None) -> Callable[[], None]:
-    """A function that launches again with the same arguments: nothing is checked or decided anew on a GPU."""
+    """A function that launches again with the same arguments, on the stream that is then current: nothing is checked
+    or decided anew on a GPU."""
     call = prepare(compiled, values)
     device = _choose(call, device)
     if 0 in call.grid:
         return lambda: None
     if device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
         return lambda: _run(compiled, call, device)
-    driver = devices.open_driver(device.kind, device.index)
-    function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-    block = ParameterBlock(compiled.params, call.values, {}, driver)
-    stream = stream_of(call)
-    return lambda: driver.launch(function, call.grid, call.block, block.address, stream)
+    return Bound(compiled, call, devices.open_driver(device.kind, device.index), values)
+
+
+class Bound:
+    """A kernel with its arguments, ready to be launched from any thread: `bound()`.
+
+    The parameters, tensor maps among them, were written once. What differs from launch to launch is the stream and the
+    thread's context, and each context gets ways into the driver of its own when it first comes. Arrays live as long as
+    this object, then as `in_flight` has it.
+    """
+
+    def __init__(self, compiled: Launchable, call: Call, driver: Driver, values: Sequence[Any]):
+        self._compiled = compiled
+        self._call = call
+        self._driver = driver
+        self._block = ParameterBlock(compiled.params, call.values, {}, driver)
+        self._idle: dict[int, list[Callable[[int], None]]] = {}
+        self._kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
+        ordered = all(streams.package_of(type(v)) for v in values if arrays.is_array(v))
+        self._used: set[int] | None = None if ordered else set()
+        self._stream = current_stream(call)
+        self._current, self._capturing = driver.current, driver.capturing
+        self._held = in_flight.of(driver)
+        self._ways_for(driver.current())
+
+    def __call__(self) -> None:
+        stream = self._stream()
+        context = self._current()
+        idle = self._idle.get(context)
+        if idle is None:
+            idle = self._ways_for(context)
+        try:
+            start = idle.pop()
+        except IndexError:  # every way is taken by a thread at this moment
+            start = self._way(context)
+        start(stream)
+        idle.append(start)
+        if stream > 1 and self._capturing(stream):
+            self._held.hold_for_graph(stream, self._kept)
+        elif self._used is not None:
+            self._used.add(stream)
+
+    def __del__(self) -> None:
+        try:
+            for stream in self._used or ():
+                self._held.hold(stream, self._kept)
+        except (AttributeError, LaunchError, TypeError):
+            pass  # the stream is gone, and what it was given with it; or the interpreter goes
+
+    def _ways_for(self, context: int) -> list[Callable[[int], None]]:
+        """Idle ways into the driver for a thread in `context`."""
+        return self._idle.setdefault(context, [self._way(context)])
+
+    def _way(self, context: int) -> Callable[[int], None]:
+        c, call, driver = self._compiled, self._call, self._driver
+        function = driver.load(c.asm, c.target, c.name, c.shared_bytes)
+        return within(driver, function, call.grid, call.block, self._block.address, context)
 
 
 def _run(compiled: Launchable, call: Call, device: Device) -> None:
@@ -441,31 +484,14 @@ def stream_of(call: Call) -> int:
     return 0
 
 
-class ParameterBlock:
-    """The parameters' bytes at their offsets, and an array of pointers to them, as drivers take both.
-
-    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position. The driver makes
-    tensor maps.
-    """
-
-    def __init__(
-        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int], driver: Driver
-    ):
-        size = max((param.offset + param.size for param in params), default=0)
-        self.buffer = (ctypes.c_char * (size + MAP_ALIGN))()
-        shift = -ctypes.addressof(self.buffer) % MAP_ALIGN
-        base = ctypes.addressof(self.buffer) + shift
-        self.pointers = (ctypes.c_void_p * max(len(params), 1))()
-        for i, (param, value) in enumerate(zip(params, values)):
-            if isinstance(value, ArrayRef):
-                address = addresses.get(i, value.pointer)
-                if param.map is not None:
-                    value = driver.tensor_map(address, **tensor_map(param, value))
-                else:
-                    value = struct.pack("<Q", address)
-            struct.pack_into(f"{len(value)}s", self.buffer, shift + param.offset, value)
-            self.pointers[i] = base + param.offset
-        self.address = ctypes.addressof(self.pointers)
+def current_stream(call: Call) -> Callable[[], int]:
+    """What gives `stream_of` a later call with the same arrays, whose package may have another current stream then."""
+    for value in call.values:
+        if isinstance(value, ArrayRef) and value.stream is not None:
+            array = value.keep[0] if isinstance(value.keep, tuple) else value.keep
+            now = streams.current_of(type(array), value.index)
+            return now if now is not None else lambda stream=value.stream: stream  # type: ignore[misc]
+    return lambda: 0
 
 
 def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
@@ -477,7 +503,9 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
             _with_log_on_gpu(compiled, call, driver, function)
             return
         block = ParameterBlock(compiled.params, call.values, {}, driver)
-        driver.launch(function, call.grid, call.block, block.address, stream_of(call))
+        stream = stream_of(call)
+        driver.launch(function, call.grid, call.block, block.address, stream)
+        _keep(call, driver, stream)
         return
     copies: dict[int, int] = {}
     placed: dict[int, int] = {}
@@ -508,14 +536,31 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         raise LaunchError(failures[0].message, failures[0].location)
 
 
+def _keep(call: Call, driver: Driver, stream: int) -> None:
+    """See to it that the arrays of a launch live until it is done."""
+    kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
+    given = [keep[0] if isinstance(keep, tuple) else keep for keep in kept]
+    if stream > 1 and driver.capturing(stream):
+        in_flight.of(driver).hold_for_graph(stream, kept)
+    elif not all(streams.package_of(type(array)) for array in given):
+        in_flight.of(driver).hold(stream, kept)
+
+
 def _with_log_on_gpu(compiled: Launchable, call: Call, driver: Driver, function: Any) -> None:
     """Launch on arrays of the device, wait, and report what the kernel had to say."""
     at, log = _log_of(compiled, call)
+    stream = stream_of(call)
+    if stream > 1 and driver.capturing(stream):
+        raise LaunchError(
+            f"{compiled.name} prints or asserts, and what it has to say is read when it has finished: "
+            "its launch cannot be captured in a graph",
+            compiled.location,
+            "take device_print and device_assert out of kernels for graphs",
+        )
     address = driver.allocate(log.nbytes)
     try:
         driver.upload(address, log)
         block = ParameterBlock(compiled.params, call.values, {at: address}, driver)
-        stream = stream_of(call)
         driver.launch(function, call.grid, call.block, block.address, stream)
         driver.synchronize(stream)
         driver.download(log, address)
@@ -601,15 +646,17 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
 
 
 def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
-    """Run only the first workgroup of the grid on the emulator, unchecked: for the report's clocks, not for results."""
+    """Run only the first workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not
+    for results."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
-    first = Call((1, 1, 1), call.block, call.values, call.place)
-    return _emulate(compiled, first, False, in_place=True)
+    return _emulate(compiled, call, False, in_place=True, workgroups=1)
 
 
-def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -> EmulationReport:
+def _emulate(
+    compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None
+) -> EmulationReport:
     """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
 
     A copy keeps the strides. Compiled text may rely on 16-byte alignment of host arrays, as a GPU's allocator gives
@@ -647,6 +694,7 @@ def _emulate(compiled: Launchable, call: Call, checks: Any, *, in_place: bool) -
             # Static shared memory is declared in the text; an extern array is sized at launch.
             shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,
             checks=checks,
+            workgroups=workgroups,
         )
         finished = not report.findings
         if compiled.sites:

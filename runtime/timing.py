@@ -14,7 +14,8 @@ from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime import devices
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
-from wavedsl.runtime.launch import Launchable, ParameterBlock, covering_bytes, prepare, stream_of
+from wavedsl.runtime.launch import Launchable, covering_bytes, prepare, stream_of
+from wavedsl.runtime.parameters import ParameterBlock
 
 FLUSH_BYTES = 256 << 20
 """More than any L2 (and MI300's Infinity Cache): clearing so much leaves none of a kernel's data behind."""

@@ -24,7 +24,7 @@ from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
@@ -59,6 +59,8 @@ class Builder:
         self.arguments = {a.name: a for a in graph.arguments}
         self.index_dims = graph.index_dims
         self.known = set(graph.symbols)
+        self.fast, self.fast_math = False, False
+        """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.combining: str | None = None
         self._scalars: dict[str, Value] = {}
 
@@ -74,6 +76,8 @@ class Builder:
         if loc is None:
             loc = here()
         row = ROWS[op]
+        if op in FAST and (self.fast or (self.fast_math and inputs[0].dtype is not dt.f64)):
+            attrs = {**attrs, "fast": True}
         for node in inputs:
             self._check_reach(node, loc)
         if self.combining is not None and row.compute is None and op not in ("constant", "cast", "bitcast"):
@@ -257,6 +261,18 @@ class Builder:
             what = f"a value ([{names(mem.dims)}] {mem.dtype})"
         raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
 
+    def windowed(self, mem: Any, mapping: Any, op: str) -> Any:
+        """The mapping of an access: the user's, or what a slice of the array means."""
+        from wavedsl.tracer.view import View, window
+
+        if not isinstance(mem, View):
+            return mapping
+        if mapping is not None:
+            raise TraceError(
+                f"{op}: a part of {mem.argument.name} and a mapping", here(), hint="put the slices into the mapping"
+            )
+        return window(mem, op)
+
     def mapped(self, mapping: Any, argument: Argument, op: str) -> tuple[ResolvedMapping | None, list[Node]]:
         """A user's IndexMapping against a memory: coordinates in its order, and the traced indices among them."""
         if mapping is None:
@@ -303,7 +319,7 @@ class Builder:
 
     def read(self, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
         argument = self.memory(mem, "read")
-        resolved, indices = self.mapped(mapping, argument, "read")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "read"), argument, "read")
         attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
         return self.value(self.emit("read", indices, attrs))
 
@@ -314,7 +330,7 @@ class Builder:
             )
         argument = self.memory(mem, "write")
         node = self.node_of(value, "write")
-        resolved, indices = self.mapped(mapping, argument, "write")
+        resolved, indices = self.mapped(self.windowed(mem, mapping, "write"), argument, "write")
         attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
         self.emit("write", [node, *indices], attrs)
 
@@ -324,7 +340,7 @@ class Builder:
             self.node_of(v, op) if not isinstance(v, NUMBERS) else self.number(v, argument.dtype, op, here())
             for v in values
         ]
-        resolved, indices = self.mapped(mapping, argument, op)
+        resolved, indices = self.mapped(self.windowed(mem, mapping, op), argument, op)
         attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
         return self.value(self.emit(op, [*nodes, *indices], attrs))
 
@@ -781,6 +797,7 @@ def trace(
     name: str,
     namespace: Callable[[], Namespace],
     index_dims: tuple[Any, ...],
+    fast: bool = False,
 ) -> Graph:
     """Runs `function` once on proxies and gives its graph.
 
@@ -810,6 +827,7 @@ def trace(
         loc=definition(code),
     )
     builder = Builder(graph, namespace)
+    builder.fast_math = fast
     proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":

@@ -193,6 +193,12 @@ class Array:
             hint=f"read it first: wd.read({a.name}); store with wd.write(value, {a.name})",
         )
 
+    def __getitem__(self, key: Any) -> Any:
+        """A part of the array, for `read` and `write`: slices, whole numbers, expressions, traced integers."""
+        from wavedsl.tracer.view import part
+
+        return part(self, key)
+
     def _sympy_(self) -> NoReturn:
         raise sympy.SympifyError(self)
 
@@ -205,7 +211,7 @@ class Array:
 
 
 for _method in (
-    *OPERATORS, "__bool__", "__iter__", "__len__", "__getitem__", "__setitem__", "__float__", "__int__", "__index__",
+    *OPERATORS, "__bool__", "__iter__", "__len__", "__setitem__", "__float__", "__int__", "__index__",
     "__contains__", "__matmul__", "__rmatmul__", "__array__", "__call__",
 ):  # fmt: skip
     setattr(Array, _method, Array._refuse)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
+
+if TYPE_CHECKING:
+    from wavedsl.ir.decisions import Decisions
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 """What `compile(target=…)` takes."""
@@ -76,6 +79,12 @@ class CompiledKernel:
     kernel_ir: KernelIR | None = None
     times: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of the compile."""
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """The form of each copy and product, the place of each shared buffer, what the kernel needs and why; None for a
+        kernel that was loaded."""
+        return None if self.kernel_ir is None else self.kernel_ir.notes.get("decisions")
 
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
@@ -343,10 +352,15 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle"} | ({"specialize", "persistent", "cluster"} if chip.warpgroup else set())
+    supported = {"stages", "swizzle"}
+    supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
+    supported |= {"ping_pong"} if chip.vendor == "amd" else set()
+    supported |= {"prefetch"} if chip.prefetches else set()
+    supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():
-        if name not in supported and value not in (False, 1):
+        neutral = value is False if name in ("dependent", "cache_swizzle") else value in (False, 1)
+        if name not in supported and not neutral:
             raise ConstraintError(
                 f"Schedule({name}={value!r}) is not available on {chip.name}",
                 kernel.loc,
@@ -355,6 +369,8 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     return Choices(
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
+        ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
+        dependent=schedule.dependent,
     )  # fmt: skip
 
 

@@ -34,12 +34,14 @@ def wave(
     schedule: Schedule | None = None,
     name: str | None = None,
     buckets: Mapping[Any, Sequence[int]] | None = None,
+    fast_math: bool = False,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Decorates a function that describes the work of one wave; gives a `Kernel`.
 
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
     are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
-    ranges (up to 16, up to 128, above), each with a tuned choice of its own. Raises ConstraintError and TraceError for
+    ranges (up to 16, up to 128, above), each with a tuned choice of its own. `fast_math`: every operation is as
+    approximate as with `fast=True`, `/` as well. Raises ConstraintError and TraceError for
     what is wrong with the declaration.
     """
     loc = here(calls=False)
@@ -58,7 +60,9 @@ def wave(
                 f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
             )
         namespace = Namespace(function, frame)
-        return Kernel(function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets)
+        return Kernel(
+            function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets, fast_math
+        )
 
     return decorate
 
@@ -81,6 +85,7 @@ class Kernel:
         loc: Loc | None,
         namespace: Namespace,
         buckets: Mapping[Any, Sequence[int]] | None = None,
+        fast_math: bool = False,
     ):
         self.function = function
         self.name = name
@@ -89,12 +94,16 @@ class Kernel:
         self.dynamic = check_dynamic(dynamic, loc)
         self.schedule = schedule
         self.buckets = check_buckets(buckets, loc)
+        self.fast_math = fast_math
         self.loc = loc
         self._namespace = namespace
         self._graphs: dict[Any, Graph] = {}
         self._variants: dict[Any, Kernel] = {}
+        self._dispatch: Any = None
+        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
+        self._names = tuple(p.name for p in self.parameters)
         if not self.parameters:
             raise TraceError(
                 f"kernel {function.__name__} has no parameters",
@@ -140,6 +149,7 @@ class Kernel:
             self.name,
             lambda: self._namespace,
             index_dims(self.constraints),
+            self.fast_math,
         )
         verify_graph(graph)
         return graph
@@ -213,12 +223,12 @@ class Kernel:
         choice."""
         found = self._variants.get(choice)
         if found is None:
-            fixed = dict(choice.schedule)
+            fixed = choice.fields()
             schedule = replace(self.schedule or Schedule(), **fixed) if fixed else self.schedule
             subs = {**self.subs, **check_subs(dict(choice.subs), self.loc)}
             found = Kernel(
                 self.function, self.constraints, subs, self.dynamic, schedule, self.name, self.loc, self._namespace,
-                self.buckets,
+                self.buckets, self.fast_math,
             )  # fmt: skip
             self._variants[choice] = found
         return found
@@ -274,9 +284,32 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
-        from wavedsl.runtime.launch import launch_kernel
+        if kwargs or len(args) != len(self._names):
+            args = self._in_order(args, kwargs)
+        way = self.ways.get(tuple(map(type, args)))
+        if way is None or not way(*args):
+            from wavedsl.runtime.launch import launch_kernel
 
-        launch_kernel(self, self.bind_arguments(args, kwargs))
+            launch_kernel(self, self.bind_arguments(args, {}))
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a call in the order of the parameters, found quickly where all are given."""
+        if len(args) + len(kwargs) == len(self._names):
+            try:
+                return (*args, *[kwargs[name] for name in self._names[len(args) :]])
+            except KeyError:
+                pass
+        return tuple(self.bind_arguments(args, kwargs).values())
+
+    @property
+    def dispatch(self) -> Any:
+        """The short ways of calls that have been made before (`wavedsl.runtime.dispatch`)."""
+        if self._dispatch is None:
+            from wavedsl.runtime.dispatch import Dispatch
+
+            self._dispatch = Dispatch()
+            self.ways = self._dispatch.ways
+        return self._dispatch
 
 
 _UNANNOTATED = object()

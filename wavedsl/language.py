@@ -8,7 +8,7 @@ called outside of a kernel.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -24,7 +24,9 @@ from wavedsl.tracer.proxy import Value
 def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None) -> Value:
     """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
 
-    `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
+    `mem` may be a part of an argument: `a[10:20, :]`, `a[s : s + M, 8:]` (a slice whose length is a symbol gives the
+    value that dimension; elements outside of the slice are 0), `a[H, 3, :]`. `mapping`: an IndexMapping, for gathers
+    and other views. `elements_per_thread`: the vector width asked for.
     `cache`: a hint, "stream" (touched once), "keep" (others use it again, keep it in L2) or "bypass" (not in the
     first-level cache). It changes no result; a chip without a form for it drops it.
     """
@@ -34,22 +36,27 @@ def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cach
 def write(
     value: Any, mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cache: str | None = None
 ) -> None:
-    """Stores `value` into array argument `mem`; dimensions and dtype must agree. Elements beyond bounds are skipped.
+    """Stores `value` into array argument `mem`, or a part of it as in `read`; dimensions and dtype must agree.
 
-    `cache`: as for `read`.
+    Elements beyond bounds are skipped. `cache`: as for `read`.
     """
     return current("write").write(value, mem, mapping, elements_per_thread, cache)
 
 
-def mma(x: Any, y: Any, acc: Any = None) -> Value:
+def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     """The matrix product of `x` and `y`, plus `acc`.
 
     Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have).
     Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
+
+    `precision`, for operands of f32: "tf32" may cut them to tf32's 10 mantissa bits, "3xtf32" takes each as the sum of
+    two such numbers (about f32's precision), "ieee" (and None) leaves them as they are. A chip without tf32
+    instructions is as precise as "ieee".
     """
     operands = (x, y) if acc is None else (x, y, acc)
     builder = current("mma")
-    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], {}))
+    attrs = {} if precision is None else {"precision": precision}
+    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], attrs))
 
 
 def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> Value:
@@ -109,8 +116,11 @@ def _elementwise(name: str) -> Callable[..., Any]:
     row = ROWS[name]
     names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
     signature = inspect.Signature([inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names])
+    option = [inspect.Parameter("fast", inspect.Parameter.KEYWORD_ONLY, default=False)] if row.precise else []
 
     def function(*args: Any, **kwargs: Any) -> Value:
+        if option and "fast" in kwargs:
+            return _fast(name, args, kwargs.pop("fast"), lambda: function(*args, **kwargs))
         if kwargs or len(args) != len(names):
             try:
                 args = signature.bind(*args, **kwargs).args
@@ -119,9 +129,30 @@ def _elementwise(name: str) -> Callable[..., Any]:
         return current(name).apply(name, args)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    words = f"{row.doc}\n\n    `{row.signature}`, elementwise; operands broadcast by dimension name.\n    "
+    words += "`fast`: as approximate as docs/numerics.md says, in fewer instructions.\n    " if option else ""
+    function.__doc__ = words
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *option]
+    )
     return function
+
+
+def _fast(name: str, args: Sequence[Any], fast: Any, call: Callable[[], Value]) -> Value:
+    """A call with `fast`: those operations that it changes are marked while they are recorded."""
+    builder = current(name)
+    if not isinstance(fast, bool):
+        raise TraceError(f"{name}: fast={fast!r}", here(), hint="True or False")
+    outer, builder.fast = builder.fast, fast
+    try:
+        return call()
+    finally:
+        builder.fast = outer
+
+
+def divide(x: Any, y: Any, *, fast: bool = False) -> Value:
+    """`x / y`, elementwise. `fast`: as approximate as docs/numerics.md says, in fewer instructions."""
+    return _fast("divide", (x, y), fast, lambda: current("divide").apply("div", (x, y)))
 
 
 minimum = _elementwise("minimum")
@@ -286,6 +317,61 @@ def _reshaped(op: str, x: Any, dims: Sequence[Any]) -> Value:
         dims = dims[0]
     node = builder.node_of(x, op)
     return builder.results(builder.emit(op, (node,), {"dims": builder.dims(dims, op)}))
+
+
+def extract(x: Any, where: Mapping[Any, Any]) -> Value:
+    """Elements of `x` by their place: `where` maps a dimension to what is taken along it.
+
+    A whole number, or a single i32 value, takes the one element there and removes the dimension. A pair
+    `(P, start)` or a triple `(P, start, step)` takes the elements start, start + step, ... under the dimension `P`, as
+    many as that has. The dimension must lie in one wave as a whole. Places outside it give 0.
+
+        last = wd.extract(x, {N: 63})
+        even = wd.extract(x, {N: (H, 0, 2)})
+    """
+    builder = current("extract")
+    if not isinstance(where, Mapping) or not where:
+        raise TraceError("extract needs a place per dimension", here(), hint="wd.extract(x, {N: 3})")
+    node = builder.node_of(x, "extract")
+    for dim, place in where.items():
+        new, start, step = None, place, 1
+        if isinstance(place, tuple):
+            step = place[2] if len(place) == 3 else 1
+            if len(place) not in (2, 3) or not isinstance(step, int) or step < 1:
+                raise TraceError(
+                    f"extract: {place!r} along {dim}", here(), hint="(new dimension, start) or (…, start, step ≥ 1)"
+                )
+            new, start = builder.dim(place[0], "extract"), place[1]
+        known = start if isinstance(start, int) and not isinstance(start, bool) else None
+        inputs = (node,) if known is not None else (node, builder.node_of(start, "extract"))
+        attrs = {"dim": builder.dim(dim, "extract"), "new": new, "start": known, "step": step}
+        node = builder.emit("extract", inputs, attrs)
+    return builder.results(node)
+
+
+def shuffle(x: Any, index: Any, dim: Any) -> Value:
+    """For every element of `x` the one that `index` names along `dim`, as numpy.take_along_axis does.
+
+    `index` is an i32 value with dimensions of `x`, counted from the dimension's first element; what lies outside
+    gives 0. The dimension must lie in one wave as a whole.
+
+        neighbour = wd.shuffle(x, wd.index(N) ^ 1, N)
+    """
+    builder = current("shuffle")
+    nodes = (builder.node_of(x, "shuffle"), builder.node_of(index, "shuffle"))
+    return builder.results(builder.emit("shuffle", nodes, {"dim": builder.dim(dim, "shuffle")}))
+
+
+def repeat_interleave(x: Any, dim: Any) -> Value:
+    """`x`, which has a part of `dim` such as `dim / 32`, with each element repeated for all that it stands for.
+
+        w = wd.cast(wd.read(codes), wd.bf16) * wd.repeat_interleave(wd.cast(wd.read(scales), wd.bf16), K)
+    """
+    builder = current("repeat_interleave")
+    node = builder.node_of(x, "repeat_interleave")
+    return builder.results(
+        builder.emit("repeat_interleave", (node,), {"dim": builder.dim(dim, "repeat_interleave")})
+    )
 
 
 def index(dim: Any) -> Value:

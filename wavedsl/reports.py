@@ -82,6 +82,9 @@ def schedule_text(kernel_ir: Any) -> str:
     for note in notes.loops:
         body, steps = note.body, note.steps
         head = f"loop {note.label}: {body.count} stage{'s' * (body.count != 1)}, {body.kind}"
+        if body.raised:
+            out += phases_text(head, body, steps)
+            continue
         if not body.times:
             out.append(f"{head}: {', '.join(steps[i].name or steps[i].kind for i in body.order)}")
             continue
@@ -98,6 +101,23 @@ def schedule_text(kernel_ir: Any) -> str:
         # The table's own first line repeats the head, with bounds that the schedule no longer knows.
         out.append(cycle_table(nodes, capacity, schedule, clocks_per_tick=clock).split("\n", 1)[1].rstrip())
     return "\n".join(out) + "\n"
+
+
+def phases_text(head: str, body: Any, steps: Any) -> list[str]:
+    """A ping-pong schedule phase by phase: what one group of waves does while the other is in the next line."""
+    out = [f"{head}, a trip every {body.ii} clocks at least" + (f": {body.why}" if body.why else "")]
+    starts = sorted(body.barriers)
+    for first, end in zip(starts, [*starts[1:], len(body.order)]):
+        names: dict[str, int] = {}
+        for i in body.order[first:end]:
+            kind = _KINDS.get(steps[i].kind, steps[i].kind)
+            names[kind] = names.get(kind, 0) + 1
+        counted = ", ".join(f"{n} {kind}" for kind, n in names.items())
+        out.append(f"  barrier; {'at raised priority: ' if body.raised.get(first) else ''}{counted}")
+    return out
+
+
+_KINDS = {"sread": "reads", "swrite": "stores", "gload": "loads", "mma": "products", "scalar": "numbers"}
 
 
 def model_text(report: Any, target: str) -> str:

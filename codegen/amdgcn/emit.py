@@ -20,6 +20,7 @@ from wavedsl.codegen.amdgcn.hazards import entries, flow, insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.machine_text import program_text
 from wavedsl.codegen.amdgcn.occupancy import fewer_registers
+from wavedsl.codegen.amdgcn.pair_shared import pair_shared
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
@@ -91,6 +92,7 @@ def allocated(
     """A kernel's program with a register for every tuple, copies still in place; registers by file; what is spilled."""
     rows = rows_of(target.name)
     program = select(kernel, target.name)
+    pair_shared(program, rows)
     selected = program
     trail.stage("selected", lambda: program_text(selected))
     used, spilled = _allocate(program, rows, registers)

@@ -633,7 +633,7 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
         out += "_e32" if is_short(inst, operands, modifiers) else "_e64"
     if operands:
         words = [
-            operand_text(o - (1 << 32) if o.__class__ is int and o >= _LOWEST and spec.regs == 1 else o)
+            operand_text(_inline_number(o) if o.__class__ is int and o > 64 and spec.regs == 1 else o)
             for spec, o in zip(inst.explicit, operands)
         ]
         if inst.encoding == "SMEM" and operands[-1].__class__ is int:
@@ -642,10 +642,29 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     if modifiers:
         for name in inst.modifiers:
             if name in modifiers and (value := modifiers[name]) is not None and value is not False:
-                out += " " + modifier_text(name, value)
+                swizzle = inst.special == "ds_swizzle" and name == "offset"
+                out += " " + (f"offset:{swizzle_text(value)}" if swizzle else modifier_text(name, value))
     return out
 
 
+def swizzle_text(offset: int) -> str:
+    """The pattern of a lane exchange: lane bits are kept (p) or flipped (i) in groups of 32."""
+    flipped = offset >> 10
+    if offset & 0x3FF != 0x1F:
+        return str(offset)
+    if not flipped & (flipped - 1):
+        return f"swizzle(SWAP,{flipped})"
+    if not flipped & (flipped + 1):
+        return f"swizzle(REVERSE,{flipped + 1})"
+    return 'swizzle(BITMASK_PERM,"' + "".join("pi"[flipped >> i & 1] for i in reversed(range(5))) + '")'
+
+
+def _inline_number(word: int) -> int | float:
+    """A word that an encoding holds as a small negative number or as a float, as that number."""
+    return word - (1 << 32) if word >= _LOWEST else _FLOAT_OF.get(word, word)
+
+
+_FLOAT_OF = {struct.unpack("<I", struct.pack("<f", x))[0]: x for x in INLINE_FLOATS[:-1]}
 _LOWEST = (1 << 32) - 16
 """From here on, 32 bits are the inline constants -16 to -1."""
 _TWO_FORMS = ("VOP1", "VOP2", "VOPC")

@@ -214,6 +214,10 @@ FORMATS = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Element format by the value of cbsz (A) and blgp (B) of the f8f6f4 instructions."""
 
 
+SCALE_BLOCK = 32
+"""Elements of K that share a scale."""
+
+
 def f8f6f4_layout(side: str, rows: int, bits: int) -> dict[str, str]:
     """8-bit operands split K in chunks of 16 elements; narrower ones hold 32 consecutive k per lane (see
     `operand_layout`).

@@ -20,6 +20,7 @@ _IMPLICIT = {
 }
 EXEC_REF = _IMPLICIT["exec"]
 M0_REF = _IMPLICIT["m0"]
+SCC_REF = _IMPLICIT["scc"]
 
 
 class _Plan:

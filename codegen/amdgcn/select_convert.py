@@ -270,7 +270,8 @@ def _pack_fp4(s: Selector, op: Op, values: list[Operand]) -> None:
     dst = s.result(op)
     s.copy(dst, 0)
     for i in range(4):
-        s.vop3(row, dst, values[2 * i], values[2 * i + 1], 1.0, op_sel=(0, 0, i & 1, i >> 1))
+        part = {"op_sel": (0, 0, i & 1, i >> 1)} if i else {}
+        s.vop3(row, dst, values[2 * i], values[2 * i + 1], 1.0, **part)
 
 
 def _unpacked_fp4(s: Selector, word: Any, byte: int) -> Ref:
@@ -279,7 +280,8 @@ def _unpacked_fp4(s: Selector, word: Any, byte: int) -> Ref:
 
     def make() -> Ref:
         pair = s.new("v", 2)
-        s.vop3(row, pair, held, 1.0, op_sel=(byte & 1, byte >> 1, 0))
+        part = {"op_sel": (byte & 1, byte >> 1, 0)} if byte else {}
+        s.vop3(row, pair, held, 1.0, **part)
         return pair
 
     made = s.remember(("fp4", held.reg.id, held.start, byte), make)

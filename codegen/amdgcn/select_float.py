@@ -116,7 +116,7 @@ def sign(s: Selector, op: Op) -> None:
             s.valu(s.rows.v_and_b32, dst.part(k), 0x7FFFFFFF, s.to_vector(word))
 
 
-@lower("ffloor", "fceil", "frint", "ftrunc", "exp2", "log2")
+@lower("ffloor", "fceil", "frint", "ftrunc", "exp2", "log2", "sqrt_approx")
 def unary(s: Selector, op: Op) -> None:
     v = op.results[0]
     if v.type.kind == "f64":

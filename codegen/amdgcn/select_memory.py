@@ -22,8 +22,8 @@ from typing import Any
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
-from wavedsl.codegen.amdgcn.machine import Inst, Operand, Ref
-from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF
+from wavedsl.codegen.amdgcn.machine import COPY, Inst, Operand, Ref
+from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
 from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
@@ -32,6 +32,8 @@ from wavedsl.ir.target import MmaAtom
 
 WORD3 = 0x27000
 """Raw buffer, 32-bit data format."""
+CACHE_SWIZZLE, STRIDE_BIT = 1 << 30, 16
+"""In the second word, above the address: whether the caches are swizzled, and with which stride (14 bits)."""
 FAR = -0.5
 """Inline constant whose bits, 0xbf000000, are an offset past the end of every buffer up to `FAR_LIMIT` bytes."""
 FAR_LIMIT = 0xBF000000
@@ -74,7 +76,11 @@ def buffer(s: Selector, op: Op) -> None:
             records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
-    s.copy(ref.part(1), high)
+    swizzle = op.attrs.get("cache_stride", 0)
+    if swizzle:
+        s.emit(r.s_or_b32, ref.part(1), high, CACHE_SWIZZLE | swizzle << STRIDE_BIT)
+    else:
+        s.copy(ref.part(1), high)
     same = s.remember(("descriptor", _key(records)), lambda: ref)
     if same is not ref:
         s.copy(ref.part(2, 2), same.part(2, 2))
@@ -227,7 +233,7 @@ def load_global(s: Selector, op: Op) -> None:
 
 def _hint(s: Selector, op: Op) -> dict[str, Any]:
     """The cache bits that an access's hint sets."""
-    access = "store" if op.name == "store.global" else "load"
+    access = "store" if op.name in ("store.global", "store.far") else "load"
     return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
@@ -246,6 +252,27 @@ def store_global(s: Selector, op: Op) -> None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
     _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
+
+
+@lower("load.far")
+def load_far(s: Selector, op: Op) -> None:
+    row = s.rows.named(roles.FAR_LOADS[op.attrs["bytes"]])
+    s.emit(row, s.result(op), _even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
+
+
+@lower("store.far")
+def store_far(s: Selector, op: Op) -> None:
+    held = s.mask(op.args[1])
+    if held is False:
+        return
+    width = op.attrs["bytes"]
+    row = s.rows.named((roles.FAR_HIGH_STORES if op.attrs.get("high") else roles.FAR_STORES)[width])
+    address, value = _even(s, s.vector(op.args[0])), s.vector(op.args[2])
+    if held is not True:
+        open_region(s, held)
+    s.emit(row, address, value, isa.OFF, **_hint(s, op))
+    if held is not True:
+        close_region(s, held)
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -286,7 +313,7 @@ def store_shared(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
     address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
-    row = s.rows.named(roles.SHARED_STORES[width])
+    row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:
         s.emit(row, address, value, **mods)
@@ -319,6 +346,11 @@ def barrier(s: Selector, op: Op) -> None:
         s.emit(s.rows.s_barrier)
     elif any(o.name == "copy.async" for o in s.kernel.body.walk()):
         s.insts.append(Inst(WAVE_BARRIER, (), None, s.loc))
+
+
+@lower("priority")
+def priority(s: Selector, op: Op) -> None:
+    s.emit(s.rows.s_setprio, op.attrs["level"])
 
 
 # ------------------------------------------------------------------------------------------------- copies to shared
@@ -367,6 +399,9 @@ def copy_async(s: Selector, op: Op) -> None:
     inst.uses = (*inst.uses, M0_REF)
 
 
+_SHARED_STATE = (M0_REF.reg, SCC_REF.reg)
+
+
 def _write_base(s: Selector, first: Operand, base: int) -> None:
     """M0 = first + base, one instruction earlier than its use where possible: the copy may not follow at once."""
     last = s.insts[-1] if s.insts else None
@@ -377,8 +412,11 @@ def _write_base(s: Selector, first: Operand, base: int) -> None:
     else:
         s.copy(M0_REF, first)
     write = s.insts[-1]
+    if last is None or any(x.reg in _SHARED_STATE for x in (*last.uses, *last.defs)):
+        return
     units = (isa.Unit.MFMA, isa.Unit.DS, isa.Unit.VMEM)
-    if last is not None and isinstance(last.row, isa.Inst) and last.row.unit in units and M0_REF not in last.uses:
+    made_here = first.__class__ is Ref and any(x.reg is first.reg for x in last.defs)
+    if not made_here and (last.row == COPY or (isinstance(last.row, isa.Inst) and last.row.unit in units)):
         s.insts[-2:] = [write, last]
 
 
@@ -396,8 +434,9 @@ def copy_wait(s: Selector, op: Op) -> None:
 # instructions
 
 
-@lower("mma")
+@lower("mma", "mma.scaled")
 def mma(s: Selector, op: Op) -> None:
+    """Scales are bytes of a register: op_sel holds the low bits of both byte numbers, op_sel_hi the high ones."""
     atom: MmaAtom = op.attrs["atom"]
     row = s.rows.named(atom.instruction)
     a, b = s.vector(op.args[0]), s.vector(op.args[1])
@@ -410,7 +449,13 @@ def mma(s: Selector, op: Op) -> None:
         for name, dtype in (("cbsz", atom.a_dtype), ("blgp", atom.b_dtype)):
             if formats[dtype.name]:
                 mods[name] = formats[dtype.name]
-    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, **mods)
+    scales: list[Operand] = []
+    if atom.scale_block:
+        scales = [s.to_vector(s.operand(x)) for x in op.args[3:]]
+        at = (op.attrs["a_byte"], op.attrs["b_byte"])
+        low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
+        mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
+    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
 
 
 def _even(s: Selector, ref: Ref) -> Ref:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
-from wavedsl.codegen.amdgcn.mfma import Mfma, dense
+from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense
 from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
@@ -95,9 +95,11 @@ def _occupancy(chip: Chip) -> Callable[[int, int, int], int]:
 def _atom(row: Mfma, chip: str) -> MmaAtom:
     mnemonic = row.spelling(chip)
     latency = isa.lookup(mnemonic, chip).latency if not row.formats else row.cycles(chip) + 16
+    name = f"SCALED_{row.name}" if row.scaled else row.name
     return MmaAtom(
-        row.name, row.m, row.n, row.k, row.a_dtype, row.b_dtype, row.d_dtype, row.a, row.b, row.d,
+        name, row.m, row.n, row.k, row.a_dtype, row.b_dtype, row.d_dtype, row.a, row.b, row.d,
         row.a_regs, row.b_regs, row.d_regs, row.cycles(chip), latency, mnemonic, row.blocks,
+        scale_block=SCALE_BLOCK if row.scaled else 0,
     )  # fmt: skip
 
 
@@ -108,6 +110,8 @@ def _load_atoms(chip: str) -> tuple[LoadAtom, ...]:
         atoms += [
             LoadAtom("tr_b16", 8, 8, (2,), "l2 l3 e0 e1 l4 l5", "l0 l1", 4, 72),
             LoadAtom("tr_b8", 8, 8, (1,), "l3 e0 e1 e2 l4 l5", "l0 l1 l2", 4, 72),
+            LoadAtom("tr_b4", 8, 8, (), "e0 e1 e2 e3 l4 l5", "l0 l1 l2 l3", 4, 72, 4),
+            LoadAtom("tr_b6", 12, 12, (), "e0 e1 e2 e3 l4 l5", "l0 l1 l2 l3", 4, 76, 6),
         ]
     return tuple(atoms)
 
@@ -128,10 +132,11 @@ _NEW_PHASES = {
 }  # fmt: skip
 
 
-def _costs() -> Mapping[tuple[str, int], Unit]:
-    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock; vector memory 64
-    bytes
-    per clock of a compute unit (CDNA3 guide); latencies typical of hits in L2 and of LDS."""
+def _costs(chip: str) -> Mapping[tuple[str, int], Unit]:
+    """Clocks per wave. VALU and SALU: one wave64 instruction in 4 clocks; LDS 128 bytes per clock, reads on gfx950 256
+    (HipKittens' measurements); vector memory 64 bytes per clock of a compute unit (CDNA3 guide); latencies typical of
+    hits in L2 and of LDS."""
+    reads = 256 if chip == "gfx950" else 128
     out: dict[tuple[str, int], Unit] = {
         ("valu", 0): Unit("valu", 4, 4),
         ("salu", 0): Unit("salu", 4, 4),
@@ -141,7 +146,7 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
         bytes_per_wave = WAVE * max(4, b)
         out["load.global", b] = Unit("vmem", bytes_per_wave // 64, 500)
         out["store.global", b] = Unit("vmem", bytes_per_wave // 64, 4)
-        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 64 + b)
+        out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // reads), 64 + b)
         out["store.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
         out["copy.async", b] = Unit("vmem", bytes_per_wave // 64, 560)
     return out
@@ -156,6 +161,11 @@ def _has(mnemonic: str, chip: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def _direct_widths(chip: str) -> tuple[int, ...]:
+    """Bytes per lane of direct-to-LDS copies that fill LDS without gaps; three dwords land in the place of four."""
+    return tuple(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip))
 
 
 def _target(chip: Chip) -> Target:
@@ -187,20 +197,23 @@ def _target(chip: Chip) -> Target:
         else {1: 64, 2: 64, 4: 64, 8: 64, 12: 32, 16: 64},
         phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
         registers=REGISTERS,
-        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name) if not m.scaled),
+        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name)),
         load_atoms=_load_atoms(chip.name),
-        copy_async=tuple(sorted(n for n, name in roles.DIRECT_COPIES.items() if n != 12 and _has(name + LDS_SUFFIX, chip.name))),
+        copy_async=_direct_widths(chip.name),
         copy_linear=True,
+        cache_swizzle=chip.name != "gfx90a",
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
-        costs=_costs(),
+        costs=_costs(chip.name),
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),
         dies=DIES[chip.name],
+        cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
+        transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
         atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
         clock_unit=4,

@@ -33,6 +33,26 @@ add_row("brkpt", "", Unit.BRANCH, effects="trap", doc="stop at a breakpoint")
 add_row(
     "nanosleep.u32", "t:u32", Unit.UNIFORM, latency=32, effects="hint", doc="suspend the thread for about t nanoseconds"
 )
+GRID_WAIT = "griddepcontrol.wait"
+"""A text with this may be launched before the grid in front of it has completed."""
+add_row(
+    GRID_WAIT,
+    "",
+    Unit.UNIFORM,
+    effects="fence",
+    sm=90,
+    ptx=(7, 8),
+    doc="wait until the grids that this one depends on have completed; what they wrote is seen after",
+)
+add_row(
+    "griddepcontrol.launch_dependents",
+    "",
+    Unit.UNIFORM,
+    effects="hint",
+    sm=90,
+    ptx=(7, 8),
+    doc="grids that depend on this one may be launched once all its CTAs have executed this or completed",
+)
 add_row("pmevent{.mask}", "a:imm", Unit.UNIFORM, effects="hint", doc="trigger performance monitor events")
 _BAR: dict[str, Any] = {"unit": Unit.BARRIER, "latency": 20, "source": "unverified"}
 add_row(

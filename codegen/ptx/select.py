@@ -275,15 +275,19 @@ def _lane(s: Selector, op: Op) -> None:
 
 
 def _readfirst(s: Selector, op: Op) -> None:
-    """A uniform value stays where it is: PTX has no scalar registers. Another is broadcast from lane 0."""
+    """What is the same in all lanes stays where it is: PTX has no scalar registers. Else lane 0's is broadcast."""
     v = op.args[0]
-    if v.uniform:
+    if v.uniform or op.attrs.get("same"):
         s.values[op.result.id] = s.of(v)
     else:
         s.values[op.result.id] = select_numbers.shuffle(s, v, ("idx",), Imm(0))
 
 
 # ------------------------------------------------------------------------------------------------------------- control
+
+
+LONG = 32
+"""Products in a loop's body from which on ptxas is not to unroll it: it would spill to hold what it takes ahead."""
 
 
 def _known(v: Value) -> tuple[int | None, int | None]:
@@ -314,7 +318,7 @@ def _for(s: Selector, op: Op) -> None:
     name = s.label(op.attrs.get("label") or "loop")
     steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
     # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
-    rolled = any(o.name == "matrix.start" for o in body.ops)
+    rolled = any(o.name == "matrix.start" for o in body.ops) or sum(o.name == "mma" for o in body.ops) >= LONG
     loop = Loop(name, loc, steps, depth, rolled, s.label(name[1:] + "_end"))
     before: list[Any] = []
     parent = s.out
@@ -397,6 +401,10 @@ def _if(s: Selector, op: Op) -> None:
         s.values[result.id] = regs
 
 
+def _priority(s: Selector, op: Op) -> None:
+    """PTX has no priorities: what a wave asks for is a wish."""
+
+
 def _trap(s: Selector, op: Op) -> None:
     mask = s.mask(op.args[0])
     if mask is not False:
@@ -437,6 +445,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "readfirst": _readfirst,
     "for": _for,
     "if": _if,
+    "priority": _priority,
     "trap": _trap,
     "mma": _mma,
     **select_numbers.SELECT,

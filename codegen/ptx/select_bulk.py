@@ -100,6 +100,12 @@ def _store(s: Selector, op: Op) -> None:
     s.emit((*words, *cache.copy_words(hint)), where, shared_address(s, saddr, 0), *cache.policy(s, hint))
 
 
+def _prefetch(s: Selector, op: Op) -> None:
+    map_, *at = op.args
+    where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
+    s.emit(("cp", "async", "bulk", "prefetch", "tensor", f"{len(at)}d", "L2", "global", "tile"), where)
+
+
 def _commit(s: Selector, op: Op) -> None:
     s.emit(("cp", "async", "bulk", "commit_group"))
 
@@ -142,6 +148,14 @@ def _registers(s: Selector, op: Op) -> None:
     s.emit(("setmaxnreg", action, "sync", "aligned", "u32"), Imm(op.attrs["count"]))
 
 
+def _grid_wait(s: Selector, op: Op) -> None:
+    s.emit(("griddepcontrol", "wait"))
+
+
+def _grid_release(s: Selector, op: Op) -> None:
+    s.emit(("griddepcontrol", "launch_dependents"))
+
+
 SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.init": _init,
     "signal.publish": _publish,
@@ -152,6 +166,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "cluster.rank": _rank,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
+    "touch.bulk": _prefetch,
     "copy.bulk.store": _store,
     "bulk.commit": _commit,
     "bulk.wait": _bulk_wait,
@@ -160,4 +175,6 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "turn.give": _turn_give,
     "elect": _elect,
     "registers": _registers,
+    "grid.wait": _grid_wait,
+    "grid.release": _grid_release,
 }

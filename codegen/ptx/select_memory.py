@@ -188,6 +188,22 @@ def _store_global(s: Selector, op: Op) -> None:
     _store(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard), value)
 
 
+def _far_address(s: Selector, addr: Value) -> Mem:
+    """A generic 64-bit address of each lane as a global one."""
+    base = s.regs(addr)[0]
+    words = ("cvta", "to", "global", "u64")
+    return Mem(s.hoisted(("global", base.id), base.level, lambda: s.set("b64", words, base)), 0)
+
+
+def _load_far(s: Selector, op: Op) -> None:
+    _load(s, op, "global", _far_address(s, op.args[0]), True)
+
+
+def _store_far(s: Selector, op: Op) -> None:
+    addr, mask, value = op.args
+    _store(s, op, "global", _far_address(s, addr), s.mask(mask), value)
+
+
 _ATOMIC = {
     "add": ("add", "u"), "min_s": ("min", "s"), "max_s": ("max", "s"), "min_u": ("min", "u"), "max_u": ("max", "u"),
     "xchg": ("exch", "b"), "cas": ("cas", "b"), "fadd": ("add", "f"),
@@ -313,6 +329,16 @@ def _copy_async(s: Selector, op: Op) -> None:
     s.emit(words, target, source, Imm(bytes_), take, *policy)
 
 
+def _touch_global(s: Selector, op: Op) -> None:
+    """One line per lane; those of a warp that lie in the same line are one request."""
+    buf, voff, soff, mask_v, guard_v = op.args
+    mask = s.mask(mask_v, guard_v)
+    if mask is False:
+        return
+    address = _global_address(s, buf, voff, soff, op.attrs["imm"])
+    s.emit(("prefetch", "global", "L2"), address, guard=None if mask is True else mask)
+
+
 def _copy_commit(s: Selector, op: Op) -> None:
     s.emit(("cp", "async", "commit_group"))
 
@@ -325,6 +351,8 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "buffer": _buffer,
     "load.global": _load_global,
     "store.global": _store_global,
+    "load.far": _load_far,
+    "store.far": _store_far,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
     "barrier": barrier,
@@ -332,6 +360,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "load.shared": _load_shared,
     "store.shared": _store_shared,
     "copy.async": _copy_async,
+    "touch.global": _touch_global,
     "copy.commit": _copy_commit,
     "copy.wait": _copy_wait,
 }

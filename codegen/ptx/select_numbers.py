@@ -46,7 +46,7 @@ _FLOAT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Float op → opcode and rounding, the same for both widths; the type is appended."""
 
-_APPROX = {"exp2": "ex2", "log2": "lg2", "rcp": "rcp", "rsqrt": "rsqrt"}
+_APPROX = {"exp2": "ex2", "log2": "lg2", "rcp": "rcp", "rsqrt": "rsqrt", "sqrt_approx": "sqrt"}
 _ROUND = {"ffloor": "rmi", "fceil": "rpi", "frint": "rni", "ftrunc": "rzi"}
 
 

@@ -26,6 +26,7 @@ def run(
     shared_bytes: int = 0,
     checks: bool | str = True,
     cluster: Sequence[int] | None = None,
+    workgroups: int | None = None,
 ) -> EmulationReport:
     """Run a kernel's text on the emulator of its target.
 
@@ -34,8 +35,9 @@ def run(
     (raw, by value), a
     `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic
     shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on sm_90 whose text does not
-    fix it. `checks`: True raises `EmulationError` at the end of the run when there are findings,
-    "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
+    fix it. `workgroups`: run only so many of the grid, in whole clusters (AMDGCN: one, as if it were alone). `checks`:
+    True raises `EmulationError` at the end of the run when there are findings, "report" only lists them, False runs as
+    fast as it can. Raises LaunchError when arguments do not fit the kernel.
     """
     if target.startswith("gfx"):
         from wavedsl.codegen.amdgcn.isa import TARGETS
@@ -47,7 +49,7 @@ def run(
         return run_amdgcn(
             asm,
             target=target,
-            grid=grid,
+            grid=grid if workgroups is None else (1, 1, 1),
             block=block,
             args=args,
             kernel=kernel,
@@ -66,4 +68,5 @@ def run(
         shared_bytes=shared_bytes,
         checks=checks,
         cluster=cluster,
+        workgroups=workgroups,
     )

@@ -24,7 +24,7 @@ Registers that need attention are one bit mask, so an instruction that touches n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Flight:
     late.
     """
 
-    __slots__ = ("active", "index", "late", "ordered", "position", "regs", "role", "size")
+    __slots__ = ("active", "first", "index", "late", "ordered", "position", "regs", "role", "size")
 
     def __init__(self, index: int, regs: int, ordered: bool):
         self.index, self.regs, self.ordered = index, regs, ordered
@@ -55,18 +55,30 @@ class Flight:
         self.position: Any = None
         self.active: Any = None
         self.size = 0
+        self.first: Flight | None = None
+        """The first access of an instruction with two addresses: where it lies."""
         self.late: Any = None
+
+    def places(self) -> Iterator[Flight]:
+        """What lies in LDS: this, and the first access of two."""
+        if self.position is not None:
+            yield self
+        if self.first is not None:
+            yield self.first
 
     def select(self, waves: np.ndarray) -> Flight:
         out = Flight(self.index, self.regs, self.ordered)
         out.role, out.size = self.role, self.size
         out.position = None if self.position is None else self.position[waves]
         out.active = None if self.active is None else self.active[waves]
+        out.first = None if self.first is None else self.first.select(waves)
         return out
 
     def merge(self, other: Flight) -> Flight:
         out = Flight(self.index, self.regs | other.regs, self.ordered)
         out.role, out.size = self.role, self.size
+        if self.first is not None and other.first is not None:
+            out.first = self.first.merge(other.first)
         if self.position is not None:
             out.position = np.concatenate((self.position, other.position))
             if self.active is not None or other.active is not None:
@@ -237,6 +249,8 @@ class Checker:
         self.coming = np.zeros(n, bool)
         """LDS granules that a direct copy will still write."""
         self.unreturned = np.zeros(n, bool)
+        self.first: Flight | None = None
+        """The first of two accesses of the instruction at hand."""
 
     def start(self, st: State, sgprs: int) -> None:
         """Only what the launch sets is defined: the first SGPRs, v0, EXEC."""
@@ -631,12 +645,13 @@ class Checker:
     def _done(self, st: State, f: Flight) -> None:
         self._arrive(st, f)
         if f.position is not None and (f.role == "dma" or (self.has_dma and f.role == "read")):
-            g = self._granules(f.position, f.size)
-            g = g if f.active is None else g[f.active]
-            if f.role == "dma":
-                self.coming[g] = False
-            else:
-                self.unreturned[g] = False
+            for part in f.places():
+                g = self._granules(part.position, part.size)
+                g = g if part.active is None else g[part.active]
+                if f.role == "dma":
+                    self.coming[g] = False
+                else:
+                    self.unreturned[g] = False
 
     def _arrive(self, st: State, f: Flight) -> None:
         if f.late is not None:
@@ -917,11 +932,13 @@ class Checker:
         else:
             # the first half shares the flight of the second: it arrives at once
             marks.pending |= regs
+            self.first = _part(index, "read", position, active, size)
         deliver(st, j, position, active)
         if f is not None and whole and j == 0 and self._late():
             self._postpone(st, f, row, n, active)
         if f is not None:
             f.role, f.position, f.active, f.size = "read", position, active, size
+            f.first, self.first = self.first, None
         if self.has_dma:
             g = self._granules(position, size)
             self.unreturned[g if active is None else g[active]] = True
@@ -951,6 +968,9 @@ class Checker:
         if last:
             f = self._launch(st, index, 0)
             f.role, f.position, f.active, f.size = "write", position, active, size
+            f.first, self.first = self.first, None
+        else:
+            self.first = _part(index, "write", position, active, size)
 
     def lds_atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
         """Atomics order themselves among waves; against plain accesses they are writes."""
@@ -1018,19 +1038,25 @@ class Checker:
         if not self.races:
             return
         for f in (*st.vm, *st.lgkm):
-            if f.position is None:
-                continue
-            cells, wave, epoch = self._cells(st, f.position, f.size, f.active)
-            if not cells.size:
-                continue
-            if f.role == "read":
-                self.r_wave[cells] = wave
-                self.r_epoch[cells] = epoch + 1
-                self.r_index[cells] = f.index
-            else:
-                self.w_wave[cells] = wave
-                self.w_epoch[cells] = epoch + 1
-                self.w_index[cells] = f.index
+            for part in f.places():
+                cells, wave, epoch = self._cells(st, part.position, part.size, part.active)
+                if not cells.size:
+                    continue
+                if f.role == "read":
+                    self.r_wave[cells] = wave
+                    self.r_epoch[cells] = epoch + 1
+                    self.r_index[cells] = f.index
+                else:
+                    self.w_wave[cells] = wave
+                    self.w_epoch[cells] = epoch + 1
+                    self.w_index[cells] = f.index
+
+
+def _part(index: int, role: str, position: Any, active: Any, size: int) -> Flight:
+    """The first access of an instruction with two addresses."""
+    f = Flight(index, 0, True)
+    f.role, f.position, f.active, f.size = role, position, active, size
+    return f
 
 
 def _put_back(st: State, row: int, words: np.ndarray, active: Any) -> None:

@@ -46,9 +46,11 @@ def run_ptx(
     checks: bool | str = True,
     seed: int | None = None,
     cluster: Sequence[int] | None = None,
+    workgroups: int | None = None,
 ) -> EmulationReport:
     """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`. `cluster` in CTAs,
-    where the text does not fix it.
+    where the text does not fix it. `workgroups`: run only so many of the grid (whole clusters), the first ones where
+    nothing is checked.
 
     `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
     `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
@@ -84,6 +86,9 @@ def run_ptx(
     rng = np.random.default_rng(seed)
     ranks = cluster3[0] * cluster3[1] * cluster3[2]
     order = rng.permutation(total // ranks) if checks else np.arange(total // ranks)
+    if workgroups is not None:
+        order = order[: max(1, workgroups // ranks)]
+        total = len(order) * ranks
     if ranks > 1:
         order = _members(order, grid3, cluster3)
     warps = (block3[0] * block3[1] * block3[2] + 31) // 32

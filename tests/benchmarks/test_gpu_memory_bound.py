@@ -30,7 +30,7 @@ def test_every_case_is_right_on_the_emulator(benchmark, capsys):
     for case in benchmark.CASES:
         assert case.name in said
     names = {"copy", "elementwise", "softmax", "rms_norm", "row_sum", "transpose", "gemv", "skinny", "small_k"}
-    assert names | {"split_k", "f32", "f64"} == {case.name for case in benchmark.CASES}
+    assert names | {"split_k", "stream_k", "grouped", "f32", "f64"} == {case.name for case in benchmark.CASES}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ covers each option once; the slow one every pair of options.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import pairwise
 import products
 import pytest
 from products import TARGETS
+from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
@@ -181,6 +183,20 @@ def test_instructions_of_a_block_of_keys(target: str, most: int, causal: bool) -
     assert whole.instructions["valu"] <= most * whole.steps
     assert whole.instructions["accmove"] == 0 and used.spills == 0 and used.occupancy >= 2
     assert len(used.loops) == 1 + causal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_tiles_of_warps_do_not_spill(d: int, causal: bool, oracle) -> None:
+    """The tiles that the example chooses for warps; four of them with 32 rows each spill at head size 128."""
+    oracle("ptxas")
+    a = attention
+    tile, waves = a.tile_of("sm_80", d, causal)
+    sizes = {a.B: 2, a.H: 16, a.G: 16, a.M: 4096, a.N: 4096, a.D: d, a.E: d}
+    kernel = a.attention_kernel(a.Variant(wd.bf16, causal=causal), tile=tile, waves=waves)
+    log = toolchain.assemble_ptx(kernel.compile(target="sm_80", subs=sizes).asm, "sm_80").log
+    assert re.findall(r"(\d+) bytes spill", log) == ["0", "0"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ and without a copying warpgroup, rings of one slot and of many, clusters, copies
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ def test_tiles(subs: dict[Any, int], b_order: str) -> None:
 def test_rings(stages: int, specialize: bool) -> None:
     compiled = multiply(F16, 64, 64, 5 * 64, schedule=wd.Schedule(stages=stages, specialize=specialize))
     assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
+
+
+def test_asked_for_slots_come_before_buffers_of_results() -> None:
+    """Seven slots fit only if results leave from registers; eight do not fit at all."""
+    subs = {**tiles(128, 128, 64, 64, 128), hopper.M: 128, hopper.N: 128, hopper.K: 1024}
+    compiled = hopper.gemm(F16, schedule=wd.Schedule(stages=7)).compile(target="sm_90a", subs=subs)
+    assert strategy(compiled).stages == 7 and not strategy(compiled).outlets
+    with pytest.raises(wd.ConstraintError, match=r"Schedule\(stages=8\): rings of 8 slots take \d+ bytes"):
+        hopper.gemm(F16, schedule=wd.Schedule(stages=8)).compile(target="sm_90a", subs=subs)
 
 
 @pytest.mark.parametrize(
@@ -365,8 +375,11 @@ attention = example_files.load("attention")
         ({"causal": True, "lse": True}, (1, 77, 130, 128), (64, 64)),
         ({"window": 40, "causal": True, "sinks": True}, (2, 64, 96, 64), (64, 32)),
         ({"group": 2, "order": "bshd", "bias": True, "cap": 20.0}, (4, 64, 64, 64), (64, 32)),
+        ({}, (1, 64, 100, 64), (64, 32)),
+        slow({"causal": True, "lse": True}, (2, 256, 96, 64), (64, 32)),
+        slow({}, (1, 64, 160, 256), (64, 32)),
     ],
-    ids=["plain", "causal", "window", "grouped"],
+    ids=["plain", "causal", "window", "grouped", "ragged", "unseen", "wide"],
 )
 def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], tile: tuple[int, int]) -> None:
     """Nothing of the roles knows what a kernel computes: Q, K and V are three rings, bounds are worked out twice."""
@@ -377,6 +390,89 @@ def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], ti
     compiled.emulate(**given)
     assert attention.check(variant, given) == 0
     assert strategy(compiled).specialize and set(strategy(compiled).why) >= {"copies", "roles", "stages"}
+    assert strategy(compiled).overlapped == (n > tile[1])
+
+
+@pytest.mark.parametrize(
+    "schedule", [slow({"persistent": True}), slow({"stages": 1}), slow({"stages": 3}), slow({"specialize": False})]
+)
+def test_attention_by_schedules(schedule: dict[str, Any]) -> None:
+    """Some workgroups see no key, others one block or several; slots and parities agree between roles and tiles."""
+    variant = attention.Variant(wd.bf16, causal=True, lse=True)
+    given = attention.arguments_of(variant, {"b": 1, "h": 2, "m": 256, "n": 96, "d": 64, "e": 64})
+    kernel = attention.attention_kernel(variant, tile=(64, 32), waves=1)
+    kernel.schedule = wd.Schedule(**schedule)
+    compiled = kernel.compile(**given, target="sm_90a")
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+    assert strategy(compiled).overlapped == (schedule.get("stages") != 1 and schedule.get("specialize", True))
+
+
+@pytest.mark.parametrize("options", [{}, slow({"causal": True}), slow({"causal": True, "window": 50})])
+def test_warpgroups_start_products_in_turn(options: dict[str, Any]) -> None:
+    """Two warpgroups of one workgroup: one computes its softmax while the other's products run. Turns are even when a
+    tile ends, whether it had trips or not, so that the next tile may begin."""
+    variant = attention.Variant(wd.bf16, **options)
+    given = attention.arguments_of(variant, {"b": 1, "h": 2, "m": 384, "n": 200, "d": 64, "e": 64})
+    kernel = attention.attention_kernel(variant, tile=(128, 32), waves=2)
+    kernel.schedule = wd.Schedule(persistent=True)
+    compiled = kernel.compile(**given, target="sm_90a")
+    assert strategy(compiled).turns and re.search(r"bar\.arrive\s+%r\d+, 256", compiled.asm)
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+
+
+varlen = example_files.load("attention_varlen")
+paged = example_files.load("attention_decode")
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths", "keys", "heads", "d"),
+    [
+        ({"causal": True, "lse": True}, [70, 0, 129, 1], [70, 5, 129, 40], 2, 64),
+        slow({}, [70, 64], [100, 31], 2, 128),
+        slow({"window": 30, "causal": True, "group": 2}, [150], [150], 2, 64),
+    ],
+)
+def test_packed_sequences(options: dict[str, Any], lengths: list[int], keys: list[int], heads: int, d: int) -> None:
+    """Rows that belong to the next sequence have to become zero: all threads copy, to where the products read."""
+    variant = varlen.Variant(wd.bf16, **options)
+    given, extents = varlen.arguments_of(variant, lengths, keys, heads, d)
+    compiled = varlen.varlen_kernel(variant, tile=(64, 32), waves=1).compile(**given, target="sm_90a", subs=extents)
+    assert "wgmma.mma_async" in compiled.asm
+    assert "mapping leaves out" in strategy(compiled).why["copies"]
+    compiled.emulate(**given)
+    assert varlen.check(variant, given) == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "page", "splits", "tile", "d"),
+    [([200, 64, 1], 64, 3, 32, 64), slow([200, 64, 1], 32, 2, 32, 128), slow([300], 64, 1, 64, 64)],
+)
+def test_pages(lengths: list[int], page: int, splits: int, tile: int, d: int) -> None:
+    """The copying thread looks pages up in the table and the ends of loops in the lengths."""
+    variant = paged.Variant(wd.bf16, group=4)
+    given = paged.arguments_of(variant, lengths, 8, d, page, splits)
+    pages = given["table"].shape[1]
+    split = paged.split_kernel(variant, page=page, pages=pages, splits=splits, rows=64, tile=tile)
+    for kernel in (split, paged.combine_kernel(variant)):
+        arguments = {p.name: given[p.name] for p in kernel.parameters}
+        compiled = kernel.compile(**arguments, target="sm_90a")
+        compiled.emulate(**arguments)
+        if kernel is split:
+            assert strategy(compiled).specialize and strategy(compiled).overlapped
+    assert paged.check(variant, given) == 0
+
+
+def test_pages_past_the_table_give_nan() -> None:
+    """A page number that no page has: the copy brings zeros, the kernel says so by NaN, and touches nothing else."""
+    variant = paged.Variant(wd.bf16, group=4)
+    given = paged.arguments_of(variant, [100, 100], 8, 64, 64, 1)
+    given["table"][0, 1] = 1000
+    split = paged.split_kernel(variant, page=64, pages=2, splits=1, rows=64, tile=32)
+    arguments = {p.name: given[p.name] for p in split.parameters}
+    split.compile(**arguments, target="sm_90a").emulate(**arguments)
+    assert np.isnan(given["partial"][0]).all() and np.isfinite(given["partial"][1]).all()
 
 
 def test_a_loop_with_bounds_refuses_clusters() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import example_files
 import hopper
 import numpy as np
 import products
@@ -165,3 +166,28 @@ def test_scaled_operand() -> None:
     assert strategy(compiled).specialize and "wgmma" in compiled.asm
     want = x.astype(np.float64) @ (q.astype(np.float64) * scale.astype(np.float64)[:, None]).T
     products.expect_equal(y, want, F16)
+
+
+block_scaled = example_files.load("block_scaled_gemm")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "schedule"),
+    [
+        (wd.f8e4m3, (100, 200, 304), None),
+        slow(wd.f8e5m2, (128, 256, 256), wd.Schedule(cluster=(2, 1, 1))),
+        slow(wd.f8e4m3, (200, 128, 640), wd.Schedule(persistent=True, stages=2)),
+        slow(wd.f8e4m3, (64, 128, 128), wd.Schedule(specialize=False)),
+    ],
+)
+def test_block_scales_of_both_operands(dtype: Any, size: tuple[int, int, int], schedule: Any) -> None:
+    """A scale per row and block of K of A, one per block of B: powers of two and small numbers come out exactly."""
+    m, n, k = size
+    a, b, sa, sb, c = block_scaled.arguments_of(dtype, m, n, k, 5)
+    a[...], b[...] = numbers(a.shape, dtype, 1), numbers(b.shape, dtype, 2)
+    sa[...], sb[...] = 2.0 ** numbers(sa.shape, wd.i32, 3), 2.0 ** numbers(sb.shape, wd.i32, 4)
+    kernel = block_scaled.block_scaled_kernel(dtype, schedule=schedule)
+    compiled = kernel.compile(a, b, sa, sb, c, target="sm_90a")
+    compiled.emulate(a, b, sa, sb, c)
+    assert np.array_equal(c, block_scaled.reference(a, b, sa, sb)[0])
+    assert strategy(compiled).specialize == (schedule is None or schedule.specialize is None)

@@ -19,6 +19,7 @@ from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N
 import wavedsl as wd
 
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
+FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 ALONE = wd.Schedule(specialize=False)
 
@@ -50,6 +51,12 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
+    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
+    "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
+    "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
+    "bf16 32x256x64 swapped gelu": (BF16, tiles(32, 256, 64, 32, 128), {"epilogue": "gelu"}),
+    "fp8 128x256x128, fp8 out": (FP8_OUT, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 block scales": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "block scales"}),
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
@@ -71,27 +78,159 @@ QUICK = (0, 13, 18, 21, 24)
 def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     oracle("ptxas"), oracle("nvdisasm")
     kind, subs, options = CONFIGURATIONS[name]
-    compiled = hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096})
-    found = hopper.static(compiled.asm)
+    guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
+
+
+def guard(text: str) -> None:
+    """Nothing is spilled, and groups of products overlap."""
+    found = hopper.static(text)
     assert found.spills == 0 and not found.codes
     assert found.products > 0
-    assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+    assert found.groups == len(re.findall(r"\bcommit_group\.sync", text))
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 32), pytest.param((128, 256, 32), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["3xtf32", pytest.param("tf32", marks=pytest.mark.slow)])
+def test_products_of_f32_overlap(precision: str, tile: tuple[int, int, int], oracle: Any) -> None:
+    """One product of tf32, or three of operands that waves split."""
+    oracle("ptxas"), oracle("nvdisasm")
+    m, n, k = tile
+
+    @wd.wave([wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, k)])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[N, K, wd.f32], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc, precision=precision)
+
+        wd.write(loop, c)
+
+    guard(gemm.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096}).asm)
+
+
+block_scaled = example_files.load("block_scaled_gemm")
+
+
+@pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
+def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
+    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    oracle("ptxas"), oracle("nvdisasm")
+    sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
+    blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
+    kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
+    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
 
 
 attention = example_files.load("attention")
+varlen = example_files.load("attention_varlen")
+paged = example_files.load("attention_decode")
+
+OPTIONS: dict[str, dict[str, Any]] = {"full": {}, "causal": {"causal": True}, "grouped": {"group": 4}}
 
 
-@pytest.mark.parametrize("causal", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [pytest.param(64, marks=pytest.mark.slow), 128])
-def test_attention_overlaps_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
-    """128 queries of two warpgroups, 128 keys; a causal loop is cut in two, with masks and without."""
+def attention_text(kind: str, d: int) -> str:
+    """Attention's text for heads of size `d`: tiles as the example chooses them; 128 queries and 64 keys of packed
+    sequences, pages of 128 keys."""
+    if kind == "packed":
+        variant = varlen.Variant(wd.bf16, causal=True, group=4)
+        sizes = dict(zip("Z Z1 M N H G TQ TK".split(), (8, 9, 4096, 4096, 16, 4, 16384, 16384)))
+        subs = {getattr(varlen, name): n for name, n in sizes.items()}
+        kernel = varlen.varlen_kernel(variant, tile=(128, 64), waves=2)
+        return kernel.compile(target="sm_90a", subs={**subs, varlen.D: d, varlen.E: d}).asm
+    if kind == "paged":
+        kernel = paged.split_kernel(paged.Variant(wd.bf16, group=4), page=128, pages=32, splits=4, tile=64, rows=64)
+        sizes = {paged.Z: 8, paged.G: 4, paged.M: 64, paged.P: 512, paged.J: 32}
+        return kernel.compile(target="sm_90a", subs={**sizes, paged.D: d, paged.E: d}).asm
+    variant = attention.Variant(wd.bf16, **OPTIONS[kind])
+    tile, waves = attention.tile_of("sm_90a", d, variant.causal)
+    sizes = {attention.B: 2, attention.H: 16, attention.G: 16 // variant.group, attention.M: 4096, attention.N: 4096}
+    kernel = attention.attention_kernel(variant, tile=tile, waves=waves)
+    return kernel.compile(target="sm_90a", subs={**sizes, attention.D: d, attention.E: d}).asm
+
+
+def groups_in_flight(text: str) -> list[tuple[int, list[str]]]:
+    """Per exponential inside a loop how many groups of products run beside it, and per loop the most that do, by where
+    their first operand is (`shared` or `registers`)."""
+    found = []
+    running: list[str] = []
+    most: list[str] = []
+    beside: list[int] = []
+    inside = ""
+    for line in text.splitlines():
+        if label := re.match(r"(\$N\w*):", line):
+            inside = label[1] if not label[1].endswith("_end") else ""
+            most, beside = [], []
+        elif start := re.search(r"mma_async\S+ \{[^}]*\}, (.)", line):
+            source = "registers" if start[1] == "{" else "shared"
+        elif "commit_group" in line:
+            running.append(source)
+            most = max(most, list(running), key=len)
+        elif wait := re.search(r"wait_group\S* (\d+)", line):
+            running = running[len(running) - min(int(wait[1]), len(running)) :]
+        elif "ex2.approx" in line and inside:
+            beside.append(len(running))
+        if inside and re.search(rf"bra\s+{re.escape(inside)};", line):
+            found.append((min(beside, default=0), most))
+            inside = ""
+    return found
+
+
+QUICK_ATTENTION = {("full", 128), ("causal", 64), ("packed", 128), ("paged", 256)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "d"),
+    [
+        pytest.param(kind, d, marks=() if (kind, d) in QUICK_ATTENTION else pytest.mark.slow)
+        for kind in (*OPTIONS, "packed", "paged")
+        for d in (64, 128, 256)
+    ],
+)
+def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -> None:
+    """Where bulk copies bring the tiles, Q K of the next block runs beside P V of this one, and P V beside the softmax
+    of the next; a causal loop is cut in two, with masks and without, and both parts do."""
     oracle("ptxas"), oracle("nvdisasm")
-    kernel = attention.attention_kernel(attention.Variant(wd.f16, causal=causal), tile=(128, 128), waves=2)
-    sizes = {attention.B: 2, attention.H: 16, attention.G: 16, attention.M: 4096, attention.N: 4096}
-    text = kernel.compile(target="sm_90a", subs={**sizes, attention.D: d, attention.E: d}).asm
+    text = attention_text(kind, d)
     found = hopper.static(text)
     assert found.spills == 0 and not found.codes
     assert found.groups == len(re.findall(r"\bcommit_group\.sync", text)) >= 2
+    if kind != "packed":
+        loops = groups_in_flight(text)
+        assert len(loops) >= (2 if kind == "causal" else 1)
+        assert all(beside >= 1 and most == ["shared", "registers"] for beside, most in loops)
+        # Wide heads' products take so long that softmaxes need no turns; three warpgroups have none.
+        assert ("bar.arrive" in text) == (kind in OPTIONS and d == 128)
+
+
+backward = example_files.load("attention_backward")
+
+
+@pytest.mark.parametrize(
+    ("d", "causal"),
+    [(64, True), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((64, False), (128, True), (128, False)))],
+)
+def test_gradients_of_attention_overlap_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
+    """Four products per trip of the keys' loop, two of them from registers; three of the queries', in two stages."""
+    oracle("ptxas"), oracle("nvdisasm")
+    tile, step, waves = backward.tile_of("sm_90a")
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16, backward.M: 4096, backward.N: 4096}
+    _, keys, queries = backward.kernels(backward.Variant(wd.bf16, causal=causal), tile=tile, step=step, waves=waves)
+    for kernel in (keys, queries):
+        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: d})
+        found = hopper.static(compiled.asm)
+        assert found.products > 0 and found.spills == 0 and not found.codes
+        assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
+        assert compiled.kernel_ir.notes["lowering"].strategy.overlapped == (kernel is queries)
+
+
+def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
+    """Scores of 128 x 96, weights as many, and 64 x 256 sums of each warpgroup are more than it has registers for."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kernel = attention.attention_kernel(attention.Variant(wd.bf16), tile=(128, 96), waves=2)
+    sizes = {attention.B: 1, attention.H: 2, attention.G: 2, attention.M: 4096, attention.N: 4096}
+    compiled = kernel.compile(target="sm_90a", subs={**sizes, attention.D: 256, attention.E: 256})
+    strategy = compiled.kernel_ir.notes["lowering"].strategy
+    assert not strategy.overlapped and "registers" in strategy.why["products"]
+    assert hopper.static(compiled.asm).spills == 0
 
 
 def test_there_are_enough_configurations() -> None:

@@ -71,6 +71,50 @@ def test_functions_stay_within_their_bounds(op: str, target: str, oracle: Callab
     agree(unary(getattr(wd, op), wd.f32), [x, np.zeros_like(x)], target, oracle if op == "erf" else None, within)
 
 
+def _fast(op: str) -> Callable[[Any], Any]:
+    if op == "div":
+        return lambda x: wd.divide(3.0, x, fast=True)
+    return lambda x: getattr(wd, op)(x, fast=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["div", "reciprocal", "sqrt", "sigmoid", "tanh", "exp"])
+def test_fast_functions_stay_within_theirs(op: str, target: str) -> None:
+    """Fewer instructions, and the bounds of docs/numerics.md; a function that has no faster form is what it was."""
+    low, high = RANGES.get(op, (0.01, 1e5))
+    x = np.random.default_rng(1).uniform(low, high, 500).astype(np.float32)
+    wide, got = np.zeros_like(x, np.float64), np.zeros_like(x)
+    unary(_fast(op), wd.f32).evaluate(x.astype(np.float64), wide, float64=True)
+    compiled = unary(_fast(op), wd.f32).compile(x, got, target=target)
+    compiled.emulate(x, got)
+    argument = {"exp": x * 1.4427, "sigmoid": x * 1.4427}.get(op, 0.0)
+    assert (np.abs(got - wide) <= tolerance(op, target, wd.f32, wide, argument, fast=True)).all()
+    usual = {"div": lambda v: 3.0 / v}.get(op) or getattr(wd, op)
+    slower = unary(usual, wd.f32).compile(x, got, target=target)
+    if target.startswith("sm"):
+        assert ".rn.f32" in slower.asm or op == "exp"
+        assert not [line for line in compiled.asm.splitlines() if "div.rn" in line or "sqrt.rn" in line]
+    else:
+        assert (compiled.resources.instructions["valu"] < slower.resources.instructions["valu"]) == (op != "exp")
+
+
+def test_fast_math_is_fast_for_the_whole_kernel() -> None:
+    """`/` too; what is in f64 stays as it is, and cannot be asked for."""
+
+    @wd.wave(LINE, fast_math=True)
+    def kernel(a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f64], c: wd.Memory[N, wd.f64]):
+        wd.write(wd.cast(wd.tanh(wd.read(a)) / wd.read(a), wd.f64) + wd.read(b) / 3.0, c)
+
+    nodes = {(n.op, n.dtype.name): n.attrs.get("fast") for n in kernel.trace().all_nodes() if n.op in ("tanh", "div")}
+    assert nodes == {("tanh", "f32"): True, ("div", "f32"): True, ("div", "f64"): None}
+    x = np.random.default_rng(3).uniform(0.1, 4, 300)
+    c = np.zeros(300)
+    kernel.compile(x.astype(np.float32), x, c, target="sm_90a").emulate(x.astype(np.float32), x, c)
+    assert np.abs(c - (np.tanh(x) / x + x / 3)).max() < 2.0**-17
+    with pytest.raises(wd.ConstraintError, match="sqrt: fast is for f32, f16 and bf16, not f64"):
+        unary(lambda v: wd.sqrt(v, fast=True), wd.f64).trace()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_erf_of_special_numbers_and_of_halves(target: str) -> None:
     b = np.zeros_like(SPECIAL)

@@ -3,11 +3,16 @@ dtype."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import products
 import pytest
 
 import wavedsl as wd
+from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+from wavedsl.strategies.kernels import Deal
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SIZES = {
@@ -118,11 +123,52 @@ def test_thin_columns_swap_the_operands(monkeypatch):
 def test_whole_rounds_run_as_they_are_and_the_rest_is_dealt(monkeypatch):
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_80")
     a, b, c = (np.zeros(s, np.float16) for s in ((128 * 10, 4096), (4096, 64 * 15), (128 * 10, 64 * 15)))
-    plan = plan_gemm(a, b, c, strategy="stream_k")
-    shapes = [launch.arguments[0].shape for launch in plan.launches]
-    # 10 x 15 tiles of 128 x 64 on 108 SMs: 7 rows fill one round; the 45 tiles left are cut in two along K.
-    assert shapes[0] == (7 * 128, 4096) and shapes[1] == (3 * 128, 2, 2048)
-    assert plan.launches[2].arguments[0].shape == (2, 3 * 128, 64 * 15)
+    (launch,) = plan_gemm(a, b, c, strategy="stream_k").launches
+    # 10 x 15 tiles of 128 x 64 and 128 K steps on 108 SMs: one round, and 42 tiles cut in 108 runs of about 50 steps.
+    *_, sums, tickets = launch.arguments
+    assert sums.shape == (4, 128 * 10, 64 * 15) and len(tickets) == 42 and not tickets.any()
+
+
+def test_every_step_is_dealt_once():
+    random = np.random.default_rng(0)
+    for tiles, steps, workers in random.integers(1, 40, (60, 3)).tolist():
+        deal = Deal(tiles, steps, workers)
+        done = np.zeros((tiles, steps), int)
+        sharing: list[set[int]] = [set() for _ in range(deal.left)]
+        for worker in range(workers):
+            low, high = deal.run(worker)
+            for turn in range(deal.turns):
+                if turn < deal.rounds:
+                    done[turn * workers + worker] += 1
+                    continue
+                shared = low // steps + turn - deal.rounds
+                first, last = max(low - shared * steps, 0), min(high - shared * steps, steps)
+                if first < last:
+                    done[deal.rounds * workers + shared, first:last] += 1
+                    sharing[shared].add(worker)
+        assert (done == 1).all()
+        for tile, found in enumerate(sharing):
+            first, last = deal.worker_at(tile * steps), deal.worker_at((tile + 1) * steps - 1)
+            assert found == set(range(first, last + 1)) and len(found) <= deal.parts
+
+
+@pytest.mark.parametrize("strategy", ["stream_k", pytest.param("split_k", marks=pytest.mark.slow)])
+def test_the_warpgroup_path_stays_in_one_launch(strategy, oracle):
+    """Bulk copies by a copying warpgroup, asynchronous products; the last to arrive adds the parts."""
+    few = replace(product_named("H200"), units=5)
+    a, b, c = data(wd.bf16, 200, 128, 512, True)
+    want = exact(a, b, c, 1.5, 0.5, True).astype(c.dtype)
+    plan = plan_gemm(a, b, c, alpha=1.5, beta=0.5, transpose_b=True, strategy=strategy, product=few)
+    (launch,) = plan.launches
+    compiled = launch.kernel.compile(*launch.arguments, target="sm_90a")
+    assert all(word in compiled.asm for word in ("wgmma.mma_async", "cp.async.bulk.tensor"))
+    assert "copying warpgroup" in compiled.kernel_ir.notes["lowering"].roles
+    products.assemble(compiled, oracle)
+    start = c.copy()
+    for _ in range(2):  # tickets are as they were
+        c[...] = start
+        compiled.emulate(*launch.arguments)
+        np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
 
 
 def test_nothing_and_an_empty_sum(monkeypatch):

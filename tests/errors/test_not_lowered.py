@@ -1,6 +1,8 @@
-"""What the evaluator runs and the compiler does not yet is refused by name at the user's line."""
+"""What the evaluator runs and the compiler does not is refused by name at the user's line."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from wavedsl.ir.errors import CompileError
@@ -8,18 +10,56 @@ from wavedsl.ir.errors import CompileError
 import wavedsl as wd
 
 M, N, K = wd.symbols("M N K")
+X, Y = wd.symbols("X Y")
 
 
-def test_block_scaled_products_are_refused_by_name():
+def refused(kernel: Any, error: type[Exception], *parts: str, target: str = "gfx950") -> None:
+    with pytest.raises(error) as caught:
+        kernel.compile(target=target)
+    text = str(caught.value)
+    assert __file__ in text and "^" in text, text
+    for part in parts:
+        assert part in text
+
+
+def test_scales_of_other_blocks() -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 16, N: 16, K: 128})
+    def kernel(
+        a: wd.Memory[M, K, wd.f8e4m3], sa: wd.Memory[M, K / 16, wd.f8e8m0], b: wd.Memory[N, K, wd.f8e4m3],
+        sb: wd.Memory[N, K / 16, wd.f8e8m0], c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        wd.write(wd.scaled_mma(wd.read(a), wd.read(sa), wd.read(b), wd.read(sb)), c)
+
+    refused(kernel, wd.ConstraintError, "scaled_mma: a scale for 16 elements of K", "take one for 32")
+
+
+def test_scaled_products_by_a_plain_instruction() -> None:
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 16, 0), wd.HardwareConstraint(mma_type=wd.MMAType.F32_16x16x32_F8E4M3)],
+        subs={M: 16, N: 16, K: 128},
+    )
     def kernel(
         a: wd.Memory[M, K, wd.f8e4m3], sa: wd.Memory[M, K / 32, wd.f8e8m0], b: wd.Memory[N, K, wd.f8e4m3],
         sb: wd.Memory[N, K / 32, wd.f8e8m0], c: wd.Memory[M, N, wd.f32],
     ):  # fmt: skip
         wd.write(wd.scaled_mma(wd.read(a), wd.read(sa), wd.read(b), wd.read(sb)), c)
 
-    with pytest.raises(CompileError) as caught:
-        kernel.compile(target="gfx950")
-    text = str(caught.value)
-    assert "scaled_mma is not lowered to instructions yet" in text
-    assert __file__ in text and "^" in text and "kernel.evaluate" in text
+    refused(kernel, wd.ConstraintError, "mma_type=F32_16x16x32_F8E4M3", "it has F32_16x16x128_F8E4M3")
+
+
+def test_parts_that_are_no_power_of_two() -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 16, N: 96})
+    def kernel(a: wd.Memory[M, N / 3, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.repeat_interleave(wd.read(a), N), b)
+
+    refused(kernel, CompileError, "repeat_interleave of 3 elements each", "powers of two")
+
+
+@pytest.mark.parametrize("op", ["extract", "shuffle"])
+def test_places_in_other_waves(op: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)], subs={M: 16, N: 64})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        x = wd.read(a)
+        wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) ^ 1, N), b)
+
+    refused(kernel, CompileError, f"{op} along N, which is spread over workgroups, waves or trips", target="sm_80")

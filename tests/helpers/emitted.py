@@ -29,6 +29,46 @@ def copy(dtype: wd.DType, space: Any) -> Any:
     return copy
 
 
+def recast(source: wd.DType, to: wd.DType) -> Any:
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def recast(a: wd.Memory[M, N, source], b: wd.Memory[M, N, to]):
+        wd.write(wd.cast(wd.read(a), to), b)
+
+    return recast
+
+
+def scaled(dtype: wd.DType, order: str) -> Any:
+    """A block-scaled product; B as [N, K] or [K, N]."""
+    first, last = (N, K) if order == "NK" else (K, N)
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 128)])
+    def scaled(
+        a: wd.Memory[M, K, wd.SHARED, dtype], a_scale: wd.Memory[M, K / 32, wd.f8e8m0],
+        b: wd.Memory[first, last, wd.SHARED, dtype], b_scale: wd.Memory[N, K / 32, wd.f8e8m0],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        zero = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[zero])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.scaled_mma(wd.read(a), wd.read(a_scale), wd.read(b), wd.read(b_scale), acc)
+
+        wd.write(loop, c)
+
+    return scaled
+
+
+def taken() -> Any:
+    """Elements by their place, from other lanes and through shared memory."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0)])
+    def taken(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        x = wd.read(a)
+        wd.write(wd.shuffle(x, wd.index(N) ^ 5, N) * wd.extract(x, {N: 3}), b)
+
+    return taken
+
+
 @functools.cache
 def texts(target: str) -> tuple[str, ...]:
     """Types, sizes, orders, spaces, waves, dynamic extents."""
@@ -50,6 +90,12 @@ def _texts(target: str) -> Iterator[str]:
         for space in (wd.GLOBAL, wd.SHARED):
             for m, n in ((64, 64), (33, 50)):
                 yield copy(dtype, space).compile(target=target, subs={M: m, N: n}).asm
+    for dtype in (wd.f4e2m1, wd.f6e3m2, wd.f8e8m0, wd.i4):
+        yield recast(dtype, wd.f32).compile(target=target, subs={M: 64, N: 64}).asm
+        yield recast(wd.f32, dtype).compile(target=target, subs={M: 64, N: 64}).asm
+    for dtype, order in ((wd.f4e2m1, "NK"), (wd.f4e2m1, "KN"), (wd.f6e2m3, "KN")):
+        yield scaled(dtype, order).compile(target=target, subs={M: 64, N: 64, K: 256}).asm
+    yield taken().compile(target=target, subs={M: 64, N: 64}).asm
     if target in AMD:  # a pipeline of finer tiles, unrolled
         large = dict(zip(TILE, (256, 256, 64, 64, 128)))
         yield products.gemm(products.BF16).compile(target=target, subs={**large, M: 512, N: 512, K: 1024}).asm

@@ -5,6 +5,7 @@ Imported as `hopper` (pytest's `pythonpath` lists this folder).
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,6 +70,17 @@ def gemm(
             wd.write(finish(wd.maximum(product(a, b) + wd.read(bias), 0.0)), c)
 
         return gemm_bias
+    if epilogue.startswith("gelu"):
+
+        @wd.wave(constraints, schedule=schedule, fast_math=epilogue == "gelu tanh fast")
+        def gemm_gelu(a: a_type, b: b_type, bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out]):
+            x = product(a, b) + wd.read(bias)
+            if epilogue == "gelu":
+                wd.write(finish(0.5 * x * (1.0 + wd.erf(x * 0.5**0.5))), c)
+            else:
+                wd.write(finish(0.5 * x * (1.0 + wd.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))), c)
+
+        return gemm_gelu
     if epilogue == "scales silu":
 
         @wd.wave(constraints, schedule=schedule)

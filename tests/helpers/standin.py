@@ -3,14 +3,21 @@
 `build("cuda", folder)` compiles one with zig's C compiler. The head of every function is taken from the prototypes that
 the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as they declare it: a changed
 prototype does not compile, or shows in the record. Device memory is host memory; a launched kernel is expected to take
-(float *in, float *out, int n) and computes out[i] = 2 in[i].
+(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map starts with its address.
+
+As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
+where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
+while a stream is captured. Captured launches run with their graph. `standin_busy(1)` leaves every event unfinished
+until `standin_busy(0)`.
 
 In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third
-call of cuMemAlloc answers 2.
+call of cuMemAlloc answers 2 (`:0`: every one); STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many
+numbers a thread computes (default 1); STANDIN_IDLE: launches compute nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -46,31 +53,155 @@ static int answer(const char *name, int *calls) {
   const char *fail = getenv("STANDIN_FAIL");
   ++*calls;
   if (!fail || sscanf(fail, "%99[^:]:%d:%d", wanted, &code, &which) < 2) return 0;
-  return strcmp(wanted, name) == 0 && *calls == which ? code : 0;
+  return strcmp(wanted, name) == 0 && (!which || *calls == which) ? code : 0;
 }
 
 static long device_bytes;
+static int busy;
 
-static void *device_allocate(size_t size) {
+void standin_busy(int now) { busy = now; }
+
+static int devices(void) {
+  const char *count = getenv("STANDIN_DEVICES");
+  return count && *count ? atoi(count) : 1;
+}
+
+/* Which device memory is on: -1 for memory that was not allocated here. */
+enum { BLOCKS = 1024 };
+static struct { char *start; size_t size; int device; } blocks[BLOCKS];
+static int block_count;
+
+static int device_of(const void *address) {
+  for (int i = 0; i < block_count; i++)
+    if (blocks[i].start <= (char *)address && (char *)address < blocks[i].start + blocks[i].size)
+      return blocks[i].device;
+  return -1;
+}
+
+static void *device_allocate(size_t size, int device) {
   void *memory = NULL;
   if (posix_memalign(&memory, 256, size + 8)) return NULL;
   memcpy(memory, "freshmem", size < 8 ? size : 8);
   device_bytes += 1;
+  for (int i = 0; i < block_count; i++)
+    if (blocks[i].start == memory) { blocks[i].size = size; blocks[i].device = device; return memory; }
+  if (block_count < BLOCKS) {
+    blocks[block_count].start = memory;
+    blocks[block_count].size = size;
+    blocks[block_count].device = device;
+    block_count++;
+  }
   return memory;
 }
 
-static void run(void **params, unsigned threads) {
-  float *in = *(float **)params[0], *out = *(float **)params[1];
-  int n = *(int *)params[2];
-  for (int i = 0; i < n && i < (int)threads; i++) out[i] = 2 * in[i];
+typedef struct { float *in, *out; int n; unsigned threads; } launch_t;
+
+static launch_t received(void **params, unsigned threads) {
+  launch_t launch = {*(float **)params[0], *(float **)params[1], *(int *)params[2], threads};
+  return launch;
+}
+
+static void run(launch_t launch) {
+  if (getenv("STANDIN_IDLE")) return;
+  const char *each = getenv("STANDIN_EACH");
+  int most = (int)launch.threads * (each ? atoi(each) : 1);
+  for (int i = 0; i < launch.n && i < most; i++) launch.out[i] = 2 * launch.in[i];
+}
+
+/* Streams are numbered from 0x6000 on; others are taken as they are. Graphs and what they keep. */
+typedef struct { void (*destroy)(void *); void *pointer; int references; } object_t;
+typedef struct { launch_t nodes[64]; object_t *objects[64]; int count, kept; } graph_t;
+enum { STREAMS = 64 };
+static struct { int place; graph_t *graph; } streams[STREAMS];
+static int stream_count, capturing;
+
+static int stream_number(const void *stream) {
+  long number = (long)stream - 0x6000;
+  return number >= 0 && number < stream_count ? (int)number : -1;
+}
+
+static graph_t *captured(const void *stream) {
+  int number = stream_number(stream);
+  return number < 0 ? NULL : streams[number].graph;
+}
+
+static void *stream_create(int place) {
+  streams[stream_count].place = place;
+  return (void *)(0x6000 + (long)stream_count++);
+}
+
+static int capture_begin(void *stream) {
+  int number = stream_number(stream);
+  if (number < 0) return 1;
+  streams[number].graph = calloc(1, sizeof(graph_t));
+  capturing++;
+  return 0;
+}
+
+static graph_t *capture_end(void *stream) {
+  graph_t *graph = captured(stream);
+  streams[stream_number(stream)].graph = NULL;
+  capturing--;
+  return graph;
+}
+
+static graph_t *graph_copy(const graph_t *graph) {
+  graph_t *copy = malloc(sizeof *copy);
+  *copy = *graph;
+  for (int i = 0; i < copy->kept; i++) copy->objects[i]->references++;
+  return copy;
+}
+
+static void graph_free(graph_t *graph) {
+  for (int i = 0; i < graph->kept; i++) {
+    object_t *object = graph->objects[i];
+    if (--object->references == 0) { object->destroy(object->pointer); free(object); }
+  }
+  free(graph);
+}
+
+static object_t *object_create(void *pointer, void *destroy, int references) {
+  object_t *object = malloc(sizeof *object);
+  object->destroy = (void (*)(void *))destroy;
+  object->pointer = pointer;
+  object->references = references;
+  return object;
+}
+
+/* A launch runs, or becomes a node of the graph that its stream is captured into. */
+static void accept(const void *stream, launch_t launch) {
+  graph_t *graph = captured(stream);
+  if (graph) graph->nodes[graph->count++] = launch;
+  else run(launch);
+}
+
+static void replay(const graph_t *graph) {
+  for (int i = 0; i < graph->count; i++) run(graph->nodes[i]);
+}
+
+/* 0 if a launch from `place` (a context or device) on a stream may use its memory on `device`. */
+static int misplaced(const void *stream, launch_t launch, int place, int device) {
+  int number = stream_number(stream), in = device_of(launch.in), out = device_of(launch.out);
+  if (number >= 0 && streams[number].place != place) return 400;
+  return (in >= 0 && in != device) || (out >= 0 && out != device) ? 700 : 0;
 }
 """
 
 CUDA_TYPES = r"""
 #include <dlfcn.h>
 typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUdriverProcAddressQueryResult;
+typedef int CUstreamCaptureMode, CUstreamCaptureStatus, CUpointer_attribute;
+typedef int CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion;
+typedef int CUtensorMapFloatOOBfill;
 typedef unsigned long long CUdeviceptr;
 typedef uint64_t cuuint64_t;
+typedef uint32_t cuuint32_t;
+typedef struct { uint64_t words[16]; } CUtensorMap;  /* the bindings do not align it */
+typedef graph_t *CUgraph, *CUgraphExec;
+typedef object_t *CUuserObject;
+typedef void *CUgraphNode, *CUhostFn;
+typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
@@ -79,47 +210,113 @@ typedef struct CUevent_st *CUevent;
 typedef struct {
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
   CUstream hStream;
-  void *attrs;
+  struct { int id; int value[16]; } *attrs;
   unsigned numAttrs;
 } CUlaunchConfig;
+
+/* Contexts are numbered from 0x4100 on: the primary ones of the devices, then others from 16 on. Each thread has a
+   stack of them, and functions are numbered after theirs. */
+enum { CONTEXTS = 64, OWN = 16 };
+static int context_device[CONTEXTS], own_contexts;
+static __thread int stack[16];
+static __thread int depth;
+
+static int current(void) { return depth ? stack[depth - 1] : -1; }
+static int on_device(int context) { return context < OWN ? context : context_device[context]; }
+#define NEEDS_CONTEXT if (current() < 0) return 201
+#define NOT_CAPTURED if (capturing) return 900
+#define CONTEXT(n) ((CUcontext)(long)(0x4100 + (n)))
 """
 
 CUDA_BODIES = {
     "cuInit": 'note("cuInit %u", Flags);',
     "cuDriverGetVersion": "*driverVersion = 13000;",
-    "cuDeviceGetCount": "*count = 1;",
-    "cuDeviceGet": "if (ordinal != 0) return 101; *device = 40;",
+    "cuDeviceGetCount": "*count = devices();",
+    "cuDeviceGet": "if (ordinal < 0 || ordinal >= devices()) return 101; *device = 40 + ordinal;",
     "cuDeviceGetAttribute": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : -1;",
     "cuDeviceGetName": 'snprintf(name, len, "stand-in");',
-    "cuDevicePrimaryCtxRetain": 'note("cuDevicePrimaryCtxRetain %d", dev); *pctx = (CUcontext)0x4100;',
-    "cuCtxSetCurrent": 'note("cuCtxSetCurrent %p", (void *)ctx);',
-    "cuModuleLoadData": 'note("cuModuleLoadData %.4s", (const char *)image); *module = (CUmodule)0x4200;',
+    "cuDevicePrimaryCtxRetain": 'note("cuDevicePrimaryCtxRetain %d", dev); *pctx = CONTEXT(dev - 40);',
+    "cuCtxSetCurrent": (
+        'note("cuCtxSetCurrent %p", (void *)ctx); if (!depth) depth = 1; stack[depth - 1] = (int)(long)ctx - 0x4100;'
+    ),
+    "cuCtxGetCurrent": "*pctx = current() < 0 ? NULL : CONTEXT(current());",
+    "cuCtxPushCurrent": 'note("cuCtxPushCurrent %p", (void *)ctx); stack[depth++] = (int)(long)ctx - 0x4100;',
+    "cuCtxPopCurrent": 'NEEDS_CONTEXT; *pctx = CONTEXT(stack[--depth]); note("cuCtxPopCurrent %p", (void *)*pctx);',
+    "cuCtxGetDevice": "NEEDS_CONTEXT; *device = 40 + on_device(current());",
+    "cuCtxCreate": (
+        "context_device[OWN + own_contexts] = dev - 40; stack[depth++] = OWN + own_contexts; "
+        "*pctx = CONTEXT(OWN + own_contexts++);"
+    ),
+    "cuPointerGetAttribute": "if (device_of((void *)ptr) < 0) return 1; *(int *)data = device_of((void *)ptr);",
+    "cuModuleLoadData": (
+        'NEEDS_CONTEXT; NOT_CAPTURED; note("cuModuleLoadData %.4s", (const char *)image); '
+        "*module = (CUmodule)(long)(0x4200 + (current() << 16));"
+    ),
     "cuModuleLoadDataEx": (
         'note("cuModuleLoadDataEx %u options, %d %d, size %d, text of %d", numOptions, options[0], options[1], '
         "(int)(size_t)optionValues[1], (int)strlen((const char *)image)); "
-        'strcpy(optionValues[0], "line 3: no such thing"); *module = (CUmodule)0x4200;'
+        'strcpy(optionValues[0], "line 3: no such thing"); *module = (CUmodule)(long)(0x4200 + (current() << 16));'
     ),
-    "cuModuleGetFunction": 'note("cuModuleGetFunction %p %s", (void *)hmod, name); *hfunc = (CUfunction)0x4300;',
+    "cuModuleGetFunction": (
+        'note("cuModuleGetFunction %p %s", (void *)hmod, name); *hfunc = (CUfunction)((long)hmod + 0x100);'
+    ),
     "cuFuncGetAttribute": '*pi = getenv("STANDIN_STATIC_SHARED") ? atoi(getenv("STANDIN_STATIC_SHARED")) : 0;'
     ' note("cuFuncGetAttribute %d", attrib);',
     "cuFuncSetAttribute": 'note("cuFuncSetAttribute %p %d %d", (void *)hfunc, attrib, value);',
-    "cuMemAlloc": 'note("cuMemAlloc %zu", bytesize); *dptr = (CUdeviceptr)device_allocate(bytesize);',
+    "cuMemAlloc": (
+        'NEEDS_CONTEXT; NOT_CAPTURED; note("cuMemAlloc %zu", bytesize); '
+        "*dptr = (CUdeviceptr)device_allocate(bytesize, on_device(current()));"
+    ),
     "cuMemFree": 'device_bytes -= 1; free((void *)dptr); note("cuMemFree, %ld left", device_bytes);',
-    "cuMemcpyHtoD": 'note("cuMemcpyHtoD %zu", ByteCount); memcpy((void *)dstDevice, srcHost, ByteCount);',
-    "cuMemcpyDtoH": 'note("cuMemcpyDtoH %zu", ByteCount); memcpy(dstHost, (void *)srcDevice, ByteCount);',
+    "cuMemcpyHtoD": 'NOT_CAPTURED; note("cuMemcpyHtoD %zu", ByteCount); memcpy((void *)dstDevice, srcHost, ByteCount);',
+    "cuMemcpyDtoH": 'NOT_CAPTURED; note("cuMemcpyDtoH %zu", ByteCount); memcpy(dstHost, (void *)srcDevice, ByteCount);',
     "cuLaunchKernelEx": (
         'note("cuLaunchKernelEx %p grid %u %u %u block %u %u %u shared %u stream %p attrs %u extra %p", (void *)f, '
         "config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY, "
         "config->blockDimZ, config->sharedMemBytes, (void *)config->hStream, config->numAttrs, (void *)extra); "
-        "run(kernelParams, config->gridDimX * config->blockDimX);"
+        'for (unsigned i = 0; i < config->numAttrs; i++) note("attribute %d = %d", config->attrs[i].id, '
+        "config->attrs[i].value[1]); "
+        "NEEDS_CONTEXT; if ((long)f >> 16 != current()) return 400; "
+        "launch_t launch = received(kernelParams, config->gridDimX * config->blockDimX); "
+        "int wrong = misplaced(config->hStream, launch, current(), on_device(current())); if (wrong) return wrong; "
+        "accept(config->hStream, launch);"
     ),
-    "cuStreamSynchronize": 'note("cuStreamSynchronize %p", (void *)hStream);',
+    "cuStreamCreate": "NEEDS_CONTEXT; *phStream = stream_create(current());",
+    "cuStreamBeginCapture": "return capture_begin(hStream);",
+    "cuStreamEndCapture": "*phGraph = capture_end(hStream);",
+    "cuStreamIsCapturing": "*captureStatus = captured(hStream) != NULL;",
+    "cuStreamGetCaptureInfo": (
+        "*captureStatus_out = captured(hStream) != NULL; if (id_out) *id_out = 7; "
+        "if (graph_out) *graph_out = captured(hStream); if (dependencies_out) *dependencies_out = NULL; "
+        "if (edgeData_out) *edgeData_out = NULL; if (numDependencies_out) *numDependencies_out = 0;"
+    ),
+    "cuGraphInstantiate": "*phGraphExec = graph_copy(hGraph);",
+    "cuGraphLaunch": 'note("cuGraphLaunch stream %p", (void *)hStream); replay(hGraphExec);',
+    "cuGraphDestroy": "graph_free(hGraph);",
+    "cuGraphExecDestroy": "graph_free(hGraphExec);",
+    "cuUserObjectCreate": (
+        'note("cuUserObjectCreate %u %u", initialRefcount, flags); '
+        "*object_out = object_create(ptr, (void *)destroy, initialRefcount);"
+    ),
+    "cuGraphRetainUserObject": (
+        'note("cuGraphRetainUserObject %u %u", count, flags); '
+        "graph->objects[graph->kept++] = object; if (!flags) object->references += count;"
+    ),
+    "cuTensorMapEncodeTiled": (
+        'note("cuTensorMapEncodeTiled type %d rank %u address %s sizes %lu %lu strides %lu box %u %u steps %u %u '
+        'interleave %d swizzle %d promotion %d fill %d", tensorDataType, tensorRank, globalAddress ? "given" : "null", '
+        "globalDim[0], globalDim[1], tensorRank > 1 ? globalStrides[0] : 0, boxDim[0], boxDim[1], elementStrides[0], "
+        "elementStrides[1], interleave, swizzle, l2Promotion, oobFill); "
+        "memset(tensorMap, 0, sizeof *tensorMap); tensorMap->words[0] = (uint64_t)globalAddress;"
+    ),
+    "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
     "cuMemsetD8Async": (
         'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'
     ),
     "cuEventCreate": 'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);',
     "cuEventRecord": 'note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);',
     "cuEventElapsedTime": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
+    "cuEventQuery": "return busy ? 600 : 0;",
     "cuEventDestroy": 'note("cuEventDestroy %p", (void *)hEvent);',
     "cuGetErrorName": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
     "cuGetErrorString": '*pStr = "as the stand-in was told";',
@@ -131,40 +328,76 @@ CUDA_BODIES = {
 }
 
 HIP_TYPES = r"""
-typedef int hipError_t, hipFunction_attribute;
+typedef int hipError_t, hipFunction_attribute, hipStreamCaptureMode, hipStreamCaptureStatus;
+typedef graph_t *hipGraph_t, *hipGraphExec_t;
+typedef object_t *hipUserObject_t;
+typedef void *hipGraphNode_t, *hipHostFn_t;
 typedef struct ihipModule_t *hipModule_t;
 typedef struct ihipModuleSymbol_t *hipFunction_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef char hipDeviceProp_t;
+
+static __thread int current;  /* the thread's device */
+#define NOT_CAPTURED if (capturing) return 900
 """
 
 HIP_BODIES = {
     "hipInit": 'note("hipInit %u", flags);',
-    "hipGetDeviceCount": "*count = 1;",
-    "hipSetDevice": 'note("hipSetDevice %d", deviceId);',
+    "hipGetDeviceCount": "*count = devices();",
+    "hipSetDevice": 'note("hipSetDevice %d", deviceId); if (deviceId >= devices()) return 101; current = deviceId;',
+    "hipGetDevice": "*deviceId = current;",
     "hipGetDeviceProperties": (
-        'if (deviceId != 0) return 101; strcpy(prop, "stand-in"); '
+        'if (deviceId < 0 || deviceId >= devices()) return 101; strcpy(prop, "stand-in"); '
         'strcpy(prop + atoi(getenv("STANDIN_ARCH_OFFSET")), "gfx942:sramecc+:xnack-");'
     ),
-    "hipModuleLoadData": 'note("hipModuleLoadData %.3s", (const char *)image + 1); *module = (hipModule_t)0x4200;',
-    "hipModuleGetFunction": (
-        'note("hipModuleGetFunction %p %s", (void *)module, kname); *function = (hipFunction_t)0x4300;'
+    "hipModuleLoadData": (
+        'NOT_CAPTURED; note("hipModuleLoadData %.3s", (const char *)image + 1); '
+        "*module = (hipModule_t)(long)(0x4200 + (current << 16));"
     ),
-    "hipMalloc": 'note("hipMalloc %zu", size); *ptr = device_allocate(size);',
+    "hipModuleGetFunction": (
+        'note("hipModuleGetFunction %p %s", (void *)module, kname); '
+        "*function = (hipFunction_t)((long)module + 0x100);"
+    ),
+    "hipMalloc": 'NOT_CAPTURED; note("hipMalloc %zu", size); *ptr = device_allocate(size, current);',
     "hipFree": 'device_bytes -= 1; free(ptr); note("hipFree, %ld left", device_bytes);',
     "hipMemcpyHtoD": 'note("hipMemcpyHtoD %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
     "hipMemcpyDtoH": 'note("hipMemcpyDtoH %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
     "hipModuleLaunchKernel": (
         'note("hipModuleLaunchKernel %p grid %u %u %u block %u %u %u shared %u stream %p extra %p", (void *)f, '
         "gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, (void *)stream, "
-        "(void *)extra); run(kernelParams, gridDimX * blockDimX);"
+        "(void *)extra); if ((long)f >> 16 != current) return 400; "
+        "launch_t launch = received(kernelParams, gridDimX * blockDimX); "
+        "int wrong = misplaced(stream, launch, current, current); if (wrong) return wrong; accept(stream, launch);"
     ),
-    "hipStreamSynchronize": 'note("hipStreamSynchronize %p", (void *)stream);',
+    "hipStreamCreate": "*stream = stream_create(current);",
+    "hipStreamBeginCapture": "return capture_begin(stream);",
+    "hipStreamEndCapture": "*pGraph = capture_end(stream);",
+    "hipStreamIsCapturing": "*pCaptureStatus = captured(stream) != NULL;",
+    "hipStreamGetCaptureInfo_v2": (
+        "*captureStatus_out = captured(stream) != NULL; if (id_out) *id_out = 7; "
+        "if (graph_out) *graph_out = captured(stream); if (dependencies_out) *dependencies_out = NULL; "
+        "if (numDependencies_out) *numDependencies_out = 0;"
+    ),
+    "hipGraphInstantiate": "*pGraphExec = graph_copy(graph);",
+    "hipGraphLaunch": 'note("hipGraphLaunch stream %p", (void *)stream); replay(graphExec);',
+    "hipGraphDestroy": "graph_free(graph);",
+    "hipGraphExecDestroy": "graph_free(graphExec);",
+    "hipUserObjectCreate": (
+        'note("hipUserObjectCreate %u %u", initialRefcount, flags); '
+        "*object_out = object_create(ptr, (void *)destroy, initialRefcount);"
+    ),
+    "hipGraphRetainUserObject": (
+        'note("hipGraphRetainUserObject %u %u", count, flags); '
+        "graph->objects[graph->kept++] = object; if (!flags) object->references += count;"
+    ),
+    "hipStreamSynchronize": 'NOT_CAPTURED; note("hipStreamSynchronize %p", (void *)stream);',
     "hipMemsetAsync": (
         'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); memset(dst, value, sizeBytes);'
     ),
     "hipEventCreate": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
+    "hipEventCreateWithFlags": '*event = (hipEvent_t)0x5fff; note("hipEventCreateWithFlags %u", flags);',
+    "hipEventQuery": "return busy ? 600 : 0;",
     "hipEventRecord": 'note("hipEventRecord %p stream %p", (void *)event, (void *)stream);',
     "hipEventElapsedTime": "*ms = 0.25f * (float)((long)stop - (long)start);",
     "hipEventDestroy": 'note("hipEventDestroy %p", (void *)event);',
@@ -175,7 +408,8 @@ SIDES = {
     "cuda": ("cuda.bindings", "cydriver.pxd", CUDA_TYPES, CUDA_BODIES, "libcuda.so.1"),
     "hip": ("rocm.bindings", "cyhip.pxd", HIP_TYPES, HIP_BODIES, "libamdhip64.so"),
 }
-EXPORTED = {"hipGetDeviceProperties": "hipGetDevicePropertiesR0600", "cuGetProcAddress": "cuGetProcAddress_v2"}
+EXPORTED = {"hipGetDeviceProperties": "hipGetDevicePropertiesR0600", "cuGetProcAddress": "cuGetProcAddress_v2",
+            "cuGraphInstantiate": "cuGraphInstantiateWithFlags"}  # fmt: skip
 """Names under which the bindings look for a function, where they differ from the prototype's."""
 RAW = ("cuGetProcAddress", "cuGetErrorName", "cuGetErrorString", "hipGetErrorString")
 """Functions that cannot be told to fail: they report failures."""
@@ -225,3 +459,14 @@ def build(side: str, folder: Path) -> Path:
         env={**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig")},
     )
     return folder / library
+
+
+def arch_offset() -> int:
+    """Where the bindings' hipDeviceProp_t has `gcnArchName`, for STANDIN_ARCH_OFFSET."""
+    from hip import hip
+
+    properties = hip.hipDeviceProp_t()
+    size = properties.c_sizeof()
+    raw = (ctypes.c_char * size).from_address(int(properties))
+    raw[:] = b"".join(b"%04x" % offset for offset in range(0, size, 4))  # every word spells its own offset
+    return int(properties.gcnArchName[:4], 16)

@@ -109,12 +109,17 @@ def test_ptxas_rounds_to_tf32_as_the_row_does(bits: int, oracle: Callable[[str],
     assert int(out[0]) == folded == (bits + 0x1000) & 0xFFFFE000
 
 
-@pytest.mark.parametrize("pair", [(3, 5), (0xFFFFFFFF, 1), (0x80000000, 0x7FFFFFFF), (7, 7)], ids=str)
-def test_ptxas_takes_the_smaller_as_the_row_does(
-    pair: tuple[int, int], oracle: Callable[[str], str], tmp_path: Path
+WHOLE = [(3, 5), (0xFFFFFFFF, 1), (0x80000000, 0x7FFFFFFF), (7, 7)]
+FLOATS = [(0x3F800000, 0xC0000000), (0x7FC00000, 0x40000000), (0x40000000, 0x7FC00000), (0x7F800000, 0xFF800000)]
+PICKED = {"min.s32": WHOLE, "max.s32": WHOLE, "min.f32": FLOATS}
+
+
+@pytest.mark.parametrize(("name", "pair"), [(n, p) for n, pairs in PICKED.items() for p in pairs], ids=str)
+def test_ptxas_picks_as_the_row_does(
+    name: str, pair: tuple[int, int], oracle: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Of two signed numbers: ptxas folds the minimum of constants."""
-    text = _stores("min.s32", *pair)
+    """The smaller or larger of two signed numbers, a number before NaN: ptxas folds it for constants."""
+    text = _stores(name, *pair)
     out = np.zeros(1, np.uint32)
     emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
     assert int(out[0]) == _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")

@@ -4,11 +4,15 @@
     matmul(a, b, c, alpha=2.0, beta=0.5)                       # the strategy follows from the roofline
     matmul(x, w, y, transpose_b=True, strategy="split_k")
 
-`kernels` holds the kernels, `plan` cuts a shape into launches for a strategy, `matmul` runs them.
+    grouped_matmul(tokens, weights, out, sizes=[70, 0, 130])   # one launch for many products
+
+`kernels` holds the kernels, `plan` cuts a shape into a launch for a strategy, `matmul` runs it; `grouped` does both for
+groups of rows.
 """
 
 from __future__ import annotations
 
+from wavedsl.strategies.grouped import grouped_matmul, plan_grouped
 from wavedsl.strategies.plan import GEMM_STRATEGIES, Launch, Plan, matmul, plan_gemm
 
-__all__ = ["GEMM_STRATEGIES", "Launch", "Plan", "matmul", "plan_gemm"]
+__all__ = ["GEMM_STRATEGIES", "Launch", "Plan", "grouped_matmul", "matmul", "plan_gemm", "plan_grouped"]

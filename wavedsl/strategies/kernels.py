@@ -1,10 +1,7 @@
 """The kernels behind the strategies. Each is made for dtypes, tiles and layout, and kept.
 
 All compute in the accumulator's dtype and round once on the way out. `b_rows`: B is [N, K] (rows are columns of the
-product), else [K, N]. `beta`: C is read and scaled; without it C may hold anything. `partial`: K is cut into P slices
-(a dimension of A, B and the output of its own), each summed by workgroups of its own into W[P, M, N] in the
-accumulator's dtype; `sum_partials` adds the slices in order, so results do not depend on the order in which
-workgroups run.
+product), else [K, N]. `beta`: C is read and scaled; without it C may hold anything.
 """
 
 # Annotations of kernels are expressions over symbols, which type checkers take for types.
@@ -19,7 +16,8 @@ from typing import Any
 import wavedsl as wd
 from wavedsl.ir.dtypes import DType
 
-M, N, K, P = wd.symbols("M N K P")
+M, N, K = wd.symbols("M N K")
+W, T, P = wd.symbols("W T P")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
 
 
@@ -31,7 +29,6 @@ class Form:
     out: DType
     b_rows: bool = False
     beta: bool = False
-    partial: bool = False
 
     @property
     def sums(self) -> DType:
@@ -41,26 +38,14 @@ class Form:
         return wd.f64 if self.dtype is wd.f64 else wd.f32
 
     def arrays(self, space: Any) -> tuple[Any, Any, Any]:
-        """Annotations of A, B and C (or W), A and B in an address space."""
-        slices = (P,) if self.partial else ()
-        inner = (K, N) if not self.b_rows else (N, K)
-        b_dims = (*slices, *inner) if not self.b_rows else (N, *slices, K)
-        a = (M, *slices, K, space, self.dtype)
-        b = (*b_dims, space, self.dtype)
-        c = (*slices, M, N, self.sums if self.partial else self.out)
-        return wd.Memory[a], wd.Memory[b], wd.Memory[c]
-
-    @property
-    def constraints(self) -> list[Any]:
-        """The slices of K are an index dimension."""
-        return [wd.WorkgroupConstraint(P, 1, 2)] if self.partial else []
+        """Annotations of A, B and C, A and B in an address space."""
+        a = (M, K, space, self.dtype)
+        b = (*((N, K) if self.b_rows else (K, N)), space, self.dtype)
+        return wd.Memory[a], wd.Memory[b], wd.Memory[M, N, self.out]
 
 
 def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any) -> None:
-    """alpha * product + beta * C in the accumulator's dtype, rounded once; a partial sum as it is."""
-    if form.partial:
-        wd.write(product, c)
-        return
+    """alpha * product + beta * C in the accumulator's dtype, rounded once."""
     scaled = product * alpha
     if form.beta:
         scaled = wd.fma(wd.cast(wd.read(c), form.sums), beta, scaled)
@@ -76,7 +61,6 @@ def tiled(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stage
         [
             wd.WorkgroupConstraint(M, BM, 0 if m_fast else 1),
             wd.WorkgroupConstraint(N, BN, 1 if m_fast else 0),
-            *form.constraints,
             wd.TilingConstraint(K, BK),
             wd.WaveConstraint(M, WM),
             wd.WaveConstraint(N, WN),
@@ -105,7 +89,6 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int]) -> Any:
         [
             wd.WorkgroupConstraint(M, BM, 0),
             wd.WorkgroupConstraint(N, BN, 1),
-            *form.constraints,
             wd.WaveConstraint(M, WM),
             wd.WaveConstraint(N, WN),
         ],
@@ -118,39 +101,12 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int]) -> Any:
 
 
 @functools.cache
-def waves_along_k(form: Form, tile: int, depth: int, waves: int) -> Any:
-    """One output tile per workgroup whose waves share K: each sums its part, then they add theirs in order.
-
-    `depth`: elements of K that a workgroup takes, at least K's extent; a multiple of `waves`.
-    """
-    a_type, b_type, c_type = form.arrays(wd.GLOBAL)
-    axis = 1 if form.partial else 2
-    both = [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)]
-
-    @wd.wave(
-        [
-            *both,
-            *form.constraints,
-            wd.WorkgroupConstraint(K, BK, axis),
-            wd.WaveConstraint(M, BM),
-            wd.WaveConstraint(N, BN),
-            wd.WaveConstraint(K, BK / waves),
-        ],
-        subs={BM: tile, BN: tile, BK: depth},
-    )
-    def gemm_waves_along_k(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
-        store(form, wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, form.sums](0)), c, alpha, beta)
-
-    return gemm_waves_along_k
-
-
-@functools.cache
 def gemv(form: Form, columns: int, depth: int) -> Any:
     """A few rows of A against all of B, which streams once: multiply-adds, no matrix instruction. M stays whole."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
 
     @wd.wave(
-        [wd.WorkgroupConstraint(N, BN, 0), *form.constraints, wd.TilingConstraint(K, BK)],
+        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK)],
         subs={BN: columns, BK: depth},
     )
     def gemm_gemv(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
@@ -166,24 +122,155 @@ def gemv(form: Form, columns: int, depth: int) -> Any:
     return gemm_gemv
 
 
+LEAST_STEPS = 2
+"""K steps below which a workgroup's share of a tile is not worth a part of its own."""
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How `tiles` output tiles of `steps` K steps each are dealt to `workers` workgroups, which all run at once.
+
+    First whole tiles, as many `rounds` as there are. The steps of the tiles `left` over are put in one line and cut
+    into equal runs for the first `sharers` workers, none of them empty. A tile that lies in several runs is summed by
+    `parts` workers at most.
+    """
+
+    tiles: int
+    steps: int
+    workers: int
+
+    @property
+    def rounds(self) -> int:
+        return self.tiles // self.workers
+
+    @property
+    def left(self) -> int:
+        return self.tiles % self.workers
+
+    @property
+    def line(self) -> int:
+        """K steps of the tiles left over."""
+        return self.left * self.steps
+
+    @property
+    def sharers(self) -> int:
+        return max(self.left, min(self.workers, self.line // LEAST_STEPS))
+
+    @property
+    def turns(self) -> int:
+        """Output tiles that a worker has a share in, at most: whole ones, then those that its run touches."""
+        if not self.line:
+            return self.rounds
+        touched = max(
+            (self.run(w)[1] - 1) // self.steps - self.run(w)[0] // self.steps + 1 for w in range(self.sharers)
+        )
+        return self.rounds + touched
+
+    @property
+    def parts(self) -> int:
+        if not self.line:
+            return 1
+        ends = ((self.worker_at(t * self.steps), self.worker_at((t + 1) * self.steps - 1)) for t in range(self.left))
+        return max(last - first for first, last in ends) + 1
+
+    def run(self, worker: Any, least: Any = min) -> tuple[Any, Any]:
+        """First step and the step after the last of a worker's run. `least`: minimum of two such numbers."""
+        ends = [least(w, self.sharers) * self.line // max(1, self.sharers) for w in (worker, worker + 1)]
+        return ends[0], ends[1]
+
+    def worker_at(self, step: Any) -> Any:
+        """Whose run a step lies in: the last w with w * line // sharers <= step."""
+        return ((step + 1) * self.sharers - 1) // self.line
+
+
 @functools.cache
-def sum_partials(form: Form, tiles: tuple[int, int]) -> Any:
-    """C = alpha * (W[0] + W[1] + …) + beta * C, the slices in order."""
-    slices = wd.Memory[P, M, N, form.sums]
-    c_type = wd.Memory[M, N, form.out]
-    whole = Form(form.dtype, form.out, form.b_rows, form.beta)
+def dealt(
+    form: Form, tiles: tuple[int, int, int], waves: tuple[int, int, int], stages: int, deal: Deal, columns: int,
+    group: int,
+) -> Any:  # fmt: skip
+    """One launch whose workgroups share the K steps of all output tiles equally (stream-K; split-K where every tile has
+    the same number of workers). `columns`: output tiles along N; tiles are numbered in blocks of `group` rows.
+
+    A worker that has all of a tile writes it. Else it leaves its sum in `sums[part, M, N]`, takes a ticket of the tile,
+    and the last to arrive adds the parts in order of the workers: nobody waits for another, and the bits are the same
+    whatever the order in which workgroups run. `tickets` must be zero and is zero again afterwards. `waves`: along M, N
+    and K.
+    """
+    a_type, b_type, c_type = form.arrays(wd.SHARED)
+    bm, bn, bk = tiles
+    rows = deal.tiles // columns
+    rounds, workers, steps = deal.rounds, deal.workers, deal.steps
 
     @wd.wave(
-        [wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(P, 1)],
-        subs={BM: tiles[0], BN: tiles[1]},
+        [
+            wd.WorkgroupConstraint(W, 1, 0),
+            wd.TilingConstraint(T, 1),
+            wd.TilingConstraint(M, BM),
+            wd.TilingConstraint(N, BN),
+            wd.TilingConstraint(K, BK),
+            wd.TilingConstraint(P, 1),
+            wd.WaveConstraint(M, BM / waves[0]),
+            wd.WaveConstraint(N, BN / waves[1]),
+            wd.WaveConstraint(K, BK / waves[2]),
+        ],
+        subs={BM: bm, BN: bn, BK: bk, W: workers},
+        schedule=wd.Schedule(stages=stages) if stages else None,
     )
-    def gemm_sum_partials(w: slices, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
-        start = wd.Register[M, N, form.sums](0)
+    def gemm_dealt(
+        a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums],
+        sums: wd.Memory[P, M, N, form.sums], tickets: wd.Memory[T, wd.i32],
+    ):  # fmt: skip
+        worker = wd.tile_start(W)
+        low, high = deal.run(worker, wd.minimum)
 
-        @wd.iterate(P, init_args=[start])
-        def over_slices(acc: wd.Register[M, N, form.sums]):
-            return acc + wd.sum(wd.read(w), dim=P)
+        @wd.iterate(T, start=0, stop=deal.turns)
+        def over_turns():
+            turn = wd.tile_start(T)
+            whole = turn < rounds
+            shared = low // steps + (turn - rounds)  # which of the tiles left over
+            tile = wd.where(whole, turn * workers + worker, rounds * workers + shared)
+            first = wd.where(whole, 0, wd.maximum(low - shared * steps, 0))
+            last = wd.where(whole, steps, wd.minimum(high - shared * steps, steps))
+            inside = tile % (group * columns)
+            height = wd.minimum(rows - tile // (group * columns) * group, group)
+            top = (tile // (group * columns) * group + inside % height) * bm
+            left = inside // height * bn
 
-        store(whole, over_slices, c, alpha, beta)
+            @wd.iterate(M, start=top, stop=wd.where(first < last, top + 1, top))
+            def over_rows():
+                @wd.iterate(N, start=left, stop=left + 1)
+                def over_columns():
+                    @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)], start=first * bk, stop=last * bk)
+                    def over_k(acc: wd.Register[M, N, form.sums]):
+                        return wd.mma(wd.read(a), wd.read(b), acc)
 
-    return gemm_sum_partials
+                    if not deal.line:
+                        store(form, over_k, c, alpha, beta)
+                        return
+                    earliest = deal.worker_at(shared * steps)
+                    others = deal.worker_at((shared + 1) * steps - 1) - earliest
+
+                    def alone():
+                        store(form, over_k, c, alpha, beta)
+
+                    def together():
+                        wd.write(over_k, sums, mapping=wd.IndexMapping((M, N), {P: worker - earliest}))
+                        wd.fence()
+                        place = wd.IndexMapping((), {T: shared})
+                        ticket = wd.atomic_add(wd.Register[wd.i32](1), tickets, mapping=place)
+
+                        def finish():
+                            wd.fence()
+
+                            @wd.iterate(P, init_args=[wd.Register[M, N, form.sums](0)], start=0, stop=others + 1)
+                            def over_parts(acc: wd.Register[M, N, form.sums]):
+                                return acc + wd.sum(wd.read(sums), dim=P)
+
+                            store(form, over_parts, c, alpha, beta)
+                            wd.write(wd.Register[wd.i32](0), tickets, mapping=place)
+
+                        wd.cond(ticket == others, finish)
+
+                    wd.cond(last - first == steps, alone, together)
+
+    return gemm_dealt

@@ -1,8 +1,8 @@
 """From a product's shape and a strategy to launches.
 
-In: arrays, factors, a strategy or `auto`. Out: a `Plan`, a list of kernel launches on views of the arrays and on a
-workspace of partial sums. Every plan gives the same bits on every run: no launch depends on the order of workgroups,
-and partial sums are added in order.
+In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays, their transposes, and
+workspaces. Every plan gives the same bits on every run: no result depends on the order in which workgroups run, and
+what several of them sum is added in one order.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import numpy as np
 from wavedsl.analysis.roofline import analyze_gemm, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.ir.dtypes import ALL, DType
+from wavedsl.compiler import get_target
+from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
+from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
-from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.kernels import LEAST_STEPS, Deal, Form
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
 )  # fmt: skip
 
-WAVES_DEPTH = 256
-"""Elements of K per workgroup whose waves share them: what the registers of four waves hold beside the sums."""
 WAVES = 4
-SPLIT_STEP = 64
-"""Slices of K are multiples of this where K allows it: whole steps of the loop inside."""
+"""Waves that share K."""
+WAVE_BYTES = 128
+"""Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
 
 
 @dataclass
@@ -94,7 +95,7 @@ def plan_gemm(
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     m, n, k = _shape(a, b, c, transpose_b)
-    form = Form(_dtype(a), _dtype(c), transpose_b, beta != 0)
+    form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
     if product is None:
         from wavedsl.runtime.launch import target_of
 
@@ -103,20 +104,19 @@ def plan_gemm(
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
-        plan = Plan(strategy, "K = 0: alpha times nothing", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
-        empty = _workspace(c, (1, m, n), form.sums)
-        empty[...] = 0
-        plan.launches.append(_summing(form, empty, c, alpha, beta))
+        tiles = choose_tiles("cache_persistent", GemmShape(m, n, 1, form.dtype, form.out, form.beta))
+        plan = Plan(strategy, "K = 0: alpha times nothing", tiles)
+        _loop(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
         return plan
     record = analyze_gemm(m, n, k, form.dtype, product=chip, out=form.out, beta=form.beta)
     chosen = record.recommended_strategy if strategy == "auto" else strategy
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", choose_tiles(chosen, shape, chip))
-    _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (_factor(form, alpha), _factor(form, beta)))
+    _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
 
 
-def _factor(form: Form, value: float) -> Any:
+def factor(form: Form, value: float) -> Any:
     return int(value) if form.sums.is_int else float(value)
 
 
@@ -135,7 +135,7 @@ def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
     return int(m), int(n), int(k)
 
 
-def _dtype(array: Any) -> DType:
+def dtype_of(array: Any) -> DType:
     name = dtype_name(array)
     found = next((d for d in ALL.values() if d.bits >= 8 and d.name != "tf32" and d.storage.name == name), None)
     if found is None:
@@ -147,25 +147,32 @@ def _dtype(array: Any) -> DType:
     return found
 
 
-def _workspace(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _workspace(like: Any, shape: tuple[int, ...], dtype: DType, zero: bool = False) -> Any:
     """An array where `like` lies. LaunchError for a package that this does not know."""
+    make = "zeros" if zero else "empty"
     if isinstance(like, np.ndarray):
-        return np.empty(shape, dtype.storage)
+        return getattr(np, make)(shape, dtype.storage)
     package = type(like).__module__.partition(".")[0]
     name = {"f32": "float32", "f64": "float64", "i32": "int32"}[dtype.name]
     if package == "torch":
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, name), device=like.device)
+        return getattr(torch, make)(shape, dtype=getattr(torch, name), device=like.device)
     if package == "cupy":
         import cupy
 
-        return cupy.empty(shape, dtype=name)
+        return getattr(cupy, make)(shape, dtype=name)
     raise LaunchError(f"matmul: no workspace for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")
 
 
-def _waves(tiles: TileChoice) -> tuple[int, int]:
-    """At most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
+def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
+    """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
+    one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
+    view = get_target(chip.target).warpgroup
+    if staged and view is not None and tiles.tile_m * tiles.tile_n >= 64 * 64:
+        atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+        if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
+            return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
     waves_m, waves_n = max(1, min(tiles.waves_m, tiles.tile_m // 16)), max(1, min(tiles.waves_n, tiles.tile_n // 16))
     while waves_m * waves_n > 8:
         if waves_m >= waves_n:
@@ -175,14 +182,10 @@ def _waves(tiles: TileChoice) -> tuple[int, int]:
     return waves_m, waves_n
 
 
-def _depth(tiles: TileChoice, form: Form) -> int:
+def depth_of(tiles: TileChoice, form: Form) -> int:
     """K per step: whole matrix instructions, 32 to 64 bytes of a row."""
     least = max(16, 64 * 8 // form.dtype.bits) if form.dtype.bits < 64 else 8
     return max(least, 1 << (max(tiles.tile_k, 1) - 1).bit_length())
-
-
-def _summing(form: Form, w: Any, c: Any, alpha: Any, beta: Any) -> Launch:
-    return Launch(kernels.sum_partials(form, (4, 256)), (w, c, _factor(form, alpha), _factor(form, beta)))
 
 
 def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -191,9 +194,8 @@ def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fac
         raise ConstraintError(
             f"shallow_k: K = {sizes[2]} does not fit one pass", hint="at most 64; use cache_persistent"
         )
-    plan.launches.append(
-        Launch(kernels.one_pass(form, (tiles.tile_m, tiles.tile_n), _waves(tiles)), (*arrays, *factors))
-    )
+    waves = waves_of(tiles, form, chip, staged=False)
+    plan.launches.append(Launch(kernels.one_pass(form, (tiles.tile_m, tiles.tile_n), waves), (*arrays, *factors)))
 
 
 def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -202,14 +204,15 @@ def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
 
 
 def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True) -> Any:
-    """The pipelined kernel with as many stages as three quarters of the chip's shared memory hold: the rest is for
-    padding."""
-    from wavedsl.compiler import get_target
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
+    stages = stages_of(form, cut, tiles.pipeline_stages, chip)
+    return kernels.tiled(form, cut, waves_of(tiles, form, chip), stages, m_fast)
 
-    cut = (tiles.tile_m, tiles.tile_n, _depth(tiles, form))
+
+def stages_of(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
+    """As many as three quarters of the chip's shared memory hold: the rest is for padding."""
     stage = (cut[0] + cut[1]) * cut[2] * form.dtype.bits // 8
-    stages = max(1, min(tiles.pipeline_stages, get_target(chip.target).shared_bytes * 3 // 4 // stage))
-    return kernels.tiled(form, cut, _waves(tiles), stages, m_fast)
+    return max(1, min(wanted, get_target(chip.target).shared_bytes * 3 // 4 // stage))
 
 
 def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -227,83 +230,54 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
     plan.launches.append(Launch(kernels.gemv(form, columns, depth), (a, b, c, *factors)))
 
 
-def slices_of(k: int, wanted: int, step: int) -> tuple[int, int]:
-    """(slices, elements of each): equal multiples of `step` where K has that many; the rest is left over."""
-    if k < step:
-        return 1, k
-    count = max(1, min(wanted, k // step))
-    return count, k // count // step * step
-
-
-def _sliced(form: Form, arrays: Any, sizes: Any, count: int, each: int) -> tuple[list[tuple[Any, Any]], Any]:
-    """Views of A and B: the equal slices as a dimension, then what is left of K; and the workspace for all of them."""
-    a, b, c = arrays
+def _deal(
+    plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: tuple[int, int, int],
+    waves: tuple[int, int, int], workers: int,
+) -> None:  # fmt: skip
+    """One launch of workers that share the K steps of all output tiles."""
     m, n, k = sizes
-    used = count * each
-    a_part = a[:, :used].reshape(m, count, each)
-    b_part = b[:, :used].reshape(n, count, each) if form.b_rows else b[:used].reshape(count, each, n)
-    pairs = [(a_part, b_part)]
-    if used < k:
-        left = k - used
-        b_left = b[:, used:].reshape(n, 1, left) if form.b_rows else b[used:].reshape(1, left, n)
-        pairs.append((a[:, used:].reshape(m, 1, left), b_left))
-    return pairs, _workspace(c, (count + len(pairs) - 1, m, n), form.sums)
-
-
-def _partials(
-    plan: Plan, form: Form, kernel: Any, arrays: Any, sizes: Any, factors: Any, count: int, each: int
-) -> None:
-    """Slices of K into a workspace by `kernel(form, depth)`, then their sum."""
-    partial = Form(form.dtype, form.out, form.b_rows, False, True)
-    pairs, w = _sliced(form, arrays, sizes, count, each)
-    for (a, b), out in zip(pairs, (w[:count], w[count:])):
-        plan.launches.append(Launch(kernel(partial, int(a.shape[2])), (a, b, out, *factors)))
-    plan.launches.append(_summing(form, w, arrays[2], *factors))
+    columns, steps = ceil(n / cut[1]), ceil(k / cut[2])
+    count = ceil(m / cut[0]) * columns
+    deal = Deal(count, steps, max(1, min(workers, max(count, count * steps // LEAST_STEPS))))
+    if deal.line * deal.sharers >= 1 << 31:
+        raise ConstraintError(
+            f"{plan.strategy}: {deal.line} K steps are too many to number for {deal.workers} workgroups",
+            hint="use wave_parallel",
+        )
+    group = best_group(cut[:2], deal.workers)
+    stages = stages_of(form, cut, plan.tiles.pipeline_stages, chip)
+    kernel = kernels.dealt(form, cut, waves, stages, deal, columns, group)
+    sums = _workspace(arrays[2], (deal.parts, m, n), form.sums)
+    tickets = _workspace(arrays[2], (max(deal.turns, deal.left),), i32, zero=True)
+    plan.launches.append(Launch(kernel, (*arrays, *factors, sums, tickets)))
 
 
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
+    """The same number of workgroups for every output tile."""
     tiles = plan.tiles
-    count, each = slices_of(sizes[2], max(2, tiles.split), SPLIT_STEP)
-
-    _partials(plan, form, lambda partial, _: _tiled(partial, tiles, chip), arrays, sizes, factors, count, each)
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
+    count = ceil(sizes[0] / cut[0]) * ceil(sizes[1] / cut[1])
+    share = max(1, min(max(2, tiles.split), ceil(sizes[2] / cut[2])))
+    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), count * share)
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
-    """Tiles spread over waves where there are enough for the chip; else the waves of a tile share K, and workgroups
-    what of K one cannot hold."""
-    m, n, k = sizes
+    """Tiles spread over waves where there are enough for the chip; else the waves of a small tile share K, and
+    workgroups share what is left of it."""
+    m, n, _ = sizes
     if 2 * ceil(m / plan.tiles.tile_m) * ceil(n / plan.tiles.tile_n) > chip.units:
         _loop(plan, form, chip, arrays, sizes, factors)
         return
-    tile = 16 if min(m, n) <= 64 else 32
-    quantum = WAVES * max(16, 1024 // form.dtype.bits)  # a multiple of every instruction's K
-    deepest = max(1, WAVES_DEPTH * 256 // (tile * form.dtype.bits) // quantum) * quantum
-
-    def kernel(partial: Form, depth: int) -> Any:
-        return kernels.waves_along_k(partial, tile, ceil(depth / quantum) * quantum, WAVES)
-
-    if k <= deepest:
-        plan.launches.append(Launch(kernel(form, k), (*arrays, *factors)))
-    else:
-        _partials(plan, form, kernel, arrays, sizes, factors, k // deepest, deepest)
+    side = 16 if min(m, n) <= 64 else 32
+    cut = (side, side, WAVES * WAVE_BYTES * 8 // form.dtype.bits)
+    _deal(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES), chip.units)
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
-    """Whole rounds of output tiles as they are; the K steps of the tiles left over are dealt to all units."""
-    a, b, c = arrays
-    m, n, k = sizes
+    """Whole rounds of output tiles, and equal shares of the K steps of what is left over."""
     tiles = plan.tiles
-    columns = ceil(n / tiles.tile_n)
-    rows = ceil(m / tiles.tile_m)
-    whole = rows * columns // chip.units * chip.units // columns  # rows of tiles that fill whole rounds
-    cut = min(m, whole * tiles.tile_m)
-    if cut:
-        _loop(plan, form, chip, (a[:cut], b, c[:cut]), (cut, n, k), factors)
-    if cut < m:
-        left = ceil((m - cut) / tiles.tile_m) * columns
-        count, each = slices_of(k, max(1, chip.units // left), SPLIT_STEP)
-        rest = (a[cut:], b, c[cut:])
-        _partials(plan, form, lambda f, _: _tiled(f, tiles, chip), rest, (m - cut, n, k), factors, count, each)
+    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
+    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), chip.units)
 
 
 _BUILD = {

@@ -30,7 +30,11 @@ from wavedsl.ir.symbols import SHARED, AddressSpace, normalise
 from wavedsl.ir.target import Target
 
 STAGES = "stages"
-"""The name of the schedule's choice in a space and in a candidate's key."""
+FLAGS = ("specialize", "persistent", "direct_to_shared", "swizzle")
+CLUSTER = "cluster"
+SCHEDULE = (STAGES, "prefetch", CLUSTER, *FLAGS)
+"""Names of the schedule's choices in a space and in a candidate's key: fields of `wd.Schedule`. A flag is 0 or 1, a
+cluster the workgroups along the first grid axis."""
 
 MATRIX_TILES = (16, 32, 64, 128, 256)
 MATRIX_DEPTHS = (16, 32, 64, 128)
@@ -47,6 +51,10 @@ class Candidate:
 
     subs: tuple[tuple[str, int], ...]
     schedule: tuple[tuple[str, int], ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """What it fixes of `wd.Schedule`, as that has it."""
+        return {n: (v, 1, 1) if n == CLUSTER else bool(v) if n in FLAGS else v for n, v in self.schedule}
 
     @property
     def key(self) -> str:
@@ -75,7 +83,9 @@ def tile_symbols(kernel: Any) -> list[Any]:
 
 
 def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[Any, tuple[int, ...]]:
-    """Values worth trying for each tile symbol, and for `"stages"` where the kernel has a loop.
+    """Values worth trying for each tile symbol, for `"stages"` where the kernel has a loop, and for what else of the
+    schedule the chip leaves open: who copies, clusters and persistent workgroups where warpgroups have matrix
+    instructions, copies straight to shared memory where the others go through registers.
 
     `dims` holds the extents: a tile larger than the next power of two of its extent only adds padding.
     """
@@ -96,7 +106,19 @@ def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[A
             space[s] = _up_to(values, extent) if isinstance(extent, int) else values
     if graph.loops():
         space[STAGES] = RING_DEPTHS
+        staged = bool(_staged(graph))
+        if target.warpgroup is not None and contracted and _for_warpgroups(graph, target):
+            space |= {"specialize": (0, 1), CLUSTER: (1, 2), "persistent": (0, 1)}
+        elif target.copy_linear and target.copy_async and staged:
+            space["direct_to_shared"] = (0, 1)
     return space
+
+
+def _for_warpgroups(graph: Any, target: Target) -> bool:
+    """Whether every product's operands have a matrix instruction of warpgroups."""
+    assert target.warpgroup is not None
+    kinds = {(a.a_dtype.name, a.b_dtype.name) for a in target.warpgroup().mma_atoms if a.asynchronous}
+    return all(tuple(x.dtype.name for x in n.inputs[:2]) in kinds for n in graph.all_nodes() if n.op in PRODUCTS)
 
 
 def _up_to(values: Sequence[int], extent: int) -> tuple[int, ...]:
@@ -111,19 +133,35 @@ def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
     known = {str(s) for s in tile_symbols(kernel)} | {str(s) for s in kernel.subs}
     found: dict[Any, tuple[int, ...]] = {}
     for name, values in space.items():
-        symbol = name if name == STAGES else normalise(sympy.Symbol(name) if isinstance(name, str) else name)
-        if symbol != STAGES and str(symbol) not in known:
+        chosen = isinstance(name, str) and name in SCHEDULE
+        symbol = name if chosen else normalise(sympy.Symbol(name) if isinstance(name, str) else name)
+        if not chosen and str(symbol) not in known:
             raise ConstraintError(
                 f"space has {symbol}, which sizes no tile of {kernel.name}",
-                hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and 'stages'",
+                hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and {', '.join(map(repr, SCHEDULE))}",
             )
         values = tuple(values) if isinstance(values, Iterable) else (values,)
+        if chosen:
+            values = tuple(_plain(str(name), v) for v in values)
         if not values:
             raise ConstraintError(f"the search space is empty: no values for {symbol}", hint="give at least one value")
-        if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 1 for v in values):
-            raise ConstraintError(f"space has {values!r} for {symbol}", hint="whole numbers from 1 on")
+        flag = symbol in FLAGS
+        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+        if not whole or not all(v in (0, 1) if flag else v >= 1 for v in values):
+            raise ConstraintError(
+                f"space has {values!r} for {symbol}", hint="True and False" if flag else "whole numbers from 1 on"
+            )
         found[symbol] = tuple(dict.fromkeys(values))
     return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A choice of the schedule as a number: flags as 0 and 1, a cluster along the first axis as its size."""
+    if name in FLAGS and isinstance(value, bool):
+        return int(value)
+    if name == CLUSTER and isinstance(value, tuple) and value and all(n == 1 for n in value[1:]):
+        return value[0]
+    return value
 
 
 def enumerate_space(space: Mapping[Any, Sequence[int]]) -> list[Candidate]:
@@ -134,7 +172,7 @@ def enumerate_space(space: Mapping[Any, Sequence[int]]) -> list[Candidate]:
         pairs = [(str(n), v) for n, v in zip(names, values)]
         found.append(
             Candidate(
-                tuple(p for p in pairs if p[0] != STAGES), tuple(p for p in pairs if p[0] == STAGES)
+                tuple(p for p in pairs if p[0] not in SCHEDULE), tuple(p for p in pairs if p[0] in SCHEDULE)
             )
         )  # fmt: skip
     return sorted(found)
@@ -161,11 +199,12 @@ def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
         partition = cut(graph, resolved, target)
     except WaveError as error:
         return Estimate(candidate, error.message)
-    stages = dict(candidate.schedule).get(STAGES, 2)
-    reason = _does_not_fit(graph, partition, resolved, target, stages)
+    choices = dict(candidate.schedule)
+    stages = choices.get(STAGES, 2)
+    reason = _does_not_fit(graph, partition, resolved, target, stages) or _misfit(partition, choices, target)
     if reason:
         return Estimate(candidate, reason)
-    return Estimate(candidate, "", _quick_seconds(graph, values, partition, target, product, stages))
+    return Estimate(candidate, "", _quick_seconds(graph, values, partition, target, product, stages, choices))
 
 
 def _tile_elements(partition: Partition, dims: Iterable[Any], wave: bool = False) -> int:
@@ -200,10 +239,29 @@ def _does_not_fit(graph: Any, partition: Partition, resolved: ResolvedConstraint
     return ""
 
 
+def _misfit(partition: Partition, choices: Mapping[str, int], target: Target) -> str:
+    """Why choices of a schedule do not go together, or not with the tiles."""
+    cluster = choices.get(CLUSTER, 1)
+    if cluster > 1:
+        if not choices.get("specialize", 1):
+            return f"a cluster of {cluster} workgroups needs a copying warpgroup"
+        tiles = prod(partition.dims[d].trips or 1 for d in partition.grid_axes()[0])
+        if tiles % cluster:
+            return f"{tiles} tiles along the first grid axis are no multiple of a cluster of {cluster}"
+    if target.warpgroup is not None and (choices.get("specialize") or choices.get("persistent") or cluster > 1):
+        rows = [p.tile for p in partition.dims.values() if p.role == "workgroup"]
+        if not any(n % 64 == 0 for n in rows):
+            return f"no tile of {', '.join(map(str, rows))} elements has the 64 rows of a warpgroup's instruction"
+    return ""
+
+
 def _quick_seconds(
-    graph: Any, values: Mapping[Any, Any], partition: Partition, target: Target, product: Product, stages: int
-) -> float:
-    """The roofline of the tiles alone: padded work, reads per workgroup, shared reads per wave, whole rounds."""
+    graph: Any, values: Mapping[Any, Any], partition: Partition, target: Target, product: Product, stages: int,
+    choices: Mapping[str, int],
+) -> float:  # fmt: skip
+    """The roofline of the tiles alone: padded work, reads per workgroup, shared reads per wave, whole rounds. What a
+    cluster shares is read once for all of it; without a copying warpgroup every trip waits once more, without
+    persistent workgroups every round waits for its first tiles."""
     groups = prod(p.trips or 1 for p in partition.dims.values() if p.role in ("workgroup", "index"))
     rounds = ceil(groups / product.units)
     trips = prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop")
@@ -214,13 +272,14 @@ def _quick_seconds(
         rate = product.peak(dtype, unit, target) / product.units / product.clock
         clocks += flops / groups * rounds / rate
     moved = fetched = 0.0
+    cluster, first_axis = choices.get(CLUSTER, 1), set(partition.grid_axes()[0])
     for node in graph.all_nodes():
         if node.op not in ("read", "write"):
             continue
         memory = graph.argument(node.attrs["memory"])
         loops = prod(p.trips or 1 for d, p in partition.dims.items() if p.role == "loop" and d in memory.dims)
         size = _tile_elements(partition, memory.dims) * loops * memory.dtype.bits / 8
-        moved += size
+        moved += size / (cluster if first_axis.isdisjoint(memory.dims) else 1)
         if memory.address_space is SHARED:
             others = partition.waves // max(
                 1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims)
@@ -229,6 +288,12 @@ def _quick_seconds(
     port = moved * rounds / product.unit_port(target, "load.global")
     shared = (fetched + (moved if fetched else 0)) * rounds / product.unit_port(target, "load.shared")
     waiting = trips * rounds * target.cost("barrier").latency
+    if not choices.get("specialize", 1):
+        waiting += trips * rounds * target.cost("barrier").latency
+    if not choices.get("persistent", 1):
+        waiting += rounds * target.cost("load.global", 16).latency
+    if not choices.get("direct_to_shared", 1):
+        waiting += trips * rounds * target.cost("store.shared", 16).latency
     if stages == 1:
         waiting += trips * rounds * target.cost("load.global", 16).latency
     least = sum(
@@ -238,6 +303,6 @@ def _quick_seconds(
 
 
 __all__ = [
-    "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space", "derive_space",
+    "SCHEDULE", "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space", "derive_space",
     "enumerate_space", "estimate", "tile_symbols",
 ]  # fmt: skip

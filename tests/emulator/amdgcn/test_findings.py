@@ -591,3 +591,15 @@ def run_counts(asm, case, data):
 def test_line_of_names_what_was_found():
     with pytest.raises(AssertionError, match="no race"):
         line_of(run(LOAD, arrays()), "race")
+
+
+def test_a_direct_copy_must_not_overtake_the_first_of_two_addresses():
+    """What a read of two addresses holds is released by its wait, and guarded before it: both places."""
+    read = DMA.replace("ds_read_b32 v2, v1", "ds_read2_b32 v[2:3], v1 offset0:0 offset1:64").replace(
+        "s_waitcnt vmcnt(0)\n", "s_waitcnt vmcnt(0)\nds_write_b32 v1, v0 offset:256\ns_waitcnt lgkmcnt(0)\n"
+    )
+    copy = "buffer_load_dword v1, s[12:15], 0 offen lds"
+    late = read.replace("s_waitcnt lgkmcnt(0)\nglobal", f"s_waitcnt lgkmcnt(0)\n{copy}\nglobal")
+    assert run(late, arrays(), lds=512).findings == []
+    early = read.replace("s_waitcnt lgkmcnt(0)\nglobal", f"{copy}\ns_waitcnt lgkmcnt(0)\nglobal")
+    only(run(early, arrays(), lds=512), "race", copy)

@@ -128,3 +128,13 @@ def test_fields(launch: Launch) -> None:
     out = np.zeros(5, np.uint32)
     launch("fields", out, *map(np.uint32, (a, *b)))
     assert out.tolist() == [((a << k + 1) + b[k]) % 2**32 for k in range(4)] + [a >> 6 & 31]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_three_words(target: str) -> None:
+    given, out = numbers(np.uint32, 192).reshape(64, 3), np.full((64, 3), 9, np.uint32)
+    text = (FOLDER / f"triples.{target}.s").read_text()
+    run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=[given, out], kernel="triples", checks=True)
+    lanes = np.arange(64)[:, None]
+    want = np.where(lanes < 50, given, 0)[np.arange(64) ^ 5]
+    np.testing.assert_array_equal(out, np.where(lanes < 50, want, 9))

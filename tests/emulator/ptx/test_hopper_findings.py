@@ -1,6 +1,8 @@
 # ruff: noqa: E501 (PTX text and tables of cases read better in one line)
 """Each defect of asynchronous code, seeded into a pipeline that is otherwise right, is reported at its line."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -271,6 +273,16 @@ def test_accumulators_of_two_lists():
     assert found and found[0].instruction.startswith(f"{what.mnemonic} {{%f3") and one not in found[0].instruction
     report, right = staged((wait, wait + "wgmma.fence.sync.aligned;\n" + other + commit + wait))
     assert report.findings == [] and right
+
+
+def test_instructions_may_share_registers_that_they_only_read():
+    """Two of one group, the second with one register of the first's A as all of its own."""
+    text = wgmma_text(wgmma(dt.f16, dt.f16, dt.f32, 8), 4096, [(None, described(2048, 16, 256, 32))], "1", True)
+    (first,) = re.findall(r"wgmma\.mma_async.*;\n", text)
+    second = re.sub(r"\{%s128, [^}]*\}", "{%s130, %s130, %s130, %s130}", first)
+    assert second != first
+    report, _ = staged((first, first + second), in_registers=True)
+    assert report.findings == []
 
 
 def test_part_of_a_warp():

@@ -93,8 +93,7 @@ gemm:
 	s_add_u32               s7, s3, s7
 	v_add_u32_e32           v24, s7, v35
 	buffer_load_dwordx4     v[4:7], v24, s[20:23], 0 offen offset:64
-	ds_read_b64             v[24:25], v36
-	ds_read_b64             v[26:27], v36 offset:1024
+	ds_read2_b64            v[24:27], v36 offset1:128
 	ds_read_b64             v[28:29], v37 offset:4096
 	ds_read_b64             v[30:31], v38 offset:4096
 	s_waitcnt               lgkmcnt(0)
@@ -102,8 +101,7 @@ gemm:
 	v_mfma_f32_16x16x16_f16 v[12:15], v[24:25], v[30:31], v[12:15]
 	v_mfma_f32_16x16x16_f16 v[16:19], v[26:27], v[28:29], v[16:19]
 	v_mfma_f32_16x16x16_f16 v[20:23], v[26:27], v[30:31], v[20:23]
-	ds_read_b64             v[24:25], v39
-	ds_read_b64             v[26:27], v39 offset:1024
+	ds_read2_b64            v[24:27], v39 offset1:128
 	ds_read_b64             v[28:29], v40 offset:4096
 	ds_read_b64             v[30:31], v41 offset:4096
 	s_waitcnt               lgkmcnt(0)

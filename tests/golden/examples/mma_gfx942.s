@@ -43,18 +43,16 @@ gemm:
 	v_and_b32_e32           v1, 24, v1
 	v_and_b32_e32           v10, 15, v0
 	v_lshl_add_u32          v1, v10, 5, v1
-	ds_read_b64             v[6:7], v1
-	.loc 1 57 38
-	ds_read_b64             v[8:9], v1 offset:512
+	ds_read2_b64            v[2:5], v1 offset1:64
 	.loc 1 57 19
 	s_waitcnt               lgkmcnt(0)
-	v_mfma_f32_16x16x16_f16 v[2:5], v[8:9], v[6:7], 0
+	v_mfma_f32_16x16x16_f16 v[6:9], v[4:5], v[2:3], 0
 	.loc 1 59 8
 	v_mad_u32_u24           v0, v10, 63, v0                 ; gemm.py:59  wd.write(loop, c)
 	s_mov_b32               s14, 0x400
 	s_mov_b32               s15, 0x27000
 	s_nop                   3
-	buffer_store_dwordx4    v[2:5], v0, s[12:15], 0 offen
+	buffer_store_dwordx4    v[6:9], v0, s[12:15], 0 offen
 	s_endpgm
 .Lgemm_end:
 	.size gemm, .Lgemm_end-gemm

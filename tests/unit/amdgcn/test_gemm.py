@@ -55,7 +55,7 @@ def test_resources(chip: str) -> None:
     assert r.instructions["mfma"] == sum("mfma" in x for x in lines) == 8
     assert r.instructions["vmem"] == sum(x.startswith("buffer") for x in lines) == 20
     (loop,) = r.loops
-    assert loop.instructions["mfma"] == 8 and loop.instructions["vmem"] == 2 and loop.instructions["ds"] == 10
+    assert loop.instructions["mfma"] == 8 and loop.instructions["vmem"] == 2 and loop.instructions["ds"] == 8
     assert loop.instructions["valu"] <= 2 and loop.instructions["accmove"] == 0
     assert loop.instructions["barrier"] == 2 and loop.line == 12 and loop.steps == 1
     assert r.vgprs <= 48 and r.occupancy == 8 and r.agprs == 0 and r.shared_bytes == 8192 and r.spills == 0

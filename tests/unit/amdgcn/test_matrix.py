@@ -12,7 +12,12 @@ from wavedsl.ir.target import MmaAtom
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")
-ATOMS = [(chip, a) for chip in CHIPS for a in get_target(chip).mma_atoms if min(a.a_dtype.bits, a.b_dtype.bits) >= 8]
+ATOMS = [
+    (chip, a)
+    for chip in CHIPS
+    for a in get_target(chip).mma_atoms
+    if min(a.a_dtype.bits, a.b_dtype.bits) >= 8 and not a.scale_block
+]
 
 
 def coordinates(layout: dict[str, str], elements: int) -> dict[str, np.ndarray]:

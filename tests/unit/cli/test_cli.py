@@ -92,6 +92,7 @@ def test_inspect_shows_every_form(capsys, kernels):
         "dot": "digraph",
         "ir": "load.global",
         "schedule": "no loop is pipelined",
+        "decisions": "asynchronous copies: none",
         "asm": "s_endpgm",
         "resources": "shared memory 0 B",
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import subprocess
@@ -119,10 +118,8 @@ def on_standin(side: str, shared_bytes: int, without_ptxas: bool) -> dict:
 
 
 @pytest.fixture(scope="module", params=["cuda", "hip"])
-def library(request, tmp_path_factory) -> tuple[str, Path]:
-    folder = tmp_path_factory.mktemp(request.param)
-    standin.build(request.param, folder)
-    return request.param, folder
+def library(request, standins) -> tuple[str, Path]:
+    return request.param, standins(request.param)
 
 
 def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False, timing=False):
@@ -140,7 +137,7 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
         "STANDIN_FAIL": fail,
         "STANDIN_TIMING": "1" if timing else "",
         "STANDIN_STATIC_SHARED": str(static_shared),
-        "STANDIN_ARCH_OFFSET": str(arch_offset()) if side == "hip" else "0",
+        "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
     }
     done = subprocess.run(
         [sys.executable, __file__, side, str(shared_bytes), str(int(without_ptxas))],
@@ -151,17 +148,6 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), log.read_text().splitlines()
-
-
-def arch_offset() -> int:
-    """Where the bindings' hipDeviceProp_t has `gcnArchName`."""
-    from hip import hip
-
-    properties = hip.hipDeviceProp_t()
-    size = properties.c_sizeof()
-    raw = (ctypes.c_char * size).from_address(int(properties))
-    raw[:] = b"".join(b"%04x" % offset for offset in range(0, size, 4))  # every word spells its own offset
-    return int(properties.gcnArchName[:4], 16)
 
 
 def names(calls: list[str]) -> list[str]:

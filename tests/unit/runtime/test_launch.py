@@ -55,7 +55,7 @@ def emulator(monkeypatch):
 
     record = types.SimpleNamespace(calls=[], findings=[], raises=None)
 
-    def run(asm, *, target, grid, block, args, kernel, shared_bytes, checks):
+    def run(asm, *, target, grid, block, args, kernel, shared_bytes, checks, workgroups=None):
         record.calls.append({"asm": asm, "target": target, "grid": grid, "block": block, "args": args})
         args[1][...] = 2 * args[0]
         args[0][...] = 77  # a stray write: kernels work on copies
@@ -168,14 +168,29 @@ class FakeGpu:
         data[:] = self.memory[address]
 
     def load(self, text, target, name, shared_bytes):
-        return name
+        return types.SimpleNamespace(name=name, context=0)
+
+    def current(self):
+        return 0
+
+    def capturing(self, stream):
+        return False
+
+    def mark(self, stream):
+        return stream
+
+    def passed(self, mark):
+        return True
+
+    def prepared(self, function, grid, block, params):
+        return lambda stream: self.launch(function, grid, block, params, stream)
 
     def launch(self, function, grid, block, params, stream):
         self._step("launch")
         pointers = (ctypes.c_void_p * 5).from_address(params)
         source, out = (ctypes.c_uint64.from_address(pointers[i]).value for i in (0, 1))
         rows, stride = ctypes.c_int32.from_address(pointers[3]).value, ctypes.c_int64.from_address(pointers[4]).value
-        self.launches.append((function, grid, block, stream, ctypes.c_float.from_address(pointers[2]).value))
+        self.launches.append((function.name, grid, block, stream, ctypes.c_float.from_address(pointers[2]).value))
         if source in self.memory:
             floats = self.memory[source].view(np.float32)
             tile = np.lib.stride_tricks.as_strided(floats, (rows, 6), (4 * stride, 4))

@@ -9,6 +9,7 @@ import wavedsl as wd
 from wavedsl.analysis import product_named
 from wavedsl.compiler import get_target
 from wavedsl.tuning.candidates import (
+    SCHEDULE,
     Candidate,
     check_space,
     derive_space,
@@ -21,8 +22,8 @@ SIZES = {M: 1024, N: 1024, K: 1024}
 
 
 def judge(kernel, target, sizes=SIZES, **choice):
-    stages = choice.pop("stages", None)
-    candidate = Candidate(tuple(sorted(choice.items())), (("stages", stages),) if stages else ())
+    fixed = {name: choice.pop(name) for name in SCHEDULE if name in choice}
+    candidate = Candidate(tuple(sorted(choice.items())), tuple(sorted(fixed.items())))
     return estimate(kernel, candidate, sizes, get_target(target), product_named(None, target))
 
 
@@ -34,8 +35,27 @@ def test_the_derived_space_covers_tiles_and_stages():
         BN: (16, 32, 64, 128, 256),
         BK: (16, 32, 64, 128),
         "stages": (1, 2, 3, 4),
+        "direct_to_shared": (0, 1),
     }
-    assert len(enumerate_space(space)) == 5 * 5 * 4 * 4
+    assert len(enumerate_space(space)) == 5 * 5 * 4 * 4 * 2
+
+
+def test_the_derived_space_has_what_a_chip_leaves_open():
+    """Roles, clusters and persistent workgroups where warpgroups have the matrix instructions."""
+    choices = {"specialize": (0, 1), "cluster": (1, 2), "persistent": (0, 1)}
+    space = derive_space(gemm, SIZES, get_target("sm_90a"))
+    assert {k: v for k, v in space.items() if k in choices} == choices
+    for kernel, target in ((gemm, "sm_80"), (double, "sm_90a"), (double, "gfx950")):
+        names = {k for k in derive_space(kernel, SIZES, get_target(target)) if isinstance(k, str)}
+        assert names <= {"stages"}
+
+
+def test_choices_of_the_schedule_reach_the_kernel():
+    (c,) = enumerate_space(
+        check_space(gemm, {BM: [64], "cluster": [(2, 1, 1)], "specialize": [True], "prefetch": [2]})
+    )  # fmt: skip
+    assert c.key == "BM=64 cluster=2 prefetch=2 specialize=1" and Candidate.from_json(c.to_json()) == c
+    assert gemm.variant(c).schedule == wd.Schedule(cluster=(2, 1, 1), specialize=True, prefetch=2)
 
 
 def test_tiles_stop_at_the_extent():
@@ -62,6 +82,9 @@ def test_candidates_have_keys_and_json():
         ("gfx942", {"BM": 256, "BN": 256, "BK": 128, "stages": 2}, "bytes of shared tiles"),
         ("sm_80", {"BM": 256, "BN": 256, "BK": 128, "stages": 2}, "bytes of shared tiles"),
         ("sm_80", {"BM": 256, "BN": 512, "BK": 16, "stages": 1}, "accumulators of"),
+        ("sm_90a", {"BM": 128, "BN": 128, "BK": 64, "cluster": 2, "specialize": 0}, "needs a copying warpgroup"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": 3}, "8 tiles along the first grid axis are no multiple"),
+        ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "64 rows of a warpgroup's instruction"),
         ("gfx942", {"BM": 25, "BN": 64, "BK": 16, "stages": 1}, "not a whole number"),
     ],
 )
@@ -92,6 +115,10 @@ def test_the_quick_estimate_prefers_filled_chips_and_reuse():
         ({BM: []}, "search space is empty"),
         ({wd.sym.XX: [1]}, "sizes no tile of gemm"),
         ({BM: [0]}, "whole numbers from 1 on"),
+        ({"cluster": [0]}, "whole numbers from 1 on"),
+        ({"cluster": [(1, 2, 1)]}, "whole numbers from 1 on"),
+        ({"specialize": [2]}, "True and False"),
+        ({"occupancy": [2]}, "sizes no tile of gemm"),
         ({BM: ["16"]}, "whole numbers from 1 on"),
         ([16], "a dict from symbols"),
     ],

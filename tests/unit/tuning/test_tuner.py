@@ -58,6 +58,27 @@ def test_a_run_compiles_checks_ranks_and_pins(results, target):
     assert found.bucket == "K=70 M=80 N=96"
 
 
+@pytest.mark.parametrize(
+    ("target", "space"),
+    [
+        ("sm_90a", {"specialize": [0, 1], "cluster": [1, 2], "persistent": [0, 1]}),
+        pytest.param("gfx950", {"direct_to_shared": [0, 1]}, marks=pytest.mark.slow),
+    ],
+)
+def test_choices_of_the_schedule_are_tuned(results, target, space):
+    """Each is compiled, right on the emulator, and timed by its clocks; what does not go together is pruned."""
+    tiles = {BM: [128], BN: [64], BK: [64], "stages": [2]}
+    found = tune(
+        gemm, subs={M: 256, N: 128, K: 256}, space={**tiles, **space}, target=target, results=results, keep=1.0,
+        budget=200.0, workers=1,
+    )  # fmt: skip
+    ran = [k for k, e in found.entries.items() if e.get("seconds")]
+    assert len(ran) == (6 if target == "sm_90a" else 2) and found.best is not None
+    assert all("copying warpgroup" in e["reason"] for e in found.entries.values() if e["status"] == "pruned")
+    texts = {found.entries[k]["text"] for k in ran}
+    assert len(texts) >= len(ran) - 2, "choices change the text"
+
+
 def test_arrays_give_the_sizes(results):
     a = np.zeros((64, 256), np.float32)
     found = tune(double, a, a.copy(), space={BM: [4], BN: [64]}, target="sm_80", results=results, workers=1)

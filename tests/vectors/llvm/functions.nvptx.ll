@@ -7,7 +7,10 @@ declare double @llvm.trunc.f64(double)
 declare float @llvm.minnum.f32(float, float)
 declare float @llvm.nvvm.cos.approx.f(float)
 declare float @llvm.nvvm.lg2.approx.f(float)
+declare float @llvm.nvvm.rcp.approx.ftz.f(float)
+declare float @llvm.nvvm.rsqrt.approx.f(float)
 declare float @llvm.nvvm.sin.approx.f(float)
+declare float @llvm.nvvm.sqrt.approx.f(float)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.smax.i32(i32, i32)
@@ -518,6 +521,18 @@ define ptx_kernel void @div_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, 
   ret void
 }
 
+define ptx_kernel void @div_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = fdiv double %x, %y
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
 define ptx_kernel void @sine(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
@@ -533,6 +548,36 @@ define ptx_kernel void @cosine(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0
   %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
   %x = load float, ptr addrspace(1) %ax
   %r = call float @llvm.nvvm.cos.approx.f(float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @reciprocal(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.nvvm.rcp.approx.ftz.f(float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @root(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.nvvm.sqrt.approx.f(float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @reciprocal_root(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.nvvm.rsqrt.approx.f(float %x)
   %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
   store float %r, ptr addrspace(1) %to
   ret void

@@ -1,0 +1,449 @@
+"""Attention on a GPU: every option checked first, then times beside torch and Triton, in one run.
+
+    python benchmarks/gpu_attention.py                             on cuda:0; needs torch
+    python benchmarks/gpu_attention.py --d 128 --sequence 4096 --triton ~/triton/python/tutorials/06-fused-attention.py
+    python benchmarks/gpu_attention.py --emulate sm_90a            tiny sizes on the emulator: right or wrong, no times
+    python benchmarks/gpu_attention.py --compile sm_90a            compile what would be timed, run nothing
+
+First every option of the examples (forward, packed sequences, pages, gradients) runs on fresh random data, with outputs
+filled with NaN, and is compared with float64 NumPy; a wrong one ends the run before anything is timed. Then heads of
+each size, causal and full, from 2k to 16k keys: 16384 queries in all, 2048 / d heads, bf16. What is timed is checked as
+well: some rows against float64, and no NaN anywhere. A rate counts 4 d FLOP per query and key that it sees (10 d for
+the gradients), over the median time with a cold L2 cache. Beside it: torch's scaled_dot_product_attention by its cuDNN
+and flash back ends, and the kernel of Triton's tutorial where `--triton` names the file or `fused_attention` can be
+imported. A provider that cannot do a case has no number. Rows, machine and versions go to results/gpu_attention.json, a
+picture beside it where matplotlib is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import wavedsl as wd
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parent / "examples")]
+
+import attention as forward
+import attention_backward as backward
+import attention_decode as paged
+import attention_varlen as packed
+import record
+
+TOKENS = 16384
+WIDTH = 2048
+"""Queries of all sequences, and heads times their size, of what is timed: as published measurements have them."""
+SEQUENCES = (2048, 4096, 8192, 16384)
+SIZES = (64, 128, 256)
+MOST_OF_GRADIENTS = 128
+"""The largest head size whose gradients are taken: sums of dK and dV of larger ones do not fit in registers."""
+SAMPLES = 16
+"""Rows of what is timed that are compared with float64."""
+BOUND = 4e-2
+"""How far such a row may be off: bf16 weights and outputs of rows whose values are normal numbers."""
+PROVIDERS = ("wavedsl", "cudnn", "flash", "triton")
+
+FORWARD: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"causal": True, "lse": True},
+    "window": {"causal": True, "window": 100, "sinks": True},
+    "grouped": {"group": 4, "order": "bshd"},
+    "bias, cap": {"bias": True, "cap": 20.0},
+    "alibi": {"alibi": True, "causal": True},
+    "f16": {"dtype": wd.f16},
+    "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
+}
+BACKWARD: dict[str, dict[str, Any]] = {
+    "gradients": {},
+    "gradients, causal": {"causal": True, "group": 2},
+    "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
+}
+
+
+# ------------------------------------------------------------------------------------------------------------- arrays
+
+
+class Place:
+    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU."""
+
+    def __init__(self, torch: Any = None):
+        self.torch = torch
+
+    def put(self, x: Any) -> Any:
+        """An array of any dtype, bit by bit; scalars stay what they are."""
+        if self.torch is None or not isinstance(x, np.ndarray):
+            return x
+        names = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+        name = names.get(x.dtype.name)
+        if name is None:
+            return self.torch.from_numpy(np.ascontiguousarray(x)).cuda()
+        bits = self.torch.from_numpy(np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}")).cuda()
+        return bits.view(getattr(self.torch, name))
+
+    def back(self, there: Any, like: Any) -> Any:
+        """What `put` gave, as NumPy of the dtype of `like`."""
+        if there is like or not isinstance(like, np.ndarray):
+            return like
+        bits = there.contiguous().view(getattr(self.torch, f"int{8 * like.dtype.itemsize}"))
+        return bits.cpu().numpy().view(like.dtype)
+
+
+def poisoned(given: dict[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
+    """The arguments with NaN in every element of the outputs."""
+    for name in outputs:
+        if name in given:
+            given[name] = np.full(given[name].shape, np.nan, given[name].dtype)
+    return given
+
+
+def launch(place: Place, kernel: Any, given: dict[str, Any], subs: dict[Any, int] | None = None) -> None:
+    """Run a kernel on arguments by name and bring back what it wrote."""
+    names = [p.name for p in kernel.parameters]
+    there = [place.put(given[name]) for name in names]
+    (kernel.compile(*there, subs=subs) if subs else kernel)(*there)
+    for name, x in zip(names, there):
+        given[name] = place.back(x, given[name])
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def check_forward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
+    variant = forward.Variant(**{"dtype": wd.bf16, **options})
+    if variant.dtype is wd.f8e4m3 and target == "gfx942":
+        variant = replace(variant, dtype=wd.f8e4m3fnuz)
+    given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
+    tile, waves = forward.tile_of(target, size["d"], variant.causal or variant.dtype.bits == 8)
+    launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
+    return int(forward.check(variant, given))
+
+
+def check_backward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
+    variant = backward.Variant(**{"dtype": wd.bf16, "lse": True, **options})
+    given = poisoned(backward.arguments_of(variant, size, seed), ("delta", "d_q", "d_k", "d_v"))
+    tile, step, waves = backward.tile_of(target)
+    for kernel in backward.kernels(variant, tile=tile, step=step, waves=waves):
+        launch(place, kernel, given)
+    return int(backward.check(variant, given))
+
+
+def check_packed(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
+    variant = packed.Variant(wd.bf16, causal=True, lse=True, group=2)
+    given, extents = packed.arguments_of(variant, lengths, lengths, 4, d, seed=seed)
+    tile, waves = ((128, 64), 2) if target == "sm_90a" else ((64, 32), 4)
+    launch(place, packed.varlen_kernel(variant, tile=tile, waves=waves), poisoned(given, ("o", "lse")), extents)
+    return int(packed.check(variant, given))
+
+
+def check_paged(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
+    variant = paged.Variant(wd.bf16, group=4)
+    given = poisoned(paged.arguments_of(variant, lengths, 8, d, 64, 3, seed), ("partial", "level", "o", "lse"))
+    rows = 64 if target == "sm_90a" else 16
+    split = paged.split_kernel(variant, page=64, pages=given["table"].shape[1], splits=3, tile=32, rows=rows)
+    for kernel in (split, paged.combine_kernel(variant)):
+        launch(place, kernel, given)
+    return int(paged.check(variant, given))
+
+
+def checks(tiny: bool) -> list[tuple[str, Callable[[Place, str, int], int]]]:
+    """(name, run) of every option; `tiny`: at sizes for the emulator."""
+    found: list[tuple[str, Callable[[Place, str, int], int]]] = []
+    for d in (64,) if tiny else SIZES:
+        m, n = (70, 130) if tiny else (300, 1111)
+        size = {"b": 1, "h": 4, "m": m, "n": n, "d": d, "e": d}
+        for name, options in FORWARD.items():
+            found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_forward(p, t, o, z, s)))
+        if d <= MOST_OF_GRADIENTS:
+            for name, options in BACKWARD.items():
+                found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_backward(p, t, o, z, s)))
+        lengths = (70, 0, 33) if tiny else (1000, 0, 77, 1, 513)
+        found.append((f"packed, d {d}", lambda p, t, s, x=lengths, d=d: check_packed(p, t, x, d, s)))
+        found.append((f"paged, d {d}", lambda p, t, s, x=(*lengths[:1], 1), d=d: check_paged(p, t, x, d, s)))
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- times
+
+
+def flops(b: int, h: int, n: int, d: int, causal: bool, gradients: bool) -> int:
+    """FLOP of the products that are needed: two of n x n x d forward, five for the gradients."""
+    pairs = n * (n + 1) // 2 if causal else n * n
+    return (10 if gradients else 4) * b * h * d * pairs
+
+
+def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequence[Any]) -> list[Any]:
+    """Rows (batch, head, query) of exact attention."""
+    q, k, v = arrays
+    out = []
+    for b, h, m in rows:
+        last = m + 1 if causal else k.shape[2]
+        scores = k[b, h, :last].astype(np.float64) @ q[b, h, m].astype(np.float64) * scale
+        weights = np.exp(scores - scores.max())
+        out.append(weights @ v[b, h, :last].astype(np.float64) / weights.sum())
+    return out
+
+
+class Work:
+    """One shape on the GPU: our calls, the others', and whether ours are right."""
+
+    def __init__(self, place: Place, target: str, n: int, d: int, causal: bool, tokens: int = TOKENS):
+        self.place, self.causal, self.n, self.d = place, causal, n, d
+        self.b, self.h = max(1, tokens // n), max(1, WIDTH // d)
+        self.scale = 1 / math.sqrt(d)
+        self.variant = forward.Variant(wd.bf16, causal=causal, lse=True)
+        torch = place.torch
+        shape = self.b, self.h, n, d
+        self.q, self.k, self.v, self.d_o = (
+            torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4)
+        )  # fmt: skip
+        self.o, self.d_q, self.d_k, self.d_v = (torch.full_like(self.q, math.nan) for _ in range(4))
+        self.lse, self.delta = (torch.full(shape[:3], math.nan, device="cuda") for _ in range(2))
+        tile, waves = forward.tile_of(target, d, causal)
+        kernel = forward.attention_kernel(self.variant, tile=tile, waves=waves)
+        scale = np.float32(self.scale)
+        self.forward = kernel.bind(self.q, self.k, self.v, self.o, scale, self.lse)
+        self.steps: tuple[Any, ...] = ()
+        if d > MOST_OF_GRADIENTS:
+            return
+        tile, step, waves = backward.tile_of(target)
+        delta, keys, queries = backward.kernels(self.variant, tile=tile, step=step, waves=waves)
+        shared = self.q, self.k, self.v, self.d_o, self.lse, self.delta, scale
+        self.steps = (
+            delta.bind(self.o, self.d_o, self.delta),
+            keys.bind(*shared, self.d_k, self.d_v),
+            queries.bind(*shared, self.d_q),
+        )
+
+    def backward(self) -> None:
+        for step in self.steps:
+            step()
+
+    def error(self, gradients: bool) -> float:
+        """The largest difference of sampled rows from float64 over what is allowed; infinite where NaN is left."""
+        outputs = (self.d_q, self.d_k, self.d_v) if gradients else (self.o, self.lse)
+        if not all(bool(x.isfinite().all()) for x in outputs):
+            return math.inf
+        if gradients:
+            want = self._reference_gradients()
+            return max(float((x - y).abs().max() / (BOUND * y.abs().max())) for x, y in want)
+        random = np.random.default_rng()
+        rows = [tuple(int(random.integers(x)) for x in self.o.shape[:3]) for _ in range(SAMPLES)]
+        host = [x.float().cpu().numpy() for x in (self.q, self.k, self.v)]
+        exact = sampled(host, self.causal, self.scale, rows)
+        got = [self.o[row].double().cpu().numpy() for row in rows]
+        return max(float(np.abs(x - y).max()) for x, y in zip(got, exact)) / BOUND
+
+    def _reference_gradients(self) -> list[tuple[Any, Any]]:
+        """(ours, float64's by torch) of one head."""
+        torch = self.place.torch
+        q, k, v = (x[:1, :1].double().requires_grad_() for x in (self.q, self.k, self.v))
+        d_o = self.d_o[:1, :1].double()
+        scores = q @ k.transpose(-1, -2) * self.scale
+        if self.causal:
+            scores = scores.masked_fill(torch.ones(self.n, self.n, device="cuda").triu(1).bool(), -math.inf)
+        (scores.softmax(-1) @ v).backward(d_o)
+        pairs = ((self.d_q, q), (self.d_k, k), (self.d_v, v))
+        return [(ours[:1, :1].double(), theirs.grad) for ours, theirs in pairs]
+
+    def others(self, gradients: bool, tutorial: Any) -> dict[str, Callable[[], Any]]:
+        """Calls of the other providers that can do this shape."""
+        torch = self.place.torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        inputs = [x.detach().requires_grad_(gradients) for x in (self.q, self.k, self.v)]
+
+        def sdpa(backend: Any) -> Callable[[], Any]:
+            def run() -> Any:
+                with sdpa_kernel(backend):
+                    return torch.nn.functional.scaled_dot_product_attention(
+                        *inputs, is_causal=self.causal, scale=self.scale
+                    )
+
+            return run
+
+        candidates = {"cudnn": sdpa(SDPBackend.CUDNN_ATTENTION), "flash": sdpa(SDPBackend.FLASH_ATTENTION)}
+        if tutorial is not None:
+            candidates["triton"] = lambda: tutorial.attention(*inputs, self.causal, self.scale)
+        found = {}
+        for name, call in candidates.items():
+            try:
+                out = call()
+                if gradients:
+                    out.backward(self.d_o, retain_graph=True)
+                    found[name] = lambda out=out: out.backward(self.d_o, retain_graph=True)
+                else:
+                    found[name] = call
+            except Exception as problem:  # a back end that refuses the shape, in its own words
+                print(f"{name} cannot do d {self.d}, {self.n} keys: {str(problem).splitlines()[0]}", file=sys.stderr)
+        return found
+
+
+def measure(place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], tutorial: Any) -> list[dict[str, Any]]:
+    """Rows of times: forward and gradients of every (d, keys, causal)."""
+    from wavedsl.testing import bench
+
+    rows = []
+    for d, n, causal in shapes:
+        work = Work(place, target, n, d, causal)
+        for gradients in (False, True) if d <= MOST_OF_GRADIENTS else (False,):
+            ours = work.backward if gradients else work.forward
+            ours()
+            row: dict[str, Any] = {"d": d, "keys": n, "causal": causal, "gradients": gradients}
+            row["error"] = work.error(gradients)
+            row["flops"] = flops(work.b, work.h, n, d, causal, gradients)
+            for name, call in {"wavedsl": ours, **work.others(gradients, tutorial)}.items():
+                times = bench(call, 0.025, 0.1)
+                row[name] = {"seconds": times.median, "best": times.best, "runs": times.count}
+            rows.append(row)
+            print(text([row]).splitlines()[-1], flush=True)
+    return rows
+
+
+def text(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as a table: TFLOP/s by provider, and ours over the best of the others."""
+    from wavedsl.reports import table
+
+    out = []
+    for row in rows:
+        rates = [row["flops"] / row[p]["seconds"] / 1e12 if p in row else None for p in PROVIDERS]
+        others = [r for r in rates[1:] if r]
+        ratio = rates[0] / max(others) if rates[0] and others else None
+        what = "gradients" if row["gradients"] else "forward"
+        mask = "causal" if row["causal"] else "full"
+        out.append((what, row["d"], mask, row["keys"], *rates, ratio, row["error"]))
+    heads = [f"{p} TFLOP/s" for p in PROVIDERS]
+    return table(("what", "d", "mask", "keys", *heads, "of best", "error of allowed"), out)
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
+    """TFLOP/s over the number of keys, a picture per head size and mask, forward above gradients; None without
+    matplotlib."""
+    from wavedsl.ir.errors import ToolchainError
+
+    from wavedsl.analysis.plot import pyplot
+
+    try:
+        plt = pyplot()
+    except ToolchainError:
+        return None
+    columns = sorted({(row["d"], row["causal"]) for row in rows})
+    kinds = sorted({row["gradients"] for row in rows})
+    figure, grid = plt.subplots(
+        len(kinds), len(columns), figsize=(3 * len(columns), 3 * len(kinds)), squeeze=False, sharey="row"
+    )
+    for line, gradients in zip(grid, kinds):
+        for axes, (d, causal) in zip(line, columns):
+            mine = [r for r in rows if (r["d"], r["causal"], r["gradients"]) == (d, causal, gradients)]
+            for provider in PROVIDERS:
+                points = [(r["keys"], r["flops"] / r[provider]["seconds"] / 1e12) for r in mine if provider in r]
+                if points:
+                    axes.plot(*zip(*sorted(points)), marker="o", markersize=3, label=provider)
+            axes.set_xscale("log", base=2)
+            axes.set_title(f"d {d}, {'causal' if causal else 'full'}{', gradients' if gradients else ''}", fontsize=8)
+    grid[0][0].set_ylabel("TFLOP/s")
+    grid[0][0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------------- run
+
+
+def tutorial_at(path: str | None) -> Any:
+    """The module of Triton's tutorial on fused attention: the file, or what can be imported; None without either."""
+    if path is None:
+        try:
+            return importlib.import_module("fused_attention")
+        except ImportError:
+            return None
+    spec = importlib.util.spec_from_file_location("fused_attention", Path(path).expanduser())
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"--triton {path}: no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]]) -> int:
+    """Compile every kernel that would be timed."""
+    for d, n, causal in shapes:
+        variant = forward.Variant(wd.bf16, causal=causal, lse=True)
+        tile, waves = forward.tile_of(target, d, causal)
+        subs = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
+        subs |= {forward.H: WIDTH // d, forward.G: WIDTH // d}
+        kernels = [forward.attention_kernel(variant, tile=tile, waves=waves)]
+        tile_of = backward.tile_of(target)
+        if d <= MOST_OF_GRADIENTS:
+            kernels += backward.kernels(variant, tile=tile_of[0], step=tile_of[1], waves=tile_of[2])
+        for kernel in kernels:
+            compiled = kernel.compile(target=target, subs=subs)
+        print(f"d {d}, {n} keys, {'causal' if causal else 'full'}: compiles for {compiled.target}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--d", type=int, nargs="*", default=SIZES, help="head sizes to time")
+    parser.add_argument("--sequence", type=int, nargs="*", default=SEQUENCES, help="numbers of keys to time")
+    parser.add_argument("--triton", metavar="FILE", help="Triton's tutorial on fused attention")
+    parser.add_argument("--only", metavar="WORD", help="only checks whose name has this word, and no times")
+    parser.add_argument("--seed", type=int, help="of the checks' data (fresh on every run)")
+    parser.add_argument("--compile", metavar="TARGET", help="compile what would be timed, run nothing")
+    parser.add_argument("--emulate", metavar="TARGET", help="the checks at tiny sizes on the emulator")
+    given = parser.parse_args(arguments)
+    shapes = [(d, n, causal) for d in given.d for causal in (False, True) for n in given.sequence]
+    if given.compile:
+        return compile_all(given.compile, shapes)
+    torch: Any = None
+    if given.emulate:
+        os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.emulate}"
+        target = given.emulate
+    else:
+        import torch
+
+        if not torch.cuda.is_available():
+            print("no GPU: --emulate TARGET runs tiny sizes without times", file=sys.stderr)
+            return 1
+        target = "sm_90a" if torch.cuda.get_device_capability()[0] == 9 else "sm_80"
+    place = Place(torch)
+    seed = int.from_bytes(os.urandom(3), "little") if given.seed is None else given.seed
+    print(f"checks with --seed {seed}")
+    wrong = []
+    for name, run in checks(tiny=torch is None):
+        if given.only and given.only not in name:
+            continue
+        if "f8" in name and target in ("gfx90a", "sm_80"):
+            continue  # chips without such products
+        print(f"{name}:")
+        if run(place, target, seed):
+            wrong.append(name)
+    for name in wrong:
+        print(f"WRONG: {name}", file=sys.stderr)
+    if wrong or torch is None or given.only:
+        return 1 if wrong else 0
+    rows = measure(place, target, shapes, tutorial_at(given.triton))
+    print(text(rows))
+    path = record.write("gpu_attention", rows)
+    picture = plot(rows, path.with_suffix(".png"))
+    print(f"written to {path}" + (f" and {picture}" if picture else ""))
+    late = [row for row in rows if not row["error"] <= 1]
+    for row in late:
+        print(f"WRONG: {text([row]).splitlines()[-1]}", file=sys.stderr)
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,522 @@
+"""Matrix products on a GPU: whether they are right, and how fast beside cuBLAS and Triton, in one run.
+
+    python benchmarks/gpu_gemm.py                     on cuda:0: all checks, all cases; needs torch
+    python benchmarks/gpu_gemm.py --cases squares fp8 --skip-checks
+    python benchmarks/gpu_gemm.py --tiny              the same at tiny sizes on the emulator (also where no GPU is)
+
+First every kind of product is compared with a float64 reference: fresh N(0, 1) data, outputs filled with NaN before.
+What may be off: the rounding of the output, and errors of sums relative to the sum of the products' magnitudes. Then
+the cases are timed. For each our tiles are chosen by trying `candidates` on the chip; results are compared with float64
+there. A time is the median of replays of a CUDA graph whose launches rotate through as many copies of the operands as
+exceed the L2 cache several times, per launch; all providers are timed that way, after each other. A rival that cannot
+be imported or run has no number, and the JSON says why.
+
+The table comes last; beside it are written results/gpu_gemm.json, with machine, driver and versions, and a plot of the
+rates. `--tiny` has NumPy for a rival, the wall clock for a clock, and says nothing of speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import wavedsl as wd
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+import gemm_kernels as kernels
+import record
+from gemm_kernels import Config, Form
+from on_gpu import TORCH, Space, Work, error_of
+
+ROTATED_BYTES = 512 << 20
+"""Operands of this many bytes in all are rotated through: several times any L2 cache."""
+GRAPH_SECONDS, REPLAYS = 0.02, 15
+"""A graph holds launches for about so long; the median is over so many replays."""
+
+BF16, F16 = Form(wd.bf16), Form(wd.f16, out=wd.f16)
+TF32, I8 = Form(wd.tf32, out=wd.f32), Form(wd.i8, wd.i32, wd.i32)
+E4M3, E5M2 = Form(wd.f8e4m3), Form(wd.f8e5m2)
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+@dataclass(frozen=True)
+class Check:
+    """A product to be compared with its reference: M, N, K on a GPU, and on the emulator (`tiny`). `config`: tiles,
+    where not those of `default_config`; `strategy`: a plan of `wavedsl.strategies` instead of one kernel."""
+
+    name: str
+    form: Form
+    size: tuple[int, int, int]
+    tiny: tuple[int, int, int] = (72, 80, 72)
+    config: Config | None = None
+    strategy: str = ""
+
+
+def _fixed(name: str, size: tuple[int, int, int], tiny: tuple[int, int, int], **schedule: Any) -> Check:
+    small = Config(64, 64, 64, 64, 64, tuple(schedule.items()))
+    return Check(name, BF16, size, tiny, small)
+
+
+RAGGED = (1000, 1208, 1096)
+CHECKS = (
+    *(Check(f"dtype {f.dtype.name} to {f.out.name}", f, RAGGED, (72, 80, 160 if f.dtype.bits == 8 else 72))
+      for f in (BF16, F16, replace(F16, out=wd.f32), TF32, E4M3, E5M2, I8)),
+    *(Check(f"operands {a} {b}", replace(BF16, a=a, b=b), RAGGED)
+      for a, b in (("KM", "NK"), ("MK", "KN"), ("KM", "KN"))),
+    *(Check(f"epilogue {e}", replace(BF16, epilogue=e), RAGGED) for e in kernels.EPILOGUES[1:5]),
+    Check("epilogue bias relu, fp8", replace(E4M3, epilogue="bias relu"), RAGGED, (72, 80, 160)),
+    *(Check(f"input {i}", replace(BF16, inputs=i), RAGGED) for i in kernels.INPUTS[1:]),
+    Check("fp8 block scales", replace(E4M3, epilogue="block scales"), RAGGED, (72, 80, 272)),
+    Check("batched", replace(BF16, batched=True), (500, 408, 328), (72, 40, 72)),
+    Check("grouped", BF16, (1000, 1208, 1096), (100, 72, 72), strategy="grouped"),
+    Check("split-K", BF16, (256, 200, 16384), (24, 40, 264), strategy="split_k"),
+    Check("stream-K", BF16, (1000, 1208, 4096), (72, 80, 264), strategy="stream_k"),
+    Check("skinny", BF16, (16, 4096, 4096), (10, 72, 136), strategy="skinny"),
+    _fixed("cluster", (1024, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=False),
+    _fixed("persistent", (4000, 1208, 1096), (200, 72, 136), persistent=True),
+    _fixed("cluster, persistent", (4096, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=True),
+    _fixed("no roles", RAGGED, (72, 80, 136), specialize=False),
+    _fixed("one stage", RAGGED, (72, 80, 136), stages=1),
+    Check("rows of no 16 bytes", BF16, (1000, 1208, 1098), (72, 80, 70)),
+    Check("rows of no 4 bytes", BF16, (1000, 1207, 1095), (72, 79, 71)),
+)  # fmt: skip
+
+
+def default_config(form: Form) -> Config:
+    """Tiles that every form has: two warpgroups on a chip that has them."""
+    return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, 128)
+
+
+def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.ndarray:
+    """How far each element may be off: half a unit of the output, and errors of its sum."""
+    if form.sums.is_int:
+        return np.zeros_like(want)
+    out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
+    # f32 sums of exact products; tf32 rounds its operands; fp8 sums keep about 13 bits on the way (hopper).
+    plain = 2.0**-24 * (8 + math.sqrt(k))
+    sums = {"tf32": 2.0**-10, "f8e4m3": 2.0**-12, "f8e5m2": 2.0**-12}.get(form.dtype.name, plain)
+    inputs = {"bf16": 2.0**-8, "f16": 2.0**-11}.get(form.dtype.name, 0.0) if form.inputs else 0.0
+    return out * np.abs(want) + (sums + inputs / 8) * size + 1e-6
+
+
+def checked(space: Space, check: Check, tiny: bool) -> Work:
+    """The launch of a check, and what it is compared with."""
+    form, (m, n, k) = check.form, check.tiny if tiny else check.size
+    batch = (3,) if form.batched else ()
+    a, x = space.array((*batch, *((m, k) if form.a == "MK" else (k, m))), form.dtype)
+    groups = [m // 3, 0, m - m // 3 - m // 5, m // 5] if check.strategy == "grouped" else []
+    leading = (len(groups),) if groups else batch
+    b, y = space.array((*leading, *((n, k) if form.b == "NK" else (k, n))), form.dtype)
+    c = space.empty((*batch, m, n), form.out)
+    more = [space.array(shape, dtype) for shape, dtype in kernels.extras(form, m, n)]
+    if check.strategy == "grouped":
+        from wavedsl.strategies.grouped import plan_grouped
+
+        run: Callable[[], Any] = plan_grouped(a, b, c, groups, transpose_b=True).run
+        y = np.repeat(y, groups, axis=0)
+        answers = (np.einsum("mk,mnk->mn", x, y), np.einsum("mk,mnk->mn", np.abs(x), np.abs(y)))
+    elif check.strategy:
+        from wavedsl.strategies import plan_gemm
+
+        run = plan_gemm(a, b, c, transpose_b=True, strategy=check.strategy).run
+        answers = kernels.reference(form, x, y, [])
+    else:
+        kernel = kernels.product(form, check.config or default_config(form))
+        arguments = [a, b, *(array for array, _ in more), c, *kernels.scalars(form)]
+        run = lambda: kernel(*arguments)  # noqa: E731
+        answers = kernels.reference(form, x, y, [values for _, values in more])
+    want, size = answers
+    return Work({"wavedsl": run}, c, lambda: want, 0.0, 0, 2 * m * n * k, lambda: allowed_of(form, want, size, k))
+
+
+# --------------------------------------------------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """Products of one table row group: form, sizes, and the least ratio to cuBLAS that is asked for."""
+
+    name: str
+    form: Form
+    sizes: tuple[tuple[int, int, int], ...]
+    tiny: tuple[tuple[int, int, int], ...]
+    least: float
+    least_mean: float = 0.0
+
+
+TOKENS = (16, 64, 128, 512, 2048, 8192)
+MLPS = ((4096, 14336), (8192, 28672))
+CASES = (
+    Case("squares bf16", BF16, tuple((n, n, n) for n in (4096, 8192, 16384)), ((72, 72, 72),), 1.0),
+    Case("squares f16", F16, tuple((n, n, n) for n in (4096, 8192, 16384)), ((72, 72, 72),), 1.0),
+    Case("depths", BF16, tuple((8192, 8192, k) for k in (256, 512, 1024, 2048, 4096, 8192, 16384)), ((72, 72, 40),),
+         0.95, 1.0),
+    Case("mlp up", BF16, tuple((t, i, h) for h, i in MLPS for t in TOKENS), ((16, 72, 40),), 0.95, 1.0),
+    Case("mlp down", BF16, tuple((t, h, i) for h, i in MLPS for t in TOKENS), ((16, 40, 72),), 0.95, 1.0),
+    Case("fp8", E4M3, ((8192, 8192, 8192),), ((72, 72, 160),), 1.0),
+)  # fmt: skip
+TRITON_RATIO, ROOFLINE_SHARE = 1.05, 0.92
+"""Every case: so many times the better of the Triton kernels, or such a share of the roofline."""
+
+_WIDE = (
+    (128, 256, 64, 64, 256), (256, 128, 64, 128, 128), (256, 128, 64, 64, 128), (128, 192, 64, 64, 192),
+    (128, 128, 64, 64, 128), (64, 256, 64, 64, 256),
+)  # fmt: skip
+_NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128), (64, 64, 128, 64, 64))
+
+
+def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
+    """Tiles to try: K in elements of 16 bits, more of narrower ones."""
+    if tiny:
+        return [Config(64, 64, 64 * 16 // form.dtype.bits, 64, 64)]
+    tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
+    plain = [Config(a, b, c * 16 // form.dtype.bits, d, e) for a, b, c, d, e in tiles]
+    return [*plain, *(replace(config, schedule=(("cluster", (1, 1, 1)),)) for config in plain[:2])]
+
+
+class Products:
+    """Sets of operands of one case and size: the first is compared, all are rotated through when timing."""
+
+    def __init__(self, space: Space, form: Form, size: tuple[int, int, int], rotate: bool):
+        m, n, k = size
+        each = (m * k + n * k) * form.dtype.bits // 8 + m * n * form.out.bits // 8
+        self.space, self.form, self.size, self.bytes = space, form, size, each
+        count = max(2, min(16, -(-ROTATED_BYTES // each))) if rotate else 1
+        self.sets = [self._set() for _ in range(count)]
+
+    def _set(self) -> tuple[Any, Any, Any]:
+        """Operands N(0, 1), made where they lie; the output holds NaN."""
+        (m, n, k), form, torch = self.size, self.form, self.space.torch
+        if torch is None:
+            a, b = (self.space.array(shape, form.dtype)[0] for shape in ((m, k), (n, k)))
+            return a, b, self.space.empty((m, n), form.out)
+        kinds = [getattr(torch, TORCH[d.name]) for d in (form.dtype, form.out)]
+        a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(kinds[0]) for shape in ((m, k), (n, k)))
+        return a, b, torch.full((m, n), math.nan, device="cuda", dtype=kinds[1])
+
+    def error(self) -> float:
+        """The largest error of the first set's output, of what is allowed (1 is the limit)."""
+        a, b, c = self.sets[0]
+        torch, k = self.space.torch, self.size[2]
+        worst = 0.0
+        for rows in _blocks(self.size[0], 2048):
+            if torch is None:
+                x, y, got = (np.asarray(t, np.float64) for t in (a[rows], b, c[rows]))
+                want, size = x @ y.T, np.abs(x) @ np.abs(y).T
+            else:
+                x, y = a[rows].double(), b.double()
+                want, size = ((p @ q.T).cpu().numpy() for p, q in ((x, y), (x.abs(), y.abs())))
+                got = c[rows].double().cpu().numpy()
+            off = np.abs(got - want) / allowed_of(self.form, want, size, k)
+            worst = max(worst, float(np.where(np.isnan(off), np.inf, off).max()))
+        return worst
+
+    def calls(self, kernel_of: Callable[[Any, Any, Any], Callable[[], Any]]) -> list[Callable[[], Any]]:
+        return [kernel_of(*operands) for operands in self.sets]
+
+
+def _blocks(rows: int, most: int) -> Iterator[slice]:
+    for start in range(0, rows, most):
+        yield slice(start, min(rows, start + most))
+
+
+# -------------------------------------------------------------------------------------------------------------- timing
+
+
+def median_time(
+    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None
+) -> tuple[float, str]:
+    """(seconds per call, clock): a graph of all calls in turn, replayed; events where a call cannot be captured; the
+    wall clock without a GPU. `seconds`: how long a graph takes (default: GRAPH_SECONDS)."""
+    if torch is None:
+        times = []
+        for call in calls:
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return statistics.median(times), "wall"
+    for call in calls:  # compiles, loads, allocates: none of that can be captured
+        call()
+    torch.cuda.synchronize()
+    rough = _event_time(torch, calls, 1)
+    rounds = max(1, int((seconds or GRAPH_SECONDS) / (rough * len(calls))))
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return statistics.median(_event_time(torch, calls, rounds) for _ in range(REPLAYS)), "events"
+    graph.replay()
+    torch.cuda.synchronize()
+    replays = [_event_time(torch, [graph.replay], 1) for _ in range(REPLAYS)]
+    return statistics.median(replays) / (rounds * len(calls)), "graph"
+
+
+def _event_time(torch: Any, calls: Sequence[Callable[[], Any]], rounds: int) -> float:
+    """Seconds per call between two events."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(rounds):
+        for call in calls:
+            call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / (rounds * len(calls))
+
+
+def choose(products: Products, tiny: bool) -> tuple[str, Callable[[Any, Any, Any], Callable[[], Any]], dict[str, Any]]:
+    """Our fastest candidate on these operands: its name, what binds it to a set of operands, and all that was tried."""
+    tried: dict[str, Any] = {}
+    found: dict[str, Callable[[Any, Any, Any], Callable[[], Any]]] = {}
+    for config in candidates(products.form, products.size[0], tiny):
+        kernel = kernels.product(products.form, config)
+        found[str(config)] = kernel.bind
+    if not tiny:
+        found["strategy"] = lambda a, b, c: _strategy(a, b, c)
+    for name, bind in list(found.items()):
+        try:
+            if len(found) > 1:
+                tried[name] = median_time(products.space.torch, products.calls(bind)[:2], 0.004)[0]
+        except wd.WaveError as error:  # does not fit this shape or chip
+            tried[name] = f"{type(error).__name__}: {error}"
+            del found[name]
+    best = min(found, key=lambda name: tried.get(name, 0.0))
+    return best, found[best], tried
+
+
+def _strategy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
+    """The launches that `wavedsl.strategies` plans for the shape."""
+    from wavedsl.strategies import plan_gemm
+
+    launches = [launch.kernel.bind(*launch.arguments) for launch in plan_gemm(a, b, c, transpose_b=True).launches]
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    return run
+
+
+def rivals_of(products: Products) -> tuple[dict[str, Callable[[Any, Any, Any], Callable[[], Any]]], dict[str, str]]:
+    """What is timed beside ours, and why a rival is missing."""
+    if products.space.torch is None:
+        def numpy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
+            x, y = a.astype(np.float32), b.astype(np.float32)
+            return lambda: np.matmul(x, y.T)
+
+        return {"numpy": numpy}, {}
+    import rivals
+
+    torch = products.space.torch
+    found, missing = {}, {}
+    for name, make in rivals.RIVALS.items():
+        try:
+            make(torch, *products.sets[0])
+            found[name] = functools.partial(make, torch)
+        except Exception as error:  # it cannot be imported, or cannot do this
+            missing[name] = f"{type(error).__name__}: {error}"
+    return found, missing
+
+
+def run_case(space: Space, case: Case, size: tuple[int, int, int], tiny: bool) -> dict[str, Any]:
+    """A row: our tiles, the error, and each provider's seconds."""
+    products = Products(space, case.form, size, not tiny)
+    name, bind, tried = choose(products, tiny)
+    calls = products.calls(bind)
+    calls[0]()
+    flops = 2 * size[0] * size[1] * size[2]
+    row: dict[str, Any] = {"case": case.name, "size": list(size), "flops": flops, "bytes": products.bytes}
+    row["tiles"], row["tried"], row["error"] = name, tried, products.error()
+    row["seconds"] = {}
+    seconds, row["clock"] = median_time(space.torch, calls)
+    row["seconds"]["wavedsl"] = seconds
+    others, row["missing"] = rivals_of(products)
+    for rival, make in others.items():
+        try:
+            row["seconds"][rival] = median_time(space.torch, products.calls(make))[0]
+        except Exception as error:  # a rival's failure is its own
+            row["missing"][rival] = f"{type(error).__name__}: {error}"
+    row["roofline"] = roofline_seconds(space, case.form, size)
+    return {**row, **judged(case, row)}
+
+
+def roofline_seconds(space: Space, form: Form, size: tuple[int, int, int]) -> float | None:
+    """The least time that the chip's rates allow, where the chip is described."""
+    from wavedsl.analysis.roofline import analyze_gemm
+
+    product = product_of(space.torch)
+    if product is None:
+        return None
+    found = analyze_gemm(*size, form.dtype, product=product, out=form.out)
+    return max(found.flops / found.peak_compute, found.bytes / found.peak_bandwidth)
+
+
+def product_of(torch: Any) -> str | None:
+    """The described chip that runs here."""
+    if torch is None:
+        return None
+    name = torch.cuda.get_device_properties(torch.cuda.current_device()).name
+    known = (("H200", "H200"), ("H100", "H100 SXM"), ("A100", "A100"))
+    return next((product for part, product in known if part in name), None)
+
+
+def judged(case: Case, row: dict[str, Any]) -> dict[str, Any]:
+    """Ratios to the rivals and to the roofline, and whether they are what is asked for (None: cannot be told)."""
+    seconds = row["seconds"]
+    ours = seconds["wavedsl"]
+    triton = [seconds[name] for name in ("triton", "triton tma") if name in seconds]
+    found: dict[str, Any] = {
+        "of_cublas": seconds["cublas"] / ours if "cublas" in seconds else None,
+        "of_triton": min(triton) / ours if triton else None,
+        "of_roofline": row["roofline"] / ours if row.get("roofline") else None,
+    }
+    enough = [found["of_cublas"] >= case.least] if found["of_cublas"] is not None else []
+    if found["of_triton"] is not None:
+        enough.append(found["of_triton"] >= TRITON_RATIO or (found["of_roofline"] or 0.0) >= ROOFLINE_SHARE)
+    found["reached"] = all(enough) if enough else None
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- output
+
+
+def check_table(rows: Sequence[dict[str, Any]]) -> str:
+    from wavedsl.reports import table
+
+    body = [(row["check"], " x ".join(map(str, row["size"])), row.get("error"), row.get("failed", "")) for row in rows]
+    return table(("check", "size", "error of allowed", "failed"), body)
+
+
+def case_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Rates in TFLOP/s, ratios of times (above 1: we are faster), and the geometric means per case."""
+    from wavedsl.reports import table
+
+    names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
+    body: list[Any] = []
+    for row in rows:
+        rates = [row["flops"] / row["seconds"][n] / 1e12 if n in row["seconds"] else None for n in names]
+        ratios = [row["of_cublas"], row["of_triton"], row["of_roofline"]]
+        reached = {True: "yes", False: "NO", None: "-"}[row["reached"]]
+        size = " x ".join(map(str, row["size"]))
+        body.append((row["case"], size, *rates, *ratios, reached, row["error"], row["tiles"]))
+    heads = ("case", "M x N x K", *(f"{n} TFLOP/s" for n in names), "of cuBLAS", "of Triton", "of roofline", "reached",
+             "error of allowed", "our tiles")  # fmt: skip
+    said = table(heads, body)
+    for case in CASES:
+        ratios = [row["of_cublas"] for row in rows if row["case"] == case.name and row["of_cublas"] is not None]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            asked = f", asked for {case.least_mean}" if case.least_mean else ""
+            said += f"\n{case.name}: geometric mean of the ratios to cuBLAS {mean:.3f}{asked}"
+    return said
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Rates of all providers per size, one panel per case."""
+    from wavedsl.analysis.plot import pyplot
+
+    plt = pyplot()
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    figure, panels = plt.subplots(len(cases), 1, figsize=(9, 2.6 * len(cases)), squeeze=False)
+    for axes, case in zip(panels[:, 0], cases):
+        own = [row for row in rows if row["case"] == case]
+        for name in dict.fromkeys(name for row in own for name in row["seconds"]):
+            rates = [row["flops"] / row["seconds"][name] / 1e12 if name in row["seconds"] else math.nan for row in own]
+            axes.plot(range(len(own)), rates, marker="o", label=name)
+        axes.set_xticks(range(len(own)), ["x".join(map(str, row["size"])) for row in own], fontsize=6, rotation=15)
+        axes.set_title(case, fontsize=9)
+        axes.set_ylabel("TFLOP/s")
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+
+
+def run_checks(space: Space, checks: Sequence[Check], tiny: bool) -> list[dict[str, Any]]:
+    """A row per check: the largest error of what is allowed, or why there is no result."""
+    rows = []
+    for check in checks:
+        row: dict[str, Any] = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
+        try:
+            work = checked(space, check, tiny)
+            work.calls["wavedsl"]()
+            row["error"] = error_of(space, work)
+        except wd.WaveError as error:
+            row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        rows.append(row)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="*", choices=[c.name for c in CASES], help="default: all")
+    parser.add_argument("--checks", nargs="*", choices=[c.name for c in CHECKS], help="default: all")
+    parser.add_argument("--skip-checks", action="store_true")
+    parser.add_argument("--tiny", nargs="?", const="sm_90a", metavar="TARGET", help="on the emulator (default: sm_90a)")
+    parser.add_argument("--out", type=Path, help="folder of JSON and plot (default: benchmarks/results)")
+    given = parser.parse_args(arguments)
+    torch = None if given.tiny else _torch_with_gpu()
+    tiny = torch is None
+    if tiny:
+        os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.tiny or 'sm_90a'}"
+        if not given.tiny:
+            print("no GPU that torch can use: tiny sizes on the emulator instead", file=sys.stderr)
+    space = Space(torch)
+    space.random = np.random.default_rng()  # fresh data in every run
+    cases = [c for c in CASES if given.cases is None or c.name in given.cases]
+    checks = [] if given.skip_checks else [c for c in CHECKS if given.checks is None or c.name in given.checks]
+    checks_done = run_checks(space, checks, tiny)
+    wrong = [row for row in checks_done if not row.get("error", math.inf) <= 1]
+    rows = []
+    for case in cases:
+        for size in case.tiny if tiny else case.sizes:
+            rows.append(run_case(space, case, size, tiny))
+            print(f"{case.name} {size}: done", file=sys.stderr)
+    wrong += [row for row in rows if not row["error"] <= 1]
+    name = "gpu_gemm_tiny" if tiny else "gpu_gemm"
+    gpu = {} if torch is None else record.gpu(torch)
+    path = record.write(name, rows, given.out, gpu=gpu, checks=checks_done)
+    if rows:
+        print(f"plot: {plot(rows, path.with_suffix('.png'))}")
+    print(f"written to {path}")
+    if checks_done:
+        print(check_table(checks_done))
+    if rows:
+        print(case_table(rows))
+    for row in wrong:
+        print(f"WRONG: {row.get('check', row.get('case'))} {row['size']} {row.get('failed', '')}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _torch_with_gpu() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What benchmarks on a GPU share: where arrays lie, a case and its work, how far a result is off.
+
+Without torch everything is NumPy, for the emulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import wavedsl as wd
+
+TORCH = {
+    "f64": "float64", "f32": "float32", "tf32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32",
+    "i8": "int8", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+}  # fmt: skip
+"""torch's names of dtypes."""
+
+
+@dataclass
+class Work:
+    """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
+    `tolerance` of the largest number, or by what `allowed` gives for each."""
+
+    calls: dict[str, Callable[[], Any]]
+    result: Any
+    want: Callable[[], np.ndarray]
+    tolerance: float
+    bytes: int
+    flops: int = 0
+    allowed: Callable[[], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator."""
+
+    name: str
+    make: Callable[[Space, tuple[int, ...]], Work]
+    sizes: Sequence[tuple[int, ...]]
+    tiny: Sequence[tuple[int, ...]]
+
+
+class Space:
+    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; `empty_arrays` have no contents at all."""
+
+    def __init__(self, torch: Any = None, empty_arrays: bool = False):
+        self.torch = torch
+        self.empty_arrays = empty_arrays
+        self.random = np.random.default_rng(0)
+
+    def array(self, shape: tuple[int, ...], dtype: wd.DType) -> tuple[Any, np.ndarray]:
+        """Normal numbers of a dtype (integers: eight times as large), and the same as NumPy f64 for references."""
+        if self.empty_arrays:
+            return np.empty(shape, dtype.storage), np.empty(0)
+        host = self.random.standard_normal(shape)
+        host = (np.rint(8 * host) if dtype.is_int else host).astype(dtype.storage)
+        return self.placed(host, dtype), host.astype(np.float64)
+
+    def empty(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
+        if self.empty_arrays:
+            return np.empty(shape, dtype.storage)
+        return self.placed(np.full(shape, 77 if dtype.is_int else np.nan, np.float32).astype(dtype.storage), dtype)
+
+    def placed(self, host: np.ndarray, dtype: wd.DType) -> Any:
+        if self.torch is None:
+            return host
+        wide = host.astype(np.float64 if dtype is wd.f64 else np.int32 if dtype.is_int else np.float32)
+        return self.torch.from_numpy(wide).to("cuda").to(getattr(self.torch, TORCH[dtype.name]))
+
+    def host(self, array: Any) -> np.ndarray:
+        return np.asarray(array if self.torch is None else array.double().cpu().numpy(), np.float64)
+
+    def providers(self, ours: Callable[[], Any], theirs: Callable[[Any], Callable[[], Any]]) -> dict[str, Any]:
+        """Our call and, on a GPU, torch's eager and compiled ones; `theirs(torch)` is the function to call."""
+        calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
+        if self.torch is not None:
+            calls["torch"] = theirs(self.torch)
+            calls["triton"] = self.torch.compile(theirs(self.torch))
+        return calls
+
+
+def error_of(space: Space, work: Work) -> float:
+    """The largest difference from the reference over what is allowed at most (1 is the limit)."""
+    want = work.want()
+    off = np.abs(space.host(work.result) - want)
+    if work.allowed is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(off == 0, 0.0, off / work.allowed())
+        return float(np.where(np.isnan(shares), np.inf, shares).max(initial=0.0))
+    allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
+    worst = float(np.where(np.isnan(off), np.inf, off).max())
+    return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)

@@ -1,0 +1,50 @@
+"""Triton kernels of `rivals.py`, in a module of their own: Triton reads the source of what it compiles."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def place(tile, rows, columns, GROUP: tl.constexpr):
+    """Row and column of a tile, walked in groups of rows."""
+    first = tile // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    inside = tile % (GROUP * columns)
+    return first + inside % height, inside // height
+
+
+@triton.jit
+def tiles(
+    a, b, c, M, N, K, lda, ldb, ldc, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr
+):
+    row, column = place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP)
+    rows = row * BM + tl.arange(0, BM)
+    columns = column * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    left = a + (rows % M)[:, None] * lda + inner[None, :]
+    right = b + (columns % N)[None, :] * ldb + inner[:, None]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0.0)
+        y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0.0)
+        acc = tl.dot(x, y, acc)
+        left += BK
+        right += BK
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c + rows[:, None] * ldc + columns[None, :], acc.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def persistent(
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr
+):
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), rows * columns, UNITS, flatten=True):
+        row, column = place(tile, rows, columns, GROUP)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, tl.cdiv(K, BK)):
+            acc = tl.dot(left.load([row * BM, k * BK]), right.load([column * BN, k * BK]).T, acc)
+        out.store([row * BM, column * BN], acc.to(c.dtype.element_ty))

@@ -1,0 +1,198 @@
+"""Two narrow accesses of shared memory as one instruction: the forms with two offsets.
+
+In: a selected `Program`, registers virtual. Out: the same with pairs of `ds_read_b32` or `ds_read_b64` from one address
+register joined, and pairs of stores likewise.
+
+LDS takes the same clocks for both; an issue slot, and with it a count of the wait, is saved. A read's two results
+become one tuple, so only results that nothing copies are joined: a copy may want them elsewhere. The later read of a
+pair moves up, the earlier store moves down, by at most `REACH` instructions and over nothing that orders shared memory.
+
+Invariant: between the two places of a moved access nothing writes its registers, and nothing touches shared memory that
+it may not pass: stores pass nothing, reads pass reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wavedsl.codegen.amdgcn import isa, roles
+from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.codegen.amdgcn.machine import COPY, EXEC, Block, Inst, Program, Ref, Reg
+from wavedsl.codegen.amdgcn.rows import Rows
+
+REACH = 8
+"""Instructions that an access moves at most: further, registers would be held for it."""
+MOST = 255
+"""The largest of the two offsets."""
+_READS = {roles.SHARED_LOADS[n]: n for n in roles.PAIR_LOADS}
+_STORES = {roles.SHARED_STORES[n]: n for n in roles.PAIR_STORES}
+_FAR = 64
+"""Accesses that the offsets of the `st64` forms count together."""
+
+
+def pair_shared(program: Program, rows: Rows) -> int:
+    """Join what can be joined, in place; returns how many pairs."""
+    narrow = _READS.keys() | _STORES.keys()
+    found = [b for b in program.blocks if sum(_name(i) in narrow for i in b.insts) > 1]
+    if not found:
+        return 0
+    facts = _Facts(program)
+    moved: dict[Reg, tuple[Reg, int]] = {}
+    pairs = 0
+    for block in found:
+        pairs += _reads(program, block, rows, facts, moved) + _stores(block, rows, facts)
+    if moved:
+        _rename(program, moved)
+    return pairs
+
+
+def _name(inst: Inst) -> str:
+    return inst.row.mnemonic if isinstance(inst.row, isa.Inst) else ""
+
+
+class _Facts:
+    """What the whole program does with its registers: `written` how often; `pinned` those that must stay as they are;
+    `products` results of matrix instructions, which may move to the other file."""
+
+    def __init__(self, program: Program):
+        self.written: dict[Reg, int] = {}
+        self.pinned: set[Reg] = set()
+        self.products: set[Reg] = set()
+        for block in program.blocks:
+            for inst in block.insts:
+                matrix = isinstance(inst.row, isa.Inst) and inst.row.unit is Unit.MFMA
+                for ref in inst.defs:
+                    self.written[ref.reg] = self.written.get(ref.reg, 0) + 1
+                    if matrix:
+                        self.products.add(ref.reg)
+                if inst.row == COPY:
+                    self.pinned.update(x.reg for x in (*inst.defs, *inst.uses))
+                if inst.hint is not None:
+                    self.pinned.update(x.reg for x in inst.hint)
+                for op in inst.ops:
+                    if op.__class__ is isa.Src and op.value.__class__ is Ref:
+                        self.pinned.add(op.value.reg)
+
+
+def _offsets(a: Inst, b: Inst, size: int) -> tuple[bool, int, int] | None:
+    """(whether in steps of 64, both offsets) of a pair's instruction; None where they do not fit."""
+    first, second = ((x.mods or {}).get("offset", 0) for x in (a, b))
+    for far, unit in ((False, size), (True, size * _FAR)):
+        if first % unit == 0 and second % unit == 0 and max(first, second) // unit <= MOST and first != second:
+            return far, first // unit, second // unit
+    return None
+
+
+def _plain(inst: Inst, where: int) -> Ref | None:
+    """The address of an access that has no modifier but its offset."""
+    address = inst.ops[where]
+    return address if address.__class__ is Ref and not set(inst.mods or ()) - {"offset"} else None
+
+
+def _orders(inst: Inst, reads_pass: bool) -> bool:
+    """Whether an access to shared memory may not pass an instruction."""
+    if not isinstance(inst.row, isa.Inst):
+        return inst.row != COPY
+    row = inst.row
+    if row.unit is Unit.DS:
+        return not (reads_pass and _name(inst) in _ONLY_READS)
+    if row.unit in (Unit.BARRIER, Unit.BRANCH, Unit.WAITCNT) or inst.tokens:
+        return True
+    return any(x.reg.at == EXEC and x.reg.fixed for x in inst.defs)
+
+
+_ONLY_READS = frozenset(roles.SHARED_LOADS.values()) | {n for names in roles.PAIR_LOADS.values() for n in names}
+
+
+def _reads(program: Program, block: Block, rows: Rows, facts: _Facts, moved: dict[Reg, tuple[Reg, int]]) -> int:
+    def free(inst: Inst) -> bool:
+        dst = inst.ops[0]
+        return (
+            dst.__class__ is Ref and dst.whole and dst.reg.cls == "v" and not dst.reg.fixed
+            and facts.written.get(dst.reg) == 1 and dst.reg not in facts.pinned
+        )  # fmt: skip
+
+    pairs = 0
+    insts = block.insts
+    i = 0
+    while i < len(insts):
+        first = insts[i]
+        size = _READS.get(_name(first))
+        address = _plain(first, 1) if size else None
+        if size and address is not None and free(first):
+            for j in range(i + 1, min(i + 1 + REACH, len(insts))):
+                second = insts[j]
+                if _name(second) == _name(first) and free(second):
+                    other, at = _plain(second, 1), _offsets(first, second, size)
+                    untouched = all(
+                        x.reg is not second.ops[0].reg for y in insts[i:j] for x in (*y.uses, *y.defs)
+                    )
+                    if other is not None and other.same(address) and at is not None and untouched:
+                        n = size // 4
+                        both = Reg(len(program.regs), "v", 2 * n, 2, -1, first.ops[0].reg.name, first.loc)
+                        program.regs.append(both)
+                        moved[first.ops[0].reg], moved[second.ops[0].reg] = (both, 0), (both, n)
+                        insts[i] = _joined(rows, roles.PAIR_LOADS[size], (Ref(both, 0, 2 * n), address), at, first)
+                        del insts[j]
+                        pairs += 1
+                        break
+                if _orders(second, True) or any(x.reg is address.reg for x in second.defs):
+                    break
+        i += 1
+    return pairs
+
+
+def _stores(block: Block, rows: Rows, facts: _Facts) -> int:
+    pairs = 0
+    insts = block.insts
+    i = 0
+    while i < len(insts):
+        first = insts[i]
+        size = _STORES.get(_name(first))
+        address = _plain(first, 0) if size else None
+        data = first.ops[1] if size else None
+        if size and address is not None and data.__class__ is Ref and data.reg not in facts.products:
+            for j in range(i + 1, min(i + 1 + REACH, len(insts))):
+                second = insts[j]
+                if _name(second) == _name(first):
+                    other, at = _plain(second, 0), _offsets(first, second, size)
+                    more = second.ops[1]
+                    if (
+                        other is not None and other.same(address) and at is not None and more.__class__ is Ref
+                        and more.reg not in facts.products and more.reg.cls == data.reg.cls
+                    ):  # fmt: skip
+                        insts[j] = _joined(rows, roles.PAIR_STORES[size], (address, data, more), at, second)
+                        del insts[i]
+                        i -= 1
+                        pairs += 1
+                        break
+                if _orders(second, False) or any(x.reg in (address.reg, data.reg) for x in second.defs):
+                    break
+        i += 1
+    return pairs
+
+
+def _joined(rows: Rows, names: tuple[str, str], ops: tuple[Any, ...], at: tuple[bool, int, int], like: Inst) -> Inst:
+    """The instruction of a pair; offsets of 0 are left out."""
+    far, first, second = at
+    mods = {name: value for name, value in (("offset0", first), ("offset1", second)) if value}
+    inst = rows.make(rows.named(names[far]), ops, mods or None, like.loc)
+    inst.comment = like.comment
+    return inst
+
+
+def _rename(program: Program, moved: dict[Reg, tuple[Reg, int]]) -> None:
+    """Every reference to a joined result, as part of its tuple."""
+
+    def new(x: Any) -> Any:
+        if x.__class__ is not Ref or x.reg not in moved:
+            return x
+        both, start = moved[x.reg]
+        return Ref(both, start + x.start, x.n)
+
+    for block in program.blocks:
+        for inst in block.insts:
+            if any(x.reg in moved for x in (*inst.uses, *inst.defs)):
+                inst.ops = tuple(map(new, inst.ops))
+                inst.uses = tuple(map(new, inst.uses))
+                inst.defs = tuple(map(new, inst.defs))

@@ -1,0 +1,201 @@
+"""`extract`, `shuffle` and `repeat_interleave`: elements of a value in registers by their place along a dimension.
+
+A number that is known and lies in registers of the same lane is a renaming; one that other lanes hold is one exchange
+between lanes per element. So is a shuffle along a dimension that lanes alone hold. Everything else goes through the
+wave's part of the scratch buffer: every element is written at its number in the wave's tile, and read where the index
+says.
+
+Indices outside the dimension give 0, as elements beyond a bound are absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wavedsl.ir.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.exchange import SCRATCH, cells_of, lane_bits, order, picked_in_lanes
+from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
+from wavedsl.ir.graph import Node
+from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.loops import Context
+from wavedsl.ir.lower_values import emitter, operand
+from wavedsl.ir.lowering import Lowering
+
+
+@emitter("extract")
+def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    b, dim = low.b, str(n.attrs["dim"])
+    extent = whole_dimension(low, n, dim)
+    value = operand(low, n, 0, context)
+    step, start = n.attrs["step"], n.attrs["start"]
+    first: Any = start if start is not None else low.value(n.inputs[1], context.env).element(b, 0)
+    if n.attrs["new"] is None:
+        if isinstance(first, int):
+            found = fixed_element(low, value, layout, dim, first)
+            if found is not None:
+                return found
+        return through_scratch(low, n, value, layout, dim, extent, [first] * layout.elements_per_lane)
+    new = str(n.attrs["new"])
+    whole_dimension(low, n, new)
+    axis, lane = layout.dims.index(new), lane_coordinate(b, layout, new)
+    wanted = [total(b, [first, scaled(b, lane, step), o[axis] * step]) for o in layout.element_offsets()]
+    return through_scratch(low, n, value, layout, dim, extent, wanted)
+
+
+@emitter("shuffle")
+def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    b, dim = low.b, str(n.attrs["dim"])
+    extent = whole_dimension(low, n, dim)
+    value, index = operand(low, n, 0, context), operand(low, n, 1, context)
+    have = [layout.dims.index(d) for d in index.layout.dims]
+    wanted = []
+    for offsets in layout.element_offsets():
+        e = index.layout.element_at(dict(zip(index.layout.dims, (offsets[a] for a in have)))) if have else 0
+        wanted.append(index.element(b, e))
+    moved = between_lanes(low, value, layout, dim, extent, wanted)
+    return moved if moved is not None else through_scratch(low, n, value, layout, dim, extent, wanted)
+
+
+@emitter("repeat_interleave")
+def emit_repeat(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+    """Every lane holds what it needs: the operand comes in the layout that `coarse_layout` gives."""
+    b, dim = low.b, str(n.attrs["dim"])
+    value = operand(low, n, 0, context)
+    source = next(str(d) for d in n.inputs[0].dims if d not in n.dims)
+    count = n.attrs["count"]
+    out = []
+    for offsets in layout.element_offsets():
+        at = {source if d == dim else d: o // count if d == dim else o for d, o in zip(layout.dims, offsets)}
+        out.append(value.element(b, value.layout.element_at(at)))
+    return from_elements(b, layout, n.dtype, out)
+
+
+def whole_dimension(low: Lowering, n: Node, dim: str) -> int:
+    """The extent of a dimension that one wave holds as a whole. Raises CompileError where it does not."""
+    plan = low.plans[dim]
+    if plan.extent is None or plan.trips not in (0, 1) or plan.waves > 1:
+        what = "is spread over workgroups, waves or trips" if plan.extent is not None else "is known at run time only"
+        raise CompileError(
+            f"{n.op} along {dim}, which {what}",
+            n.loc,
+            f"let one wave hold {dim} as a whole, or read the elements through an IndexMapping",
+        )
+    return plan.extent
+
+
+def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: int) -> Fragment | None:
+    """The elements at coordinate `at` of `dim` for all lanes; None where lanes do not hold it in one register."""
+    b, source = low.b, value.layout
+    if not 0 <= at < dict(source.extents)[dim]:
+        return from_elements(b, layout, value.dtype, [b.zero(scalar_type(value.dtype))] * layout.elements_per_lane)
+    if not picked_in_lanes(low, source, layout, dim, True):
+        return None
+    lanes = lane_bits(source, dim)
+    taken = sum(1 << o for o in lanes)
+    chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1)
+    home = None
+    if lanes:
+        home = b.or_(b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F), chosen)
+    out = []
+    for offsets in layout.element_offsets():
+        e = source.element_at({**dict(zip(layout.dims, offsets)), dim: at & ~taken})
+        out.append(from_lane(low, value, e, home))
+    return from_elements(b, layout, value.dtype, out)
+
+
+def between_lanes(
+    low: Lowering, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Value]
+) -> Fragment | None:
+    """A shuffle along a dimension that lanes alone hold; None where registers hold a part of it."""
+    b, source = low.b, value.layout
+    if not picked_in_lanes(low, source, layout, dim, False):
+        return None
+    lanes = lane_bits(source, dim)
+    rest = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
+    homes: dict[int, tuple[Value, Value]] = {}
+    axes = [layout.dims.index(d) for d in source.dims]
+    out = []
+    for offsets, index in zip(layout.element_offsets(), wanted):
+        if index.id not in homes:
+            home = rest
+            for o, lane in lanes.items():
+                bit = b.and_(index, 1 << o)
+                home = b.or_(home, b.shl(bit, lane - o) if lane >= o else b.lshr(bit, o - lane))
+            homes[index.id] = home, b.cmp("ult", index, extent)
+        home, inside = homes[index.id]
+        e = source.element_at(dict(zip(source.dims, (offsets[a] for a in axes))))
+        out.append(_or_zero(low, inside, from_lane(low, value, e, home)))
+    return from_elements(b, layout, value.dtype, out)
+
+
+def from_lane(low: Lowering, value: Fragment, element: int, home: Value | None) -> Value:
+    """An element as another lane holds it."""
+    b = low.b
+    number = value.element(b, element)
+    if home is None:
+        return number
+    moved = tuple(b.shuffle_index(c, home) for c in cells_of(b, number))
+    return number_from(low, moved, number)
+
+
+def number_from(low: Lowering, cell: tuple[Value, ...], like: Value) -> Value:
+    b = low.b
+    if like.type is PRED:
+        return b.cmp("ne", b.bitcast(cell[0], I32), 0)
+    whole = b.vec(*cell) if len(cell) > 1 else cell[0]
+    return whole if whole.type is like.type else b.bitcast(whole, like.type)
+
+
+def _or_zero(low: Lowering, inside: Value, number: Value) -> Value:
+    b = low.b
+    return b.pand(inside, number) if number.type is PRED else b.select(inside, number, b.zero(number.type))
+
+
+def through_scratch(
+    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Any]
+) -> Fragment:
+    """Write every element at its number in the wave's tile, read the ones that `wanted` names along `dim`."""
+    b, source = low.b, value.layout
+    kinds = scalar_type(value.dtype)
+    words = 1 if kinds is PRED else kinds.words
+    sizes = {d: dict(source.extents)[d] for d in source.dims}
+    strides, step = {}, words * 4
+    for d in reversed(source.dims):
+        strides[d] = step
+        step *= sizes[d]
+    wave = b.wave() if low.partition.waves > 1 else 0
+    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
+    lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
+    order(low)
+    for e, offsets in enumerate(source.element_offsets()):
+        at = total(b, [base, *lanes, sum(o * strides[d] for d, o in zip(source.dims, offsets))])
+        cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, value.element(b, e))]
+        b.store_shared(at, b.vec(*cell) if len(cell) > 1 else cell[0], bytes=4 * words, buffer=SCRATCH)
+    order(low)
+    kept = [d for d in layout.dims if d in strides and d != dim]
+    moving = [scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept]
+    out = []
+    for offsets, place in zip(layout.element_offsets(), wanted):
+        at = dict(zip(layout.dims, offsets))
+        inside = b.true
+        if isinstance(place, int):
+            inside = b.true if 0 <= place < extent else b.false
+            place = min(max(place, 0), extent - 1)
+        else:
+            inside = b.cmp("ult", place, extent)
+            place = b.select(inside, place, b.i32(0))
+        for d in kept:
+            if dict(layout.extents)[d] > sizes[d]:
+                inside = b.pand(inside, below(b, lane_coordinate(b, layout, d), at[d], sizes[d]))
+        where = total(b, [base, *moving, sum(at[d] * strides[d] for d in kept), scaled(b, place, strides[dim])])
+        home = b.i32(base) if isinstance(base, int) else base
+        safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, home)
+        got = b.load_shared(safe, bytes=4 * words, buffer=SCRATCH)
+        cell = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
+        out.append(_or_zero(low, inside, number_from(low, cell, value.element(b, 0))))
+    return from_elements(b, layout, n.dtype, out)
+
+
+__all__ = ["through_scratch", "whole_dimension"]

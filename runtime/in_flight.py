@@ -1,0 +1,113 @@
+"""What launches use lives until their stream is done with it, and with a graph until the graph has died.
+
+Drivers copy parameters while they are told to launch, tensor maps among them; arrays are what has to stay. Memory of
+torch and CuPy goes back to their allocators in the order of the stream, so launches on it hold nothing. Arrays of
+others are held until an event behind the launch has passed. A captured launch hands its arrays to the graph: the driver
+posts a semaphore when the graph and all that was made of it are gone. (A callback into Python would have to wait for
+the interpreter's lock on a thread of the driver's.)
+
+What is done with is let go at the next launch on the stream that holds something, at captures, and by `release`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from functools import lru_cache
+from typing import Any
+
+from wavedsl.runtime.devices import Driver
+
+_SEMAPHORE_BYTES = 64
+"""Room for a `sem_t`: 32 bytes with glibc on 64-bit systems."""
+
+FEW = 16
+"""Captured launches that are always worth a look at whether their graph has died."""
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = (ctypes.c_size_t,)
+    for name in ("free", "sem_trywait", "sem_destroy"):
+        getattr(libc, name).argtypes = (ctypes.c_void_p,)
+    libc.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
+    return libc
+
+
+class InFlight:
+    """Arrays that launches on one device may still use. All methods may be called from any thread."""
+
+    def __init__(self, driver: Driver):
+        self.driver = driver
+        self._lock = threading.Lock()
+        self._streams: dict[int, deque[tuple[Any, Any]]] = {}
+        self._graphs: dict[int, Any] = {}
+        self._look_at = FEW
+
+    def hold(self, stream: int, kept: Any) -> None:
+        """Keep `kept` until `stream` has passed what it has been given so far."""
+        mark = self.driver.mark(stream)
+        done = []
+        with self._lock:
+            waiting = self._streams.get(stream)
+            if waiting is None:
+                waiting = self._streams[stream] = deque()
+            waiting.append((mark, kept))
+            while self.driver.passed(waiting[0][0]):
+                done.append(waiting.popleft())
+                if not waiting:
+                    break
+        del done  # arrays' own destructors run outside of the lock: they may launch or release themselves
+
+    def hold_for_graph(self, stream: int, kept: Any) -> None:
+        """Keep `kept` until the graph that `stream` is being captured into has died."""
+        libc = _libc()
+        semaphore = libc.malloc(_SEMAPHORE_BYTES)
+        libc.sem_init(semaphore, 0, 0)
+        with self._lock:
+            self._graphs[semaphore] = kept
+        try:
+            self.driver.at_end_of_graph(stream, ctypes.cast(libc.sem_post, ctypes.c_void_p).value or 0, semaphore)
+        except BaseException:
+            with self._lock:
+                del self._graphs[semaphore]
+            libc.free(semaphore)
+            raise
+        if len(self._graphs) >= self._look_at:  # a graph may have thousands of launches: not all in each of them
+            self.release()
+            self._look_at = max(FEW, 2 * len(self._graphs))
+
+    def release(self) -> None:
+        """Let go of what is done with."""
+        done = []
+        with self._lock:
+            for stream, waiting in list(self._streams.items()):
+                while waiting and self.driver.passed(waiting[0][0]):
+                    done.append(waiting.popleft())
+                if not waiting:
+                    del self._streams[stream]
+            for semaphore in list(self._graphs):
+                if _libc().sem_trywait(semaphore) == 0:
+                    done.append((None, self._graphs.pop(semaphore)))
+                    _libc().sem_destroy(semaphore)
+                    _libc().free(semaphore)
+        del done
+
+    def __len__(self) -> int:
+        """Launches and graphs that something is held for."""
+        with self._lock:
+            return len(self._graphs) + sum(map(len, self._streams.values()))
+
+
+_ALL: dict[int, InFlight] = {}
+
+
+def of(driver: Driver) -> InFlight:
+    """The one of a driver."""
+    found = _ALL.get(id(driver))
+    if found is None or found.driver is not driver:
+        found = _ALL[id(driver)] = InFlight(driver)
+    return found

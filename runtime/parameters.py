@@ -1,0 +1,63 @@
+"""A kernel's parameters as drivers take them: bytes at their offsets, and an array of pointers to them.
+
+Tensor maps are parameters of 128 bytes; drivers make them from an address and from what `tensor_map` says of an array.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wavedsl.ir.kernel_ir import Param
+from wavedsl.runtime import arrays
+from wavedsl.runtime.arrays import ArrayRef
+from wavedsl.runtime.devices import Driver
+
+STRIDE = 16
+"""Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+MAP_ALIGN = 64
+"""Alignment of a tensor map among the parameters."""
+
+
+def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
+    """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
+    boxes = param.map
+    assert boxes is not None
+    extents = arrays.extents(ref, param.dtype)
+    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
+    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    return {
+        "box": boxes.box,
+        "dims": tuple(max(1, extents[i]) for i in boxes.order),
+        "strides": tuple(strides),
+        "dtype": param.dtype,
+        "swizzle": boxes.span if boxes.span > STRIDE else 0,
+    }
+
+
+class ParameterBlock:
+    """The parameters' bytes at their offsets in `memory`; `address` is that of the array of pointers to them.
+
+    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position. The driver makes
+    tensor maps.
+    """
+
+    def __init__(
+        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int], driver: Driver
+    ):
+        size = max((param.offset + param.size for param in params), default=0)
+        whole = (ctypes.c_char * (size + MAP_ALIGN))()
+        self.memory = (ctypes.c_char * size).from_buffer(whole, -ctypes.addressof(whole) % MAP_ALIGN)
+        self.pointers = (ctypes.c_void_p * max(len(params), 1))()
+        for i, (param, value) in enumerate(zip(params, values)):
+            if isinstance(value, ArrayRef):
+                address = addresses.get(i, value.pointer)
+                if param.map is not None:
+                    value = driver.tensor_map(address, **tensor_map(param, value))
+                else:
+                    value = struct.pack("<Q", address)
+            struct.pack_into(f"{len(value)}s", self.memory, param.offset, value)
+            self.pointers[i] = ctypes.addressof(self.memory) + param.offset
+        self.address = ctypes.addressof(self.pointers)

@@ -1,0 +1,112 @@
+"""The attention benchmark's checks run end to end at tiny sizes on the emulator, and its numbers are what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_attention.py"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    spec = importlib.util.spec_from_file_location("gpu_attention_under_test", PATH)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_options_are_right_on_the_emulator(benchmark, capsys):
+    for word in ("plain", "packed", "paged"):
+        assert benchmark.main(["--emulate", "sm_90a", "--only", word]) == 0
+        assert f"{word}, d 64" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942"])
+def test_every_option_is_right(benchmark, target):
+    assert benchmark.main(["--emulate", target]) == 0
+
+
+def test_a_wrong_result_is_reported_and_nothing_is_timed(benchmark, capsys, monkeypatch):
+    def broken(place: Any, kernel: Any, given: dict[str, Any], subs: Any = None) -> None:
+        given["o"][:] = 0  # what the log-sum-exp would have been stays NaN
+
+    monkeypatch.setattr(benchmark, "launch", broken)
+    monkeypatch.setattr(benchmark, "measure", lambda *a: pytest.fail("timed"))
+    assert benchmark.main(["--emulate", "sm_90a", "--only", "causal, d"]) == 1
+    assert "WRONG: causal, d 64" in capsys.readouterr().err
+
+
+def test_outputs_start_as_nan_and_data_is_fresh(benchmark):
+    given = benchmark.poisoned({"o": np.zeros((2, 3), np.float16), "q": np.ones(2)}, ("o", "lse"))
+    assert np.isnan(given["o"]).all() and (given["q"] == 1).all()
+
+
+def test_exact_rows(benchmark):
+    random = np.random.default_rng(3)
+    q, k, v = random.standard_normal((3, 1, 2, 9, 4))
+    for causal in (False, True):
+        scores = q @ k.swapaxes(-1, -2) * 0.5
+        if causal:
+            scores = np.where(np.tri(9, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        want = weights / weights.sum(-1, keepdims=True) @ v
+        rows = [(0, 1, 4), (0, 0, 8), (0, 0, 0)]
+        got = benchmark.sampled((q, k, v), causal, 0.5, rows)
+        assert all(np.allclose(x, want[row]) for x, row in zip(got, rows))
+
+
+def test_work_is_what_is_needed(benchmark):
+    assert benchmark.flops(2, 3, 8, 16, False, False) == 2 * 3 * 2 * (2 * 8 * 8 * 16)
+    assert benchmark.flops(1, 1, 4, 16, True, False) == 2 * (2 * 10 * 16)
+    assert benchmark.flops(1, 1, 8, 16, False, True) == 5 * (2 * 8 * 8 * 16)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Rows as a run on a GPU makes them."""
+    base = {"d": 128, "keys": 4096, "causal": True, "error": 0.2, "flops": 10**12}
+    times = {"wavedsl": 0.002, "cudnn": 0.0025, "flash": 0.004}
+    made = [{**base, "gradients": g, **{p: {"seconds": s} for p, s in times.items()}} for g in (False, True)]
+    return [*made, {**made[0], "keys": 8192, "error": math.inf}]
+
+
+def test_rates_and_ratios_are_of_what_was_measured(benchmark):
+    first, second, third = benchmark.text(rows()).splitlines()[2:]
+    assert first.split() == ["forward", "128", "causal", "4096", "500", "400", "250", "-", "1.25", "0.2"]
+    assert second.split()[0] == "gradients" and third.split()[-1] == "inf"
+    assert json.dumps(rows())
+
+
+def test_the_picture(benchmark, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = benchmark.plot(rows(), tmp_path / "rates.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_what_is_timed_compiles(benchmark, target):
+    assert benchmark.main(["--compile", target, "--sequence", "2048"]) == 0
+
+
+def test_without_a_gpu_nothing_is_timed(benchmark, capsys, monkeypatch):
+    class Torch:
+        class cuda:
+            @staticmethod
+            def is_available() -> bool:
+                return False
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    assert benchmark.main([]) == 1
+    assert "no GPU" in capsys.readouterr().err

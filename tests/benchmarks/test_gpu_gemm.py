@@ -1,0 +1,220 @@
+"""The GEMM benchmark runs end to end: on the emulator, and with a torch of NumPy arrays in the place of a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import sys
+import types
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import wavedsl as wd
+
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_gemm.py"
+FEW_CHECKS = ("dtype bf16 to bf16", "epilogue bias relu, fp8", "cluster, persistent")
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    spec = importlib.util.spec_from_file_location("gpu_gemm_under_test", PATH)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_runs_on_the_emulator(benchmark, capsys, tmp_path):
+    chosen = ["--checks", *FEW_CHECKS, "--cases", "squares bf16"]
+    assert benchmark.main(["--tiny", "--out", str(tmp_path), *chosen]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in (*FEW_CHECKS, "squares bf16"))
+    assert said.rstrip().splitlines()[-1].startswith("squares bf16")  # the table comes last
+    written = json.loads((tmp_path / "gpu_gemm_tiny.json").read_text())
+    assert written["commit"] and written["date"] and len(written["checks"]) == 3
+    (row,) = written["rows"]
+    assert row["error"] <= 1 and set(row["seconds"]) == {"wavedsl", "numpy"} and row["clock"] == "wall"
+    assert (tmp_path / "gpu_gemm_tiny.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_every_check_and_case_on_the_emulator(benchmark, capsys, tmp_path):
+    assert benchmark.main(["--tiny", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for named in (*benchmark.CHECKS, *benchmark.CASES):
+        assert named.name in said
+
+
+@pytest.mark.slow
+def test_kernels_are_right_on_the_32_lane_path(benchmark, tmp_path):
+    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input")
+    checks = [c.name for c in benchmark.CHECKS if not any(word in c.name for word in hopper)]
+    assert benchmark.main(["--tiny", "sm_80", "--out", str(tmp_path), "--cases", "--checks", *checks]) == 0
+
+
+def test_all_that_is_asked_for_is_there(benchmark):
+    """The cases of the goal, one by one."""
+    sizes = {case.name: set(case.sizes) for case in benchmark.CASES}
+    for name in ("squares bf16", "squares f16"):
+        assert sizes[name] == {(n, n, n) for n in (4096, 8192, 16384)}
+    assert sizes["depths"] == {(8192, 8192, 1 << e) for e in range(8, 15)}
+    tokens = (16, 64, 128, 512, 2048, 8192)
+    assert sizes["mlp up"] == {(t, i, h) for h, i in ((4096, 14336), (8192, 28672)) for t in tokens}
+    assert sizes["mlp down"] == {(t, h, i) for h, i in ((4096, 14336), (8192, 28672)) for t in tokens}
+    assert sizes["fp8"] == {(8192, 8192, 8192)}
+    kinds = " ".join(check.name for check in benchmark.CHECKS)
+    for kind in ("bf16", "f16", "tf32", "f8e4m3", "f8e5m2", "i8", "alpha beta", "bias", "gelu", "silu", "input a",
+                 "block scales", "batched", "grouped", "split-K", "stream-K", "cluster", "persistent"):  # fmt: skip
+        assert kind in kinds
+
+
+@pytest.mark.parametrize("wrong", ["one element", "one never written"])
+def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch, tmp_path, wrong):
+    right = benchmark.kernels.product
+
+    def broken(form, config):
+        kernel = right(form, config)
+
+        def call(a, b, c):
+            kernel(a, b, c)
+            c[3, 5] = np.nan if wrong == "one never written" else np.float64(c[3, 5]) + 0.1 + 0.05 * abs(np.float64(c[3, 5]))
+
+        return types.SimpleNamespace(bind=lambda a, b, c: lambda: call(a, b, c))
+
+    monkeypatch.setattr(benchmark.kernels, "product", broken)
+    chosen = ["--skip-checks", "--cases", "squares bf16"]
+    assert benchmark.main(["--tiny", "--out", str(tmp_path), *chosen]) == 1
+    assert "WRONG: squares bf16" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------- in the place of a GPU
+
+
+class Tensor(np.ndarray):
+    """A NumPy array with the methods of a tensor that the benchmark uses."""
+
+    def to(self, kind):
+        return self if kind == "cuda" else np.asarray(self).astype(kind).view(Tensor)
+
+    def double(self):
+        return self.to(np.float64)
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return np.asarray(self)
+
+    def abs(self):
+        return np.abs(self)
+
+    def t(self):
+        return self.T
+
+
+class Event:
+    """The clock of the stand-in goes on by 1 ms per replay or round."""
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, end):
+        return 1.0
+
+
+def torch_of_numpy():
+    dtypes = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn}
+    kinds = {n: np.dtype(dtypes.get(n, n)) for n in ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")}
+    graphs = []
+
+    class Graph:
+        def __init__(self):
+            self.replays = 0
+            graphs.append(self)
+
+        def replay(self):
+            self.replays += 1
+
+    def matmul(a, b, out):
+        out[...] = np.asarray(a, np.float32) @ np.asarray(b, np.float32)
+
+    def scaled(a, b, scale_a, scale_b, out_dtype, use_fast_accum):
+        return (np.asarray(a, np.float32) @ np.asarray(b, np.float32) * scale_a * scale_b).astype(out_dtype)
+
+    properties = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132, total_memory=1 << 37)
+    cuda = types.SimpleNamespace(
+        is_available=lambda: True, synchronize=lambda: None, Event=Event, CUDAGraph=Graph,
+        graph=lambda graph: contextlib.nullcontext(), current_device=lambda: 0,
+        get_device_properties=lambda device: properties,
+    )  # fmt: skip
+    random = np.random.default_rng()
+    return types.SimpleNamespace(
+        **kinds, cuda=cuda, matmul=matmul, _scaled_mm=scaled, graphs=graphs, __version__="0",
+        version=types.SimpleNamespace(cuda="0", hip=None),
+        randn=lambda shape, device, dtype: random.standard_normal(shape).astype(dtype).view(Tensor),
+        full=lambda shape, value, device, dtype: np.full(shape, value).astype(dtype).view(Tensor),
+        ones=lambda shape, device: np.ones(shape, np.float32).view(Tensor),
+    )  # fmt: skip
+
+
+def no_strategy(a, b, c):
+    raise wd.LaunchError("no plan for these")
+
+
+def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
+    """Candidates are tried, operands rotated, times taken from graphs, rivals compared and missing ones explained."""
+    torch = torch_of_numpy()
+    monkeypatch.setattr(benchmark, "_torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(benchmark, "GRAPH_SECONDS", 1e-4)
+    monkeypatch.setattr(benchmark, "ROTATED_BYTES", 50_000)
+    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [
+        benchmark.Config(64, 64, 1024 // form.dtype.bits, 64, 64), benchmark.Config(64, 1 << 12, 64, 64, 1 << 12),
+    ])  # fmt: skip
+    monkeypatch.setattr(benchmark, "_strategy", no_strategy)
+    size = (40, 48, 64)
+    cases = [benchmark.Case("depths", benchmark.BF16, (size,), (), 0.95, 1.0),
+             benchmark.Case("fp8", benchmark.E4M3, (size,), (), 1.0)]  # fmt: skip
+    monkeypatch.setattr(benchmark, "CASES", tuple(cases))
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with contextlib.suppress(SystemExit):
+        assert benchmark.main(["--skip-checks", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "gpu_gemm.json").read_text())
+    assert written["gpu"]["name"] == "NVIDIA H200" and written["gpu"]["cuda"] == "0"
+    depths, fp8 = written["rows"]
+    for row in (depths, fp8):
+        assert row["error"] <= 1 and row["clock"] == "graph" and row["tiles"].startswith("64x64")
+        assert set(row["seconds"]) == {"wavedsl", "cublas"} and "triton" in row["missing"]["triton tma"]
+        assert "Error" in row["tried"]["64x4096x64/64x4096"]  # what does not fit is left out, and said
+        assert row["of_cublas"] == 1.0 and row["of_triton"] is None and 0 < row["of_roofline"] < 1
+        assert row["reached"] is True
+    assert {graph.replays for graph in torch.graphs} == {benchmark.REPLAYS + 1}
+    said = capsys.readouterr().out
+    assert "depths: geometric mean of the ratios to cuBLAS 1.000, asked for 1.0" in said
+
+
+@pytest.mark.parametrize(
+    ("ours", "cublas", "triton", "roofline", "reached"),
+    [
+        (1.0, 1.0, 1.1, 0.9, True),
+        (1.0, 0.99, 1.1, 0.9, False),  # slower than cuBLAS
+        (1.0, 1.0, 1.04, 0.9, False),  # not far enough from Triton
+        (1.0, 1.0, 1.04, 0.93, True),  # but near the roofline
+        (1.0, None, None, None, None),
+    ],
+)
+def test_what_is_asked_for(benchmark, ours, cublas, triton, roofline, reached):
+    seconds = {"wavedsl": ours, "cublas": cublas, "triton": 2.0 if triton else None, "triton tma": triton}
+    row = {"seconds": {name: s for name, s in seconds.items() if s is not None}, "roofline": roofline}
+    found = benchmark.judged(benchmark.CASES[0], row)
+    assert found["reached"] is reached
+    assert cublas is None or math.isclose(found["of_cublas"], cublas / ours)

@@ -1,0 +1,156 @@
+"""Tiles copied to shared memory without passing through registers: exact on all AMD chips, refused with the reason,
+checked by the emulator, and chosen where the counted cost says so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import products
+import pytest
+from products import BF16, F16, F32, I8, TILE, K, Kind, M, N, gemm, operands
+from wavedsl.runtime.emulator import run
+
+import wavedsl as wd
+
+AMD = products.AMD
+DIRECT = wd.Schedule(direct_to_shared=True)
+SQUARE = (64, 64, 32, 32, 32)
+
+
+def subs(tile: tuple[int, ...]) -> dict[Any, int]:
+    return dict(zip(TILE, tile))
+
+
+def multiply(
+    target: str, tile: tuple[int, ...], sizes: tuple[int, int, int], kind: Kind = F16, b_order: str = "NK",
+    padding: int = 0, **options: Any,
+) -> wd.CompiledKernel:  # fmt: skip
+    """Compile for these sizes, emulate with all checks, expect the exact product. `padding`: elements behind each row
+    of the operands."""
+    a, b, c = operands(kind, *sizes, b_order=b_order)
+    if padding:
+        wide = [np.zeros((x.shape[0], x.shape[1] + padding), x.dtype) for x in (a, b)]
+        for w, x in zip(wide, (a, b)):
+            w[:, : x.shape[1]] = x
+        a, b = (w[:, : x.shape[1]] for w, x in zip(wide, (a, b)))
+    options.setdefault("schedule", DIRECT)
+    compiled = gemm(kind, b_order=b_order, **options).compile(a, b, c, target=target, subs=subs(tile))
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, kind, b_order)[0], kind)
+    return compiled
+
+
+def counts(compiled: wd.CompiledKernel) -> tuple[int, int]:
+    """(direct copies, stores to shared memory) of a text."""
+    return len(re.findall(r"buffer_load_\w+ .* lds$", compiled.asm, re.M)), compiled.asm.count("ds_write")
+
+
+CASES = [
+    (SQUARE, (128, 64, 128), F16, "NK", 0),
+    (SQUARE, (70, 50, 104), F16, "NK", 0),
+    (SQUARE, (64, 64, 32), F16, "NK", 0),
+    (SQUARE, (64, 64, 96), F16, "NK", 2),
+    ((32, 32, 64, 16, 16), (40, 33, 200), F16, "NK", 8),
+    ((64, 64, 64, 32, 64), (64, 128, 256), F16, "NK", 0),
+    ((64, 64, 128, 32, 32), (64, 64, 384), F16, "NK", 0),
+    ((128, 64, 32, 32, 32), (128, 64, 96), F16, "NK", 0),
+    ((96, 64, 32, 48, 32), (96, 64, 64), F16, "NK", 0),
+    (SQUARE, (64, 128, 96), F16, "KN", 0),
+    ((64, 64, 64, 32, 32), (66, 64, 100), F16, "KN", 0),
+    ((64, 128, 32, 32, 32), (64, 128, 96), F32, "KN", 0),
+    ((64, 64, 64, 32, 32), (64, 64, 192), I8, "NK", 0),
+]
+
+
+@pytest.mark.parametrize(("tile", "sizes", "kind", "order", "padding"), CASES, ids=str)
+@pytest.mark.parametrize("target", AMD)
+def test_products_are_exact(
+    target: str, tile: tuple[int, ...], sizes: tuple[int, int, int], kind: Kind, order: str, padding: int
+) -> None:
+    copies, stores = counts(multiply(target, tile, sizes, kind, order, padding))
+    assert copies and not stores
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("target", AMD)
+def test_any_number_of_stages(target: str, stages: int) -> None:
+    schedule = wd.Schedule(direct_to_shared=True, stages=stages)
+    for sizes in ((64, 64, 320), (130, 70, 40)):
+        copies, stores = counts(multiply(target, SQUARE, sizes, schedule=schedule))
+        assert copies and not stores
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_sizes_known_at_run_time(target: str) -> None:
+    kernel = gemm(F32, schedule=DIRECT, dynamic=(M, N, K))
+    a, b, c = operands(F32, 64, 62, 52)
+    compiled = kernel.compile(a, b, c, target=target, subs=subs(SQUARE))
+    assert counts(compiled)[0] and not counts(compiled)[1]
+    for sizes in ((64, 64, 64), (100, 70, 52), (3, 6, 32), (64, 64, 0)):
+        a, b, c = operands(F32, *sizes)
+        compiled.emulate(a, b, c)
+        products.expect_equal(c, products.exact(a, b, F32, "NK")[0], F32)
+
+
+def test_default_by_cost() -> None:
+    """Direct where one trip's products take longer than its copies and copies take no more instructions. Without
+    ping-pong, which adds barriers."""
+    tile = (256, 256, 64, 64, 128)
+    sizes = {M: 256, N: 256, K: 4096, **subs(tile)}
+    kernel = gemm(BF16)
+    loops = {}
+    for schedule in (wd.Schedule(ping_pong=False), wd.Schedule(direct_to_shared=False, ping_pong=False)):
+        compiled = gemm(BF16, schedule=schedule).compile(target="gfx950", subs=sizes)
+        loop = compiled.resources.loops[0]
+        others = sum(n for what, n in loop.instructions.items() if what != "mfma") / loop.steps
+        loops[schedule.direct_to_shared is None] = others, compiled.resources.registers, counts(compiled)
+    assert loops[True][0] < loops[False][0]
+    assert loops[True][1] < loops[False][1]
+    assert loops[True][2][1] == 0 == loops[False][2][0]
+    assert not counts(kernel.compile(target="gfx942", subs=sizes))[0]
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_a_missing_wait_is_found(target: str) -> None:
+    a, b, c = operands(F16, 64, 64, 128)
+    kernel = gemm(F16, schedule=DIRECT)
+    compiled = kernel.compile(a, b, c, target=target, subs=subs(SQUARE))
+    wait = re.compile(r"^\ts_waitcnt\s+vmcnt\(\d+\).*\n(?=(?:.*\n){0,3}\ts_barrier)", re.M)
+    text, removed = wait.subn("", compiled.asm)
+    assert removed
+    report = run(
+        text, target=target, grid=compiled.grid, block=compiled.block, args=[a, b, c], checks="report"
+    )  # fmt: skip
+    assert {"missing-wait", "race"} & {f.kind for f in report.findings}
+
+
+def test_wider_copies_on_gfx950_only() -> None:
+    for target, width in (("gfx90a", "dword"), ("gfx942", "dword"), ("gfx950", "dwordx4")):
+        compiled = gemm(F16, schedule=DIRECT).compile(target=target, subs={M: 64, N: 64, K: 256, **subs(SQUARE)})
+        assert set(re.findall(r"buffer_load_(\w+) .* lds$", compiled.asm, re.M)) == {width}
+
+
+@pytest.mark.parametrize(
+    ("tile", "sizes", "order", "padding", "reason"),
+    [
+        (SQUARE, (64, 64, 33), "NK", 0, "2 bytes lie together and aligned"),
+        ((96, 96, 32, 32, 32), (96, 96, 64), "NK", 0, "9 waves copy"),
+    ],
+)  # fmt: skip
+def test_refused_with_the_reason(
+    tile: tuple[int, ...], sizes: tuple[int, int, int], order: str, padding: int, reason: str
+) -> None:
+    with pytest.raises(wd.ConstraintError, match=reason) as caught:
+        multiply("gfx942", tile, sizes, F16, order, padding)
+    assert "direct_to_shared=True" in str(caught.value) and caught.value.location is not None
+
+
+def test_not_on_nvidia_by_request() -> None:
+    """`direct_to_shared=False` copies through registers where cp.async would be taken, True takes it."""
+    for wanted in (True, False):
+        compiled = gemm(F16, schedule=wd.Schedule(direct_to_shared=wanted)).compile(
+            target="sm_80", subs={M: 64, N: 64, K: 128, **subs(SQUARE)}
+        )
+        assert ("cp.async" in compiled.asm) is wanted

@@ -1,0 +1,148 @@
+"""`extract`, `shuffle` and `repeat_interleave` on every chip: text against evaluator and NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from products import BM, M, N
+
+import wavedsl as wd
+
+P, Q = wd.symbols("P Q")
+DTYPES = [wd.f32, wd.f16, *(pytest.param(d, marks=pytest.mark.slow) for d in (wd.f64, wd.i8, wd.bf16))]
+ROWS = [wd.WorkgroupConstraint(M, BM, 0)]
+
+
+def numbers(shape: tuple[int, ...], dtype: wd.DType) -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-100, 100, shape).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_element_of_a_row(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """The first, one that another lane holds, the last, and two that do not exist."""
+
+    def taking(place: int) -> Any:
+        @wd.wave(ROWS, subs={BM: 16})
+        def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, dtype]):
+            wd.write(wd.extract(wd.read(a), {N: place}), b)
+
+        return kernel
+
+    for place in (0, 5, 49, 50, -1):
+        kernel = taking(place)
+        a, b = numbers((40, 50), dtype), np.ones(40, dtype.numpy)
+        agree(kernel, [a, b], target, oracle if place == 5 else None)
+        compiled = kernel.compile(a, b, target=target)
+        compiled.emulate(a, b)
+        assert (b == (a[:, place] if 0 <= place < 50 else 0)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_place_that_is_known_at_run_time(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    @wd.wave(ROWS, subs={BM: 16})
+    def kernel(a: wd.Memory[M, N, dtype], place: wd.Scalar[wd.i32], b: wd.Memory[M, dtype]):
+        wd.write(wd.extract(wd.read(a), {N: place}), b)
+
+    for place in (0, 37, 64, -2):
+        agree(kernel, [numbers((17, 64), dtype), np.int32(place), np.ones(17, dtype.numpy)], target, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_part_of_a_row_and_of_its_columns(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Every second element from the third on, of rows and columns; the last ones lie beyond the end."""
+
+    @wd.wave([], subs={P: 20, Q: 6})
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[Q, P, dtype]):
+        wd.write(wd.extract(wd.read(a), {N: (P, 3, 2), M: (Q, 2)}), b)
+
+    a, b = numbers((8, 40), dtype), np.ones((6, 20), dtype.numpy)
+    agree(kernel, [a, b], target, oracle)
+    compiled = kernel.compile(a, b, target=target)
+    compiled.emulate(a, b)
+    want = np.zeros((6, 20), dtype.numpy)
+    part = a[2:8, 3:43:2]
+    want[: part.shape[0], : part.shape[1]] = part
+    assert (b == want).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_shuffles_along_lanes(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """A dimension that lanes alone hold: one exchange between lanes per register, no shared memory."""
+    lanes = 64 if target.startswith("gfx") else 32
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.shuffle(wd.read(a), wd.index(N) ^ 5, N), b)
+
+    a, b = numbers((3, lanes), dtype), np.ones((3, lanes), dtype.numpy)
+    compiled = agree(kernel, [a, b], target, oracle)
+    compiled.emulate(a, b)
+    assert (b == a[:, np.arange(lanes) ^ 5]).all()
+    assert compiled.shared_bytes == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_shuffles_by_an_index_per_element(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Indices from memory, some of them outside, along a row that registers and lanes hold."""
+
+    @wd.wave(ROWS, subs={BM: 16})
+    def kernel(a: wd.Memory[M, N, dtype], i: wd.Memory[M, N, wd.i32], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.shuffle(wd.read(a), wd.read(i), N), b)
+
+    index = np.random.default_rng(9).integers(-4, 70, (33, 64)).astype(np.int32)
+    agree(kernel, [numbers((33, 64), dtype), index, np.ones((33, 64), dtype.numpy)], target, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_index_for_a_whole_row(dtype: wd.DType, target: str) -> None:
+    @wd.wave(ROWS, subs={BM: 16})
+    def kernel(a: wd.Memory[M, N, dtype], i: wd.Memory[M, wd.i32], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.shuffle(wd.read(a), wd.read(i), N), b)
+
+    index = np.random.default_rng(8).integers(-1, 25, 20).astype(np.int32)
+    agree(kernel, [numbers((20, 24), dtype), index, np.ones((20, 24), dtype.numpy)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f16], ids=str)
+@pytest.mark.parametrize(("n", "count"), [(64, 8), (96, 32), (40, 4)])
+def test_repeated_scales(n: int, count: int, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    @wd.wave(ROWS, subs={BM: 16})
+    def kernel(a: wd.Memory[M, N, dtype], s: wd.Memory[M, N / count, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.read(a) + wd.repeat_interleave(wd.read(s), N), b)
+
+    a, s, b = numbers((20, n), dtype), numbers((20, n // count), dtype), np.zeros((20, n), dtype.numpy)
+    compiled = agree(kernel, [a, s, b], target, oracle)
+    compiled.emulate(a, s, b)
+    assert (b == a + np.repeat(s, count, axis=1)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_scales_that_move_with_a_loop(target: str) -> None:
+    """`N / 16` is cut where N is: over workgroups and trips, as its elements are."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 64)])
+    def kernel(a: wd.Memory[M, N, wd.f32], s: wd.Memory[M / 4, N / 16, wd.f32], b: wd.Memory[M, wd.f32]):
+        zero = wd.Register[M, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[zero])
+        def loop(acc: wd.Register[M, wd.f32]):
+            scale = wd.repeat_interleave(wd.repeat_interleave(wd.read(s), N), M)
+            return acc + wd.sum(wd.read(a) * scale, dim=N)
+
+        wd.write(loop, b)
+
+    a, s, b = numbers((64, 160), wd.f32), numbers((16, 10), wd.f32), np.zeros(64, np.float32)
+    compiled = agree(kernel, [a, s, b], target)
+    compiled.emulate(a, s, b)
+    assert (b == (a * np.repeat(np.repeat(s, 4, 0), 16, 1)).sum(1)).all()

@@ -1,0 +1,182 @@
+"""Parts of array arguments: slices in the kernel, `a[10:20, :]`, and slices of arrays that are passed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+
+M, N, K, P, Q, R, H = wd.symbols("M N K P Q R H")
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+TILES = [wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)]
+SIZES = ((32, 64), (21, 40), (17, 33))
+RNG = np.random.default_rng(3)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.integers(-8, 9, shape).astype(np.float16)
+
+
+def agree(kernel: Any, arguments: list[Any], want: np.ndarray, target: str) -> wd.CompiledKernel:
+    """Evaluator and emulated text both leave `want` in the last argument."""
+    *inputs, out = arguments
+    meant = out.copy()
+    kernel.evaluate(*inputs, meant)
+    np.testing.assert_array_equal(meant, want)
+    compiled = kernel.compile(*inputs, out, target=target)
+    compiled.emulate(*inputs, out)
+    np.testing.assert_array_equal(out, want)
+    return compiled
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_read_of_the_length_of_a_dimension(target: str) -> None:
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[P, Q, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a[10 : 10 + M, 8 : 8 + N]), b)
+
+    for m, n in SIZES:
+        a = numbers(m + 20, n + 24)
+        compiled = agree(kernel, [a, np.full((m, n), 9, np.float16)], a[10 : 10 + m, 8 : 8 + n], target)
+        if target == "gfx942" and n % 4 == 0:  # addressed and vectorised like an array of its own
+            assert "buffer_load_dwordx2" in compiled.asm and "buffer_load_ushort" not in compiled.asm
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_elements_past_the_stop_are_outside(target: str) -> None:
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a[10:20, 3:]), b)
+
+    for m, n in SIZES:
+        a, want = numbers(m, n), np.zeros((m, n), np.float16)
+        part = a[10:20, 3:]
+        want[: part.shape[0], : part.shape[1]] = part
+        agree(kernel, [a, np.full((m, n), 9, np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_write_touches_nothing_else(target: str) -> None:
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], b: wd.Memory[P, Q, wd.f16]):
+        wd.write(wd.read(a), b[4 : 4 + M, 16 : 16 + N])
+
+    for m, n in SIZES:
+        a, b = numbers(m, n), np.full((m + 10, n + 20), 5, np.float16)
+        want = b.copy()
+        want[4 : 4 + m, 16 : 16 + n] = a
+        agree(kernel, [a, b], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_bounds_known_at_run_time_and_from_the_end(target: str) -> None:
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], s: wd.Scalar[wd.i32], e: wd.Scalar[wd.i32], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a[s:e, :]) + wd.read(a[-4:, ...]), b)
+
+    for m, n in SIZES:
+        a, want = numbers(m, n), np.zeros((m, n), np.float16)
+        want[:9] = a[3:12]
+        want[:4] += a[-4:]
+        agree(kernel, [a, np.int32(3), np.int32(12), np.full((m, n), 9, np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_row_and_the_next_batch(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(H, 1, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(a: wd.Memory[P, M, N, wd.f16], b: wd.Memory[H, N, wd.f16], c: wd.Memory[H, N, wd.f16]):
+        wd.write(wd.read(a[H, 3, :]) + wd.read(b[1:, :]), c)
+
+    a, b = numbers(4, 5, 40), numbers(4, 40)
+    want = a[:, 3].copy()
+    want[:3] += b[1:]
+    agree(kernel, [a, b, np.zeros((4, 40), np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("start", [(5, 8, 16), (0, 2, 3)], ids=["aligned", "odd"])
+@pytest.mark.parametrize("space", [wd.SHARED, wd.GLOBAL], ids=str)
+def test_product_of_parts(target: str, start: tuple[int, int, int], space: Any, oracle: Callable[[str], str]) -> None:
+    """Staged with the vectors that the start allows."""
+    x, y, z = start
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 64, 0),
+            wd.WorkgroupConstraint(N, 64, 1),
+            wd.TilingConstraint(K, 32),
+            wd.WaveConstraint(M, 32),
+            wd.WaveConstraint(N, 32),
+        ]
+    )
+    def kernel(a: wd.Memory[P, Q, space, wd.f16], b: wd.Memory[R, Q, space, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a[x : x + M, y : y + K]), wd.read(b[:N, z : z + K]), acc)
+
+        wd.write(loop, c)
+
+    for m, n, k in ((64, 64, 64), (70, 50, 72)):
+        a, b, c = numbers(m + 9, k + 24), numbers(n + 3, k + 24), np.zeros((m, n), np.float32)
+        compiled = kernel.compile(a, b, c, target=target, subs={K: k})
+        compiled.emulate(a, b, c)
+        want = a[x : x + m, y : y + k].astype(np.float32) @ b[:n, z : z + k].astype(np.float32).T
+        np.testing.assert_array_equal(c, want)
+        if target.startswith("gfx"):
+            assert ("buffer_load_dwordx4" in compiled.asm) is (start == (5, 8, 16))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_slices_of_arrays_as_arguments(target: str) -> None:
+    """Their base, strides and bounds are their own: nothing around them is read or written (emulator)."""
+
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a) + wd.read(a[1:, :]), b)
+
+    for rows, columns in ((slice(3, 24), slice(8, 48)), (slice(1, 18), slice(5, 38))):
+        a, b = numbers(40, 64)[rows, columns], np.full((40, 64), 7, np.float16)
+        want = a.copy()
+        want[:-1] += a[1:]
+        agree(kernel, [a, b[rows, columns]], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_run_time_start_stops_at_the_values_own_end(target: str) -> None:
+    """Rows of a last tile that the value does not have are not written, though the array has room for them."""
+
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], s: wd.Scalar[wd.i32], b: wd.Memory[P, N, wd.f16]):
+        wd.write(wd.read(a), b, mapping=wd.IndexMapping((M, N), {P: wd.index(M) + s}))
+
+    a, b = numbers(21, 33), np.full((50, 33), 5, np.float16)
+    want = b.copy()
+    want[4:25] = a
+    agree(kernel, [a, np.int32(4), b], want, target)
+
+
+@pytest.mark.parametrize(
+    ("subscript", "message"),
+    [
+        (lambda a: a[::2, :], "a step of 2"),
+        (lambda a: a[1:, 1:, 1:], "has 2 dimensions"),
+        (lambda a: a[1:][1:], "cannot be indexed again"),
+        (lambda a: a["x", :], "is no place along M"),
+        (lambda a: a[wd.index(M) :, :], "has dimensions M"),
+    ],
+    ids=["step", "too-many", "again", "string", "dimensions"],
+)
+def test_subscripts_that_are_refused(subscript: Callable[[Any], Any], message: str) -> None:
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(subscript(a)), b)
+
+    with pytest.raises(wd.TraceError, match=message) as caught:
+        kernel.trace()
+    assert caught.value.location is not None

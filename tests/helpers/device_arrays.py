@@ -1,0 +1,181 @@
+"""Arrays as packages for GPUs have them, over memory of the stand-in drivers: `torch`, `cupy`, DLPack alone, and
+`__cuda_array_interface__` alone.
+
+`module("torch")` and `module("cupy")` are modules to be put into `sys.modules`: as much of them as an array's
+attributes and the current stream are. What the classes answer is what the packages document.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype = ctypes.py_object
+_capsule_new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+CODES = {"float32": (2, 32), "float16": (2, 16), "int32": (0, 32), "bfloat16": (4, 16)}
+
+
+class _DLManaged(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+@dataclass
+class Dlpack:
+    """An array of memory at `pointer` that gives itself away by DLPack. Strides in elements."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any = "float32"
+    index: int = 0
+    device_type: int = 2
+    keep: list[Any] = field(default_factory=list)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device_type, self.index
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
+        assert stream == -1, "a launch goes to the producer's own stream"
+        rank = len(self.shape)
+        numbers = (ctypes.c_int64 * (2 * rank))(*self.shape, *self.strides)
+        at = ctypes.addressof(numbers)
+        code, bits = CODES[str(self.dtype).rsplit(".", 1)[-1]]
+        managed = _DLManaged(
+            self.pointer, self.device_type, self.index, rank, code, bits, 1, at, at + 8 * rank, 0, None, None
+        )
+        self.keep[:] = [numbers, managed]
+        return _capsule_new(ctypes.addressof(managed), b"dltensor", None)
+
+
+class Interface:
+    """An array that gives itself away by `__cuda_array_interface__` alone, as Numba's. Strides in elements."""
+
+    def __init__(self, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = "float32",
+                 stream: int | None = None, readonly: bool = False):  # fmt: skip
+        self.pointer, self.shape, self.dtype = pointer, shape, np.dtype(dtype)
+        self.strides = tuple(s * self.dtype.itemsize for s in strides)
+        self.stream, self.readonly = stream, readonly
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, self.readonly),
+            "stream": self.stream,
+            "version": 3,
+        }
+
+
+@dataclass(frozen=True)
+class Device:
+    type: str
+    index: int
+
+
+@dataclass(frozen=True)
+class TorchDtype:
+    name: str
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+class Tensor:
+    """As `torch.Tensor`: what tells where its elements lie."""
+
+    def __init__(
+        self, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = "float32",
+        index: int = 0, requires_grad: bool = False, negative: bool = False, device_type: int = 2,
+    ):  # fmt: skip
+        self.shape, self._strides, self._pointer = shape, strides, pointer
+        self.dtype = DTYPES[dtype]
+        self.device = Device("cuda", index)
+        self.requires_grad, self._negative, self._device_type = requires_grad, negative, device_type
+
+    def data_ptr(self) -> int:
+        return self._pointer
+
+    def stride(self) -> tuple[int, ...]:
+        return self._strides
+
+    def is_neg(self) -> bool:
+        return self._negative
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device_type, self.device.index
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
+        if self.requires_grad or self._negative:
+            raise BufferError("Can't export tensors that require gradient or are negated")
+        self._exported = Dlpack(self._pointer, self.shape, self._strides, self.dtype, self.device.index,
+                                self._device_type)  # fmt: skip
+        return self._exported.__dlpack__(stream=stream)
+
+
+class ndarray(Dlpack):
+    """As `cupy.ndarray`; strides in bytes."""
+
+    def __init__(self, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = "float32",
+                 index: int = 0):  # fmt: skip
+        super().__init__(pointer, shape, strides, np.dtype(dtype), index)
+        self._elements = strides
+        self.strides = tuple(s * self.dtype.itemsize for s in strides)
+        self.data = types.SimpleNamespace(ptr=pointer, device_id=index)
+        self.device = types.SimpleNamespace(id=index)
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
+        exported = Dlpack(self.pointer, self.shape, self._elements, self.dtype, self.index)
+        self.keep.append(exported)
+        return exported.__dlpack__(stream=stream)
+
+
+DTYPES = {name: TorchDtype(name) for name in CODES}
+STREAMS: dict[tuple[str, int], int] = {}
+"""(package, device) → its current stream; 0 where there is none."""
+
+
+def module(name: str) -> Any:
+    """The module: its array class and its current stream, which is `STREAMS[name, device]`."""
+    made = types.ModuleType(name)
+    if name == "torch":
+        Tensor.__module__ = "torch"
+        made.Tensor = Tensor
+        made._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: STREAMS.get((name, index), 0))
+        made.float32, made.version = DTYPES["float32"], types.SimpleNamespace(hip=None)
+    else:
+        ndarray.__module__ = "cupy"
+        made.ndarray = ndarray
+        made.cuda = types.SimpleNamespace(
+            get_current_stream=lambda index=0: types.SimpleNamespace(ptr=STREAMS.get((name, index), 0))
+        )
+    return made
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements."""
+    out, step = [], 1
+    for n in reversed(shape):
+        out.append(step)
+        step *= n
+    return tuple(reversed(out))

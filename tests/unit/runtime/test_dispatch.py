@@ -1,0 +1,538 @@
+"""Calls that have been made before: what they notice, whose stream they run on, how long arrays live, threads.
+
+Each scenario runs in a process of its own that finds a stand-in as its driver (see `standin`), with real kernels, real
+bindings, and arrays as packages have them (`device_arrays`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import standin
+
+N_ITEMS = 96
+
+
+# ------------------------------------------------------------------------------------------------ scenarios, over there
+
+
+class There:
+    """What a scenario works with: a kernel out[i] = 2 source[i], memory on the stand-in's devices, array classes."""
+
+    def __init__(self, side: str):
+        import device_arrays
+        from wavedsl.runtime import devices, launch
+
+        import wavedsl as wd
+
+        self.side, self.arrays, self.devices, self.launch = side, device_arrays, devices, launch
+        self.place = {"cuda": 2, "hip": 10}[side]
+        self.library = ctypes.CDLL({"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}[side])
+        N, BN = wd.symbols("N BN")
+
+        @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 64})
+        def twice(source: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32], n: wd.Scalar[wd.i32]):
+            x = wd.read(source)
+            wd.write(wd.where(wd.index(N) < n, x + x, x), out)
+
+        self.kernel = twice
+        self.long = 0
+        once = getattr(launch.launch_kernel, "once", launch.launch_kernel)
+
+        def counted(*arguments):
+            self.long += 1
+            return once(*arguments)
+
+        counted.once = once
+        launch.launch_kernel = counted
+
+    def driver(self, index=0):
+        return self.devices.open_driver(self.side, index)
+
+    def memory(self, count=N_ITEMS, index=0):
+        """The address of `count` numbers on a device, and a view of them."""
+        address = self.driver(index).allocate(4 * count)
+        view = np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)
+        view[:] = np.arange(count)
+        return address, view
+
+    def load(self, name):
+        sys.modules[name] = self.arrays.module(name)
+        self.arrays.STREAMS.clear()
+
+    def pair(self, kind="torch", count=N_ITEMS, index=0, **options):
+        """(source, out) of a class of arrays, and what they hold."""
+        (a, x), (b, y) = self.memory(count, index), self.memory(count, index)
+        y[:] = -1
+        return self.array(kind, a, (count,), index=index, **options), self.array(kind, b, (count,), index=index), x, y
+
+    def array(self, kind, address, shape, strides=None, index=0, **options):
+        strides = strides or self.arrays.row_major(shape)
+        if kind == "torch":
+            return self.arrays.Tensor(address, shape, strides, index=index, device_type=self.place, **options)
+        if kind == "cupy":
+            return self.arrays.ndarray(address, shape, strides, index=index, **options)
+        if kind == "dlpack":
+            return self.arrays.Dlpack(address, shape, strides, index=index, device_type=self.place, **options)
+        return self.arrays.Interface(address, shape, strides, **options)
+
+    def called(self, *arguments, long, **keywords):
+        """Call, and tell whether it took the way that is expected."""
+        before = self.long
+        self.kernel(*arguments, **keywords)
+        assert self.long - before == long, f"{self.long - before} long ways, not {long}"
+
+    def refused(self, *arguments, match):
+        from wavedsl.ir.errors import LaunchError
+
+        with pytest.raises(LaunchError, match=match):
+            self.kernel(*arguments)
+
+    def kinds(self):
+        return ["torch", "cupy", "dlpack", "interface"] if self.side == "cuda" else ["torch", "dlpack"]
+
+    def stream(self, index=0):
+        driver = self.driver(index)
+        with driver.entered():
+            if self.side == "cuda":
+                return int(driver._call("cuStreamCreate", 0))
+            return int(driver._call("hipStreamCreate"))
+
+
+def changes_are_noticed(there: There) -> None:
+    for name in ("torch", "cupy"):
+        there.load(name)
+    for kind in there.kinds():
+        source, out, x, y = there.pair(kind)
+        there.called(source, out, N_ITEMS, long=1)
+        assert (y == 2 * x).all()
+        for _ in range(3):
+            y[:] = -1
+            there.called(source, out, N_ITEMS, long=0)
+            assert (y == 2 * x).all(), kind
+        there.called(source, out, n=7, long=0)
+        there.called(n=7, out=out, source=source, long=0)
+        # Other arrays with the same facts, at other addresses.
+        other, into, x, y = there.pair(kind)
+        there.called(other, into, N_ITEMS, long=0)
+        assert (y == 2 * x).all()
+        # The same objects are asked again in every call: an extent that has changed is seen.
+        for changed in (other, into):
+            changed.shape = (60,)
+        y[:] = -1
+        there.called(other, into, 60, long=1)
+        assert (y[:60] == 2 * x[:60]).all()
+        there.called(other, into, 60, long=0)
+        # Strides.
+        address, _ = there.memory(2 * N_ITEMS)
+        strided = there.array(kind, address, (N_ITEMS,), (2,))
+        there.called(strided, out, N_ITEMS, long=1)
+        # Alignment: 4 bytes on.
+        address, _ = there.memory(N_ITEMS + 1)
+        there.called(there.array(kind, address + 4, (N_ITEMS,)), out, N_ITEMS, long=1)
+        there.called(there.array(kind, address + 8, (N_ITEMS,)), out, N_ITEMS, long=1)
+        # What is wrong is said although all else was seen before.
+        there.refused(there.array(kind, address, (N_ITEMS,), dtype="int32"), out, N_ITEMS, match="dtype int32")
+        there.refused(source, source, N_ITEMS, match="overlaps")
+        there.refused(source, there.array(kind, source_address(source) + 16, (N_ITEMS,)), N_ITEMS, match="overlaps")
+        there.refused(source, out, 1 << 31, match="does not fit|an integer from")
+        there.refused(source, out, "7", match="Scalar")
+        there.refused(there.array(kind, 1 << 50, (N_ITEMS,)), out, N_ITEMS, match="48 bits")
+        # Classes of numbers are told apart, and each has a way.
+        there.called(source, out, np.int64(50), long=1)
+        there.called(source, out, np.int64(50), long=0)
+        there.called(source, out, True, long=1)
+    source, out, *_ = there.pair("torch")
+    there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), requires_grad=True), out, 5, match="gradient")
+    there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), negative=True), out, 5, match="negated")
+    if there.side == "cuda":
+        source, out, *_ = there.pair("interface")
+        locked = there.array("interface", out.pointer, (N_ITEMS,), readonly=True)
+        there.refused(source, locked, 5, match="read-only")
+
+
+def source_address(array) -> int:
+    return array.data_ptr() if hasattr(array, "data_ptr") else array.pointer
+
+
+def streams_are_respected(there: There) -> None:
+    log = Path(os.environ["STANDIN_LOG"])
+
+    def used() -> list[str]:
+        found = [
+            line.split(" stream ")[1].split()[0] for line in log.read_text().splitlines() if "Kernel" in line
+        ]
+        log.write_text("")
+        return found
+
+    source, out, x, y = there.pair("dlpack")
+    there.kernel(source, out, N_ITEMS)
+    there.kernel(source, out, N_ITEMS)
+    assert "torch" not in sys.modules and "cupy" not in sys.modules  # nothing is imported for its stream
+    assert used() == ["(nil)"] * 2
+    numbers = [there.stream() for _ in range(3)]
+    for name in ("torch", "cupy"):
+        there.load(name)
+
+    class Derived(there.arrays.Tensor):
+        """A user's own class of tensors runs on torch's stream too."""
+
+    Derived.__module__ = "mine"
+    kinds = ["torch", "cupy"] if there.side == "cuda" else ["torch"]
+    for kind in [*kinds, "derived"]:
+        source, out, x, y = there.pair(kind if kind != "derived" else "torch")
+        if kind == "derived":
+            source.__class__ = out.__class__ = Derived
+        package = "cupy" if kind == "cupy" else "torch"
+        now = there.arrays.STREAMS
+        now[package, 0] = numbers[0]
+        there.kernel(source, out, N_ITEMS)
+        bound = there.kernel.bind(source, out, N_ITEMS)
+        for number in (numbers[1], 0, numbers[2], numbers[0]):
+            now[package, 0] = number
+            there.kernel(source, out, N_ITEMS)
+            bound()
+        wanted = [numbers[0], *[n for n in (numbers[1], 0, numbers[2], numbers[0]) for _ in range(2)]]
+        assert used() == [f"{n:#x}" if n else "(nil)" for n in wanted], kind
+        assert (y == 2 * x).all()
+    if there.side == "cuda":  # an array that names its stream itself
+        source, out, x, y = there.pair("interface")
+        for number in (numbers[1], numbers[2]):
+            source.stream = number
+            there.kernel(source, out, N_ITEMS)
+            there.kernel(source, out, N_ITEMS)
+        assert used() == [f"{n:#x}" for n in (numbers[1], numbers[1], numbers[2], numbers[2])]
+
+
+def graphs_hold_what_they_use(there: There) -> None:
+    from wavedsl.ir.errors import LaunchError
+    from wavedsl.runtime import in_flight
+
+    there.load("torch")
+    driver = there.driver()
+    held = in_flight.of(driver)
+    stream = there.stream()
+    there.arrays.STREAMS["torch", 0] = stream
+    prefix = {"cuda": "cu", "hip": "hip"}[there.side]
+
+    def ask(name, *arguments):
+        with driver.entered():
+            return driver._call(prefix + name, *arguments)
+
+    if there.side == "cuda":
+        mode = driver.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        instantiate = lambda graph: ask("GraphInstantiate", graph, 0)  # noqa: E731
+    else:
+        mode = driver.hip.hipStreamCaptureMode.hipStreamCaptureModeGlobal
+        instantiate = lambda graph: ask("GraphInstantiate", graph, 0)[0]  # noqa: E731
+
+    def alive(dead):
+        gc.collect()
+        held.release()
+        return [kept() is not None for kept in dead]
+
+    for kind in ("torch", "dlpack"):
+        source, out, x, y = there.pair(kind)
+        if kind == "dlpack":  # on a stream as such arrays have it: through a tensor that comes first
+            source, *_ = there.pair("torch")
+            x = np.frombuffer((ctypes.c_float * N_ITEMS).from_address(source.data_ptr()), np.float32)
+        there.kernel(source, out, N_ITEMS)
+        bound = there.kernel.bind(source, out, N_ITEMS)
+        y[:] = -1
+        ask("StreamBeginCapture", stream, mode)
+        there.called(source, out, N_ITEMS, long=0)
+        bound()
+        assert (y == -1).all()  # nothing runs while it is captured
+        graph = ask("StreamEndCapture", stream)
+        weak = [weakref.ref(source), weakref.ref(out)]
+        runnable = instantiate(graph)
+        del source, out, bound
+        assert alive(weak) == [True, True]
+        ask("GraphLaunch", runnable, stream)
+        assert (y == 2 * x).all()
+        ask("GraphDestroy", graph)
+        assert alive(weak) == [True, True]  # the executable graph goes on without the one that it was made of
+        ask("GraphExecDestroy", runnable)
+        assert alive(weak) == [False, False]
+        assert len(held) == 0
+    # What cannot be captured says what to do; so does a kernel that talks.
+    source, out, *_ = there.pair("torch", count=80)
+    ask("StreamBeginCapture", stream, mode)
+    with pytest.raises(LaunchError, match="call the kernel once before the capture"):
+        there.kernel(source, out, 80)
+    ask("StreamEndCapture", stream)
+    there.kernel(source, out, 80)
+
+
+def arrays_live_until_the_stream_is_done(there: There) -> None:
+    from wavedsl.runtime import in_flight
+
+    there.load("torch")
+    held = in_flight.of(there.driver())
+    kind = "interface" if there.side == "cuda" else "dlpack"
+
+    def alive(weak):
+        gc.collect()
+        held.release()
+        return weak() is not None
+
+    for use in ("call", "bound"):
+        first = there.pair(kind)
+        there.kernel(*first[:2], N_ITEMS)
+        source, out, *_ = there.pair(kind)
+        there.library.standin_busy(1)
+        if use == "call":
+            there.called(source, out, N_ITEMS, long=0)
+        else:
+            bound = there.kernel.bind(source, out, N_ITEMS)
+            bound()
+            del bound
+        weak = weakref.ref(source)
+        del source, out
+        assert alive(weak)
+        there.library.standin_busy(0)
+        there.kernel(*first[:2], N_ITEMS)
+        assert not alive(weak), use
+    # torch frees in the order of its stream: nothing is held for its tensors.
+    there.library.standin_busy(1)
+    source, out, *_ = there.pair("torch")
+    for _ in range(2):
+        there.kernel(source, out, N_ITEMS)
+    weak = weakref.ref(source)
+    del source, out
+    assert not alive(weak)
+    assert len(held) == 0, held._streams
+
+
+def threads_devices_and_contexts(there: There) -> None:
+    """Eight threads on two devices, with streams and results of their own; contexts are left as they are found."""
+    for name in ("torch", "cupy"):
+        there.load(name)
+    drivers = [there.driver(0), there.driver(1)]
+    own = []
+    if there.side == "cuda":
+        with drivers[1].entered():  # this thread's context becomes the device's own primary one, and one on top
+            own.append(int(drivers[1]._call("cuCtxCreate", None, 0, drivers[1].handle)))
+            drivers[1]._call("cuCtxPopCurrent")
+    for driver in drivers:
+        slow_down(driver)
+    jobs, errors = [], []
+    for i in range(8):
+        source, out, x, y = there.pair("torch" if i < 7 else there.kinds()[-1], index=i % 2)
+        x[:] = 100 * i + np.arange(N_ITEMS)
+        jobs.append((i, source, out, x, y))
+
+    def work(i, source, out, x, y):
+        try:
+            driver = drivers[i % 2]
+            context = None
+            if there.side == "cuda" and i == 3:
+                driver._call("cuCtxSetCurrent", own[0])
+                context = own[0]
+            if there.side == "hip" and i == 4:  # device 1 is current, the arrays are on device 0
+                drivers[1]._call("hipSetDevice", 1)
+                context = 1
+            if there.side == "cuda" and i == 4:
+                drivers[1]._call("cuCtxSetCurrent", drivers[1].context)
+                context = int(drivers[1].context)
+            bound = there.kernel.bind(source, out, N_ITEMS)
+            for n in range(90):
+                count = 1 + (37 * i + n) % N_ITEMS  # every call has another number: blocks are nobody else's
+                y[:] = -1
+                if n % 3:
+                    there.kernel(source, out, count)
+                    expected = np.where(np.arange(N_ITEMS) < count, 2 * x, -1)
+                else:
+                    bound()
+                    expected = 2 * x
+                assert (y == expected).all(), (i, n)
+                if context is not None:
+                    assert driver.current() == context
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    # A thread that stays on device 1 while its arrays are on device 0, and the other way round.
+    for index in (0, 1):
+        source, out, x, y = there.pair("torch", index=index)
+        other = drivers[1 - index]
+        if there.side == "cuda":
+            other._call("cuCtxSetCurrent", other.context)
+        else:
+            other._call("hipSetDevice", 1 - index)
+        before = other.current()
+        # A thread has been on device 1 with arrays of device 0 already; with HIP all have begun on device 0.
+        for long in (index if there.side == "cuda" else 0, 0, 0):
+            there.called(source, out, N_ITEMS, long=long)
+            assert other.current() == before and (y == 2 * x).all()
+    if there.side == "cuda":  # arrays that do not say where they lie
+        source, out, x, y = there.pair("interface", index=1)
+        there.kernel(source, out, N_ITEMS)
+        assert (y == 2 * x).all()
+
+
+def slow_down(driver) -> None:
+    """Let other threads have their turn when the parameters are written and the driver has not been called."""
+    once = driver.prepared
+
+    def prepared(*arguments):
+        start = once(*arguments)
+
+        def start_late(stream):
+            time.sleep(0)
+            start(stream)
+
+        return start_late
+
+    driver.prepared = prepared
+
+
+def tensor_maps(there: There) -> None:
+    """Made once per address, with the arguments that the prototypes of the installed bindings name, and passed by
+    value; an error of the driver is a LaunchError."""
+    if there.side == "hip":
+        return
+    import hopper
+    from products import BF16, TILE
+    from wavedsl.ir.errors import LaunchError
+    from wavedsl.runtime.tensor_map import DATA_TYPES, SWIZZLES
+
+    import wavedsl as wd
+
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    log = Path(os.environ["STANDIN_LOG"])
+    log.write_text("")
+    driver = there.driver()
+    passed = []
+    once = driver.prepared
+
+    def recorded(function, grid, block, params):
+        start, pointers = once(function, grid, block, params), (ctypes.c_void_p * 3).from_address(params)
+
+        def spied(stream):
+            passed.append([ctypes.c_uint64.from_address(pointer).value for pointer in pointers])
+            start(stream)
+
+        return spied
+
+    driver.prepared = recorded
+    tiles = dict(zip(TILE, (64, 128, 64, 64, 128)))
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(specialize=True)).variant(Choice(tiles))
+    m, n, k = 256, 384, 512
+
+    def operands():
+        shapes = ((m, k), (n, k), (m, n))
+        return [there.array("torch", there.memory(a * b)[0], (a, b), dtype="bfloat16")
+                for i, (a, b) in enumerate(shapes)]  # fmt: skip
+
+    def made() -> list[str]:
+        found = [line for line in log.read_text().splitlines() if "Encode" in line]
+        log.write_text("")
+        return found
+
+    first, second = operands(), operands()
+    kernel(*first)
+    maps = made()
+    assert len(maps) == 3
+    for line, (rows, columns), box_rows in zip(maps, ((m, k), (n, k), (m, n)), (64, 128, 64)):
+        kind, size = DATA_TYPES["bf16"], 2
+        width = 128 // size
+        assert line == (
+            f"cuTensorMapEncodeTiled type {kind} rank 2 address given sizes {columns} {rows} strides {columns * size} "
+            f"box {width} {box_rows} steps 1 1 interleave 0 swizzle {SWIZZLES[128]} promotion 0 fill 0"
+        )
+    for arrays, new in ((first, 0), (second, 3), (first, 0), (second, 0)):
+        kernel(*arrays)
+        assert len(made()) == new
+        # The stand-in's maps start with the address.
+        assert passed[-1] == [array.data_ptr() for array in arrays]
+    bound = kernel.bind(*second)
+    made()
+    bound()
+    assert made() == [] and passed[-1] == [array.data_ptr() for array in second]
+    # A kernel that waits for the launch in front itself is launched with the attribute that lets it begin early.
+    log.write_text("")
+    dependent = hopper.gemm(BF16, schedule=wd.Schedule(dependent=True)).variant(Choice(tiles))
+    dependent(*first)
+    dependent(*first)
+    dependent.bind(*first)()
+    kernel(*first)
+    attributes = [line for line in log.read_text().splitlines() if "Launch" in line or "attribute" in line]
+    assert [line.split(" attrs ")[1] for line in attributes if "Launch" in line] == [
+        "1 extra (nil)", "1 extra (nil)", "1 extra (nil)", "0 extra (nil)"
+    ]  # fmt: skip
+    assert attributes.count("attribute 6 = 1") == 3
+    os.environ["STANDIN_FAIL"] = "cuTensorMapEncodeTiled:1:0"
+    with pytest.raises(LaunchError, match=r"cuTensorMapEncodeTiled failed: CUDA_ERROR_INVALID_VALUE \(1\): as the"):
+        kernel(*operands())
+
+
+class Choice:
+    """A tuning candidate, as `Kernel.variant` takes one."""
+
+    def __init__(self, subs):
+        self.subs = subs.items()
+
+    def fields(self):
+        return {}
+
+
+SCENARIOS = (
+    streams_are_respected,  # first: nothing has loaded a package yet
+    changes_are_noticed,
+    graphs_hold_what_they_use,
+    arrays_live_until_the_stream_is_done,
+    threads_devices_and_contexts,
+    tensor_maps,
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ tests
+
+
+@pytest.mark.parametrize("side", ["cuda", "hip"])
+def test_calls(side, standins, tmp_path):
+    folder = str(standins(side))
+    done = subprocess.run(
+        [sys.executable, __file__, side],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=100,
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": folder,
+            "PYTHONPATH": str(Path(standin.__file__).parent),
+            "ROCM_PATH": str(tmp_path / "no-rocm"),
+            "STANDIN_FOLDER": folder,
+            "STANDIN_LOG": str(tmp_path / "log"),
+            "STANDIN_EACH": "8",
+            "STANDIN_DEVICES": "2",
+            "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [f.__name__ for f in SCENARIOS]
+
+
+if __name__ == "__main__":
+    for scenario in SCENARIOS:
+        scenario(There(sys.argv[1]))
+        print(scenario.__name__)

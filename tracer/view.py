@@ -1,0 +1,132 @@
+"""Slices of an array argument: `a[10:20, :]`, which `read`, `write` and atomics take like an array.
+
+In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
+or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`), the value has that dimension.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Argument
+from wavedsl.ir.source import here
+from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.tracer.mapping import IndexMapping
+from wavedsl.tracer.proxy import Array, Value
+
+if TYPE_CHECKING:
+    from wavedsl.tracer.builder import Builder
+
+
+class View(Array):
+    """A part of an array argument: per dimension the whole, a (start, stop), or one coordinate."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, argument: Argument, builder: Builder, places: dict[Any, Any]):
+        super().__init__(argument, builder)
+        self.places = places
+
+    def __repr__(self) -> str:
+        return f"<part of array argument {self.argument.name}>"
+
+    def __getitem__(self, key: Any) -> View:
+        raise TraceError(
+            f"a part of {self.argument.name} cannot be indexed again",
+            here(),
+            hint="give all slices at once: a[2:, 4:8]",
+        )
+
+
+def part(array: Array, key: Any) -> View:
+    """`array[key]`. Raises TraceError for subscripts that are no slices with step 1, whole numbers or expressions."""
+    dims = array.argument.dims
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if any(k is Ellipsis for k in keys):
+        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (len(dims) - len(keys) + 1)
+    if len(keys) > len(dims) or any(k is Ellipsis for k in keys):
+        raise TraceError(
+            f"{array.argument.name} has {len(dims)} dimensions ([{names(dims)}]), and the subscript {len(keys)}",
+            here(),
+            hint="one slice per dimension, for example a[2:10, :]",
+        )
+    places: dict[Any, Any] = {}
+    for d, k in zip(dims, keys):
+        if not isinstance(k, slice):
+            places[d] = _bound(array, d, k)
+            continue
+        if k.step is not None and k.step != 1:
+            raise TraceError(
+                f"{array.argument.name}[…]: a step of {k.step!r}", here(),
+                hint=f"wd.read(a, mapping=wd.IndexMapping(…, {{{d}: {k.step} * {d}}}))",
+            )  # fmt: skip
+        start = 0 if k.start is None else _bound(array, d, k.start)
+        stop = None if k.stop is None else _bound(array, d, k.stop)
+        if stop is not None and not isinstance(stop, Value) and normalise(stop) == d:
+            stop = None
+        if stop is not None or isinstance(start, Value) or normalise(start) != 0:
+            places[d] = (start, stop)
+    return View(array.argument, array.builder, places)
+
+
+def _bound(array: Array, dim: Any, x: Any) -> Any:
+    """One end of a slice; negative numbers count from the dimension's end."""
+    if isinstance(x, Value):
+        if x.dims:
+            raise TraceError(
+                f"{array.argument.name}[…]: the subscript has dimensions {names(x.dims)}", here(),
+                hint="gather with wd.read(a, mapping=wd.IndexMapping(…))",
+            )  # fmt: skip
+        return x
+    if hasattr(x, "__index__") and not isinstance(x, (bool, sympy.Expr)):
+        x = int(x)
+    if not is_dim(x):
+        raise TraceError(
+            f"{array.argument.name}[…]: {x!r} is no place along {dim}", here(),
+            hint="a whole number, an expression over symbols, or a traced integer",
+        )  # fmt: skip
+    x = normalise(x)
+    return dim + x if x.is_Integer and x < 0 else x
+
+
+def window(view: View, op: str) -> IndexMapping:
+    """The mapping of a `read`, `write` or atomic of a view."""
+    builder, argument = view.builder, view.argument
+    dims: list[Any] = []
+    indices: dict[Any, Any] = {}
+    for d in argument.dims:
+        place = view.places.get(d)
+        if place is None:
+            if d not in builder.index_dims:
+                dims.append(d)
+            continue
+        if not isinstance(place, tuple):
+            indices[d] = place
+            continue
+        start, stop = place
+        known = not isinstance(start, Value) and not isinstance(stop, Value)
+        length = sympy.expand(stop - start) if known and stop is not None else None
+        if d in builder.index_dims:
+            if stop is not None or not known:
+                raise TraceError(
+                    f"{op}: {d} is an index dimension of {argument.name}, of which a value has one element", here(),
+                    hint=f"leave the stop out, and start at an expression: [{start}:]",
+                )  # fmt: skip
+            indices[d] = d + start
+            continue
+        named = length is not None and isinstance(length, sympy.Symbol)
+        along = length if named else d
+        dims.append(along)
+        index = builder.results(builder.emit("index", (), {"dim": builder.dim(along, op)}))
+        shifted = index + start if isinstance(start, Value) or start != 0 else index
+        if stop is None or named:
+            indices[d] = shifted
+            continue
+        count = stop - start if isinstance(start, Value) or isinstance(stop, Value) else length
+        outside = builder.number(-1, dt.i32, op, here())
+        indices[d] = builder.results(builder.emit("where", [(index < count).node, shifted.node, outside], {}))
+    return IndexMapping(tuple(dims), indices)

@@ -1,0 +1,198 @@
+"""Many products in one launch: the rows of A are those of all groups, one group after the other, each with a B of its
+own (experts of a mixture, ragged batches).
+
+    grouped_matmul(tokens, weights, out, sizes=[70, 0, 130, 5])      # weights: [groups, K, N]
+
+The rows of every group are cut into blocks, and workgroups read from a table whose block they have: where its rows
+start, how many there are, which B they meet. Blocks start at any row, so that nothing is padded or copied in memory;
+what a block reads beyond its group are rows of the next, which meet the wrong B and are not stored. An empty group has
+no block.
+"""
+
+# Annotations of kernels are expressions over symbols, which type checkers take for types.
+# mypy: disable-error-code="valid-type, type-arg, misc, name-defined, operator"
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import wavedsl as wd
+from wavedsl.analysis.roofline import product_named
+from wavedsl.analysis.strategy import TileChoice
+from wavedsl.compiler import get_target
+from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.product import Product
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, stages_of, waves_of
+
+T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
+BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
+
+ROWS = (16, 32, 64, 128)
+"""Rows of a block: the fewest that hold the average group."""
+COLUMNS = (64, 128)
+"""Columns of a block; the wide one where instructions read their operands from shared memory, so that registers hold
+little but sums."""
+STAGES = 4
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    c: Any,
+    sizes: Sequence[int],
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_b: bool = False,
+    product: str | Product | None = None,
+) -> Plan:
+    """C[rows of g] = alpha A[rows of g] B[g] + beta C[rows of g] for every group g, in one launch. The plan that ran.
+
+    A is [rows, K], B is [groups, K, N], or [groups, N, K] with `transpose_b`, C is [rows, N]; `sizes` has the rows of
+    each group, on the host, and adds up to `rows`. Sums and rounding as for `matmul`.
+    """
+    plan = plan_grouped(a, b, c, sizes, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product)
+    plan.run()
+    return plan
+
+
+def plan_grouped(
+    a: Any,
+    b: Any,
+    c: Any,
+    sizes: Sequence[int],
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_b: bool = False,
+    product: str | Product | None = None,
+) -> Plan:
+    """The launch of `grouped_matmul`. Raises LaunchError for shapes or sizes that do not fit."""
+    counts = [int(n) for n in sizes]
+    n = _columns(a, b, c, counts, transpose_b)
+    form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
+    if product is None:
+        from wavedsl.runtime.launch import target_of
+
+        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
+    chip = product_named(product)
+    used = [x for x in counts if x]
+    average = sum(used) / max(1, len(used))
+    rows = next((x for x in ROWS if x >= average), ROWS[-1])
+    wide = get_target(chip.target).warpgroup is not None and n > COLUMNS[0]
+    columns = COLUMNS[wide]
+    waves = max(1, rows // 32), columns // 32
+    tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, STAGES, *waves, 1, STAGES - 1)
+    plan = Plan("grouped", f"{len(counts)} groups of {average:.0f} rows on average", tiles)
+    if not used or n == 0:
+        return plan
+    cut = (rows, columns, depth_of(tiles, form))
+    kernel = grouped(form, cut, waves_of(tiles, form, chip), stages_of(form, cut, STAGES, chip))
+    table = [_like(c, column) for column in blocks(counts, rows)]
+    plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
+    return plan
+
+
+def blocks(sizes: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per block of at most `rows` rows: its group, its first row, how many rows it has."""
+    found = []
+    start = 0
+    for group, size in enumerate(sizes):
+        found += [(group, start + at, min(rows, size - at)) for at in range(0, size, rows)]
+        start += size
+    table = np.array(found, np.int32).reshape(-1, 3)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+@functools.cache
+def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int) -> Any:
+    """A block of rows of one group by a tile of its columns per workgroup; blocks that follow each other share tiles of
+    B."""
+    inner = (N, K) if form.b_rows else (K, N)
+    b_dims = (E, *inner, wd.SHARED, form.dtype)
+    b_type = wd.Memory[b_dims]
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(G, 1, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.WorkgroupConstraint(R, BM, 2),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(R, WM),
+            wd.WaveConstraint(N, WN),
+        ],
+        subs={
+            R: tiles[0], BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1],
+        },
+        schedule=wd.Schedule(stages=stages),
+    )  # fmt: skip
+    def gemm_grouped(
+        a: wd.Memory[T, K, wd.SHARED, form.dtype],
+        b: b_type,
+        group: wd.Memory[G, wd.i32],
+        first: wd.Memory[G, wd.i32],
+        rows: wd.Memory[G, wd.i32],
+        c: wd.Memory[T, N, form.out],
+        alpha: wd.Scalar[form.sums],
+        beta: wd.Scalar[form.sums],
+    ):
+        mine, start, count = wd.read(group), wd.read(first), wd.read(rows)
+        whole = wd.IndexMapping((R, K), {T: wd.index(R) + start})
+        inside = wd.IndexMapping((R, N), {T: wd.where(wd.index(R) < count, wd.index(R) + start, -1)})
+        weights = wd.IndexMapping(inner, {E: mine})
+
+        @wd.iterate(K, init_args=[wd.Register[R, N, form.sums](0)])
+        def over_k(acc: wd.Register[R, N, form.sums]):
+            return wd.mma(wd.read(a, mapping=whole), wd.read(b, mapping=weights), acc)
+
+        scaled = over_k * alpha
+        if form.beta:
+            scaled = wd.fma(wd.cast(wd.read(c, mapping=inside), form.sums), beta, scaled)
+        wd.write(wd.cast(scaled, form.out), c, mapping=inside)
+
+    return gemm_grouped
+
+
+def _columns(a: Any, b: Any, c: Any, sizes: Sequence[int], transpose_b: bool) -> int:
+    """N, once everything fits together."""
+    shapes = [tuple(getattr(x, "shape", ())) for x in (a, b, c)]
+    if [len(s) for s in shapes] != [2, 3, 2]:
+        raise LaunchError(
+            f"grouped_matmul: a is {shapes[0]}, b {shapes[1]} and c {shapes[2]}",
+            hint="a is [rows, K], b one matrix per group, c [rows, N]",
+        )
+    (rows, k), (groups, *inner), (out_rows, n) = shapes
+    if tuple(inner) != ((n, k) if transpose_b else (k, n)) or out_rows != rows:
+        want = f"[groups, {n}, {k}]" if transpose_b else f"[groups, {k}, {n}]"
+        raise LaunchError(
+            f"grouped_matmul: a is {shapes[0]}, b {shapes[1]} and c {shapes[2]}",
+            hint=f"b must be {want} and c [{rows}, {n}]; matrices that are [N, K] need transpose_b=True",
+        )
+    if len(sizes) != groups or any(x < 0 for x in sizes) or sum(sizes) != rows:
+        raise LaunchError(
+            f"grouped_matmul: sizes has {len(sizes)} groups of {sum(sizes)} rows, but b has {groups} groups and a has "
+            f"{rows} rows",
+            hint="one number of rows per group, none negative, that add up to the rows of a",
+        )
+    return int(n)
+
+
+def _like(like: Any, values: np.ndarray) -> Any:
+    """The numbers in an array where `like` lies."""
+    if isinstance(like, np.ndarray):
+        return values
+    package = type(like).__module__.partition(".")[0]
+    if package == "torch":
+        import torch
+
+        return torch.from_numpy(values).to(like.device)
+    if package == "cupy":
+        import cupy
+
+        return cupy.asarray(values)
+    raise LaunchError(f"grouped_matmul: no table for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")
