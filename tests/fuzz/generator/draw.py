@@ -322,7 +322,8 @@ class _Draw:
             self.one((
                 self.unary, self.binary, self.binary, self.binary, self.choose, self.compare, self.cast, self.reduce,
                 self.reduce, self.scan, self.sort, self.topk, self.gather, self.shifted, self.random, self.branch,
-                self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded, self.divide, self.fma, self.product,
+                self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded, self.divide, self.fma,
+                self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
                 *((self.fence,) if depth == 0 else ()),
