@@ -695,15 +695,18 @@ class Builder(Core):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1, atom: str = "",
+        buffer: str = "", slot: int = -1, atom: str = "", high: bool = False,
     ) -> Op:  # fmt: skip
-        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named."""
+        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named.
+        `high`: the upper half of a word."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
         attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
         if atom:
             attrs["atom"] = atom
+        if high:
+            attrs["high"] = True
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
     def barrier(self, half: int | None = None) -> Op:

@@ -311,7 +311,7 @@ class _State:
     def _store_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
         on = active & mask
         start = self.shared_place(op, addr, op.attrs["imm"], on)
-        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
+        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
         if not active.all() and "half" not in op.attrs:

@@ -134,6 +134,7 @@ SHARED_STORES = {
 PAIR_LOADS = {4: ("ds_read2_b32", "ds_read2st64_b32"), 8: ("ds_read2_b64", "ds_read2st64_b64")}
 PAIR_STORES = {4: ("ds_write2_b32", "ds_write2st64_b32"), 8: ("ds_write2_b64", "ds_write2st64_b64")}
 """By bytes of one access: the forms with two offsets, which count accesses, or 64 of them."""
+HIGH_SHARED_STORES = {1: "ds_write_b8_d16_hi", 2: "ds_write_b16_d16_hi"}
 TRANSPOSING = {
     "tr_b16": ("ds_read_b64_tr_b16", 8), "tr_b8": ("ds_read_b64_tr_b8", 8), "tr_b4": ("ds_read_b64_tr_b4", 8),
     "tr_b6": ("ds_read_b96_tr_b6", 12),

@@ -313,7 +313,7 @@ def store_shared(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
     address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
-    row = s.rows.named(roles.SHARED_STORES[width])
+    row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:
         s.emit(row, address, value, **mods)
