@@ -71,6 +71,8 @@ STORES = {
     1: "buffer_store_byte", 2: "buffer_store_short", 4: "buffer_store_dword", 8: "buffer_store_dwordx2",
     12: "buffer_store_dwordx3", 16: "buffer_store_dwordx4",
 }  # fmt: skip
+WIDE_ADD = "v_lshl_add_u64"
+"""A sum of 64-bit vectors in one instruction, where the chip has it: (a << 0) + b."""
 FAR_LOADS = {
     1: "global_load_ubyte", 2: "global_load_ushort", 4: "global_load_dword", 8: "global_load_dwordx2",
     12: "global_load_dwordx3", 16: "global_load_dwordx4",
@@ -101,9 +103,6 @@ def returning(chip: str) -> str:
     """The flag that makes an atomic return what was in memory."""
     return "glc" if chip == "gfx90a" else "sc0"
 
-
-ADD_PAIR = "v_lshl_add_u64"
-"""Adds pairs of registers (with a shift of 0), where the chip has it."""
 
 FENCES: dict[str, tuple[tuple[str, dict[str, Any]] | None, tuple[str, dict[str, Any]]]] = {
     "gfx90a": (None, ("buffer_wbinvl1_vol", {})),
