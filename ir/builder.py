@@ -616,6 +616,17 @@ class Builder(Core):
             attrs["bounded"] = True
         return self._effect("store.global", args, attrs)
 
+    def load_far(self, addr: Value, *, bytes: int, cache: str | None = None) -> Value:
+        """Load `bytes` at a 64-bit address of each lane, which must be valid in every lane."""
+        t = vector(max(bytes // 4, 1))
+        return self._effect("load.far", (addr,), {"bytes": bytes} | _hinted(cache), t).results[0]
+
+    def store_far(
+        self, addr: Value, value: Value, *, bytes: int, mask: Value, high: bool = False, cache: str | None = None
+    ) -> Op:
+        """Store `bytes` of `value` at a 64-bit address of each lane whose mask is set."""
+        return self._effect("store.far", (addr, mask, value), {"bytes": bytes, "high": high} | _hinted(cache))
+
     def atomic_global(
         self, buf: Value, voff: Operand, how: str, *values: Value, mask: Value | None = None,
         guard: Value | None = None, soff: Operand = 0, imm: int = 0, split: bool | None = None,
@@ -684,15 +695,18 @@ class Builder(Core):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1, atom: str = "",
+        buffer: str = "", slot: int = -1, atom: str = "", high: bool = False,
     ) -> Op:  # fmt: skip
-        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named."""
+        """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named.
+        `high`: the upper half of a word."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
         attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
         if atom:
             attrs["atom"] = atom
+        if high:
+            attrs["high"] = True
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
     def barrier(self, half: int | None = None) -> Op:

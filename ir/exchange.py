@@ -160,7 +160,8 @@ def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
         assert first is not None
         value = rename(low, value, source, first)
     per = per_register(dtype)
-    full = source.elements_per_lane % per == 0 and aim.elements_per_lane % per == 0
+    boxes = max(1, len(plan.digits))  # a word must not reach from one box into the next
+    full = source.elements_per_lane // boxes % per == 0 and aim.elements_per_lane // boxes % per == 0
     whole = per > 1 and full and _keeps_words(plan, per)
     cells: list[tuple[Value, ...]] = []
     if whole or per == 1:

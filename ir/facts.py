@@ -298,6 +298,7 @@ TRANSFER: dict[str, Callable[[Sequence[Any], Mapping[str, Any], int], Facts]] = 
     "unpack": _unpack,
     "cvt": _cvt,
     "load.global": _load,
+    "load.far": _load,
     "load.shared": _load,
 }
 

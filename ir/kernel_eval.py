@@ -210,6 +210,25 @@ class _State:
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         _scatter(memory, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), inside)
 
+    def far_place(self, op: Op, addr: Array, on: Array) -> tuple[Array, Array]:
+        """The memory that 64-bit addresses lie in, and each thread's first byte in it."""
+        keys = np.unique(addr[on] >> _POINTER)
+        if len(keys) > 1:
+            raise CompileError("one access to several arrays", op.loc)
+        memory = self.memory[int(keys[0])] if len(keys) else np.zeros(1, np.uint8)
+        start = addr & ((1 << _POINTER) - 1)
+        if on.any() and (start[on] + op.attrs["bytes"]).max() > memory.size:
+            raise CompileError(f"{op.name} outside its array", op.loc)
+        return memory, start
+
+    def _load_far(self, op: Op, active: Array, addr: Array) -> Array:
+        memory, start = self.far_place(op, addr, active)
+        return _to_registers(_gather(memory, start, op.attrs["bytes"], active), op.results[0].type)
+
+    def _store_far(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
+        memory, start = self.far_place(op, addr, active & mask)
+        _scatter(memory, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), active & mask)
+
     def _atomic_global(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, *values: Array
     ) -> Array:
@@ -292,7 +311,7 @@ class _State:
     def _store_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
         on = active & mask
         start = self.shared_place(op, addr, op.attrs["imm"], on)
-        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"]), on)
+        _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), on)
 
     def _barrier(self, op: Op, active: Array) -> None:
         if not active.all() and "half" not in op.attrs:

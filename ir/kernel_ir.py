@@ -341,6 +341,10 @@ _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",
      "Load `bytes` (1 2 4 8 12 16) at base + voff + soff + imm, voff and soff unsigned. 1 and 2 bytes are zero-extended. `cache`: a hint of `cache_hints`, if any. `bounded`: a promise that where mask and guard hold, all bytes lie in the array or voff + imm alone is past its end.", effects="read global", uniform="never", attrs="bytes imm")
 _row("store.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p value:any", "none",
      "Store `bytes` at base + voff + soff + imm; below 4 bytes the low part of the word (`high`: its upper half). `bounded` as in load.global.", effects="write global", uniform="never", attrs="bytes imm high")
+_row("load.far", "addr:i64", "attr", "Load `bytes` at a 64-bit address of each lane, which is valid in every lane. `cache` as in load.global.",
+     effects="read global", uniform="never", attrs="bytes")
+_row("store.far", "addr:i64 mask:p value:any", "none", "Store `bytes` at a 64-bit address of each lane; `high`, `cache` as in store.global.",
+     effects="write global", uniform="never", attrs="bytes high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
      "Indivisibly change the 4 or 8 `bytes` at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
@@ -353,7 +357,7 @@ _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane 
 _row("load.shared", "addr:i32", "attr",
      "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
      effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
-_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm.", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
+_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm (`high`: the upper half of a word).", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
 _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`, or with `half` the lower (0) or upper (1) half of them at a barrier that the others pass elsewhere; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
 _row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it.", effects="sync, read global, write global, read shared, write shared")

@@ -422,8 +422,12 @@ def _select(op: Op) -> str:
     return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
 
 
+_VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global"))
+"""Ops whose results may differ between waves whatever their operands."""
+
 _SPECIAL = {
     "atomic.global": _atomic,
+    "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
     "mma.scaled": _mma,
     "matrix.start": _mma_async,
@@ -507,7 +511,7 @@ def _barriers(state: _Check) -> None:
                 continue
             constant = name == "load.global" and _only_read(state.kernel, op.args[0])
             # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
-            if (name in ("wave", "tid", "load.global", "load.shared", "atomic.global") and not constant) or any(
+            if (name in _VARYING and not constant) or any(
                 a in varies for a in op.args
             ):
                 varies.update(op.results)

@@ -29,8 +29,9 @@ from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 
-LIMIT = 1 << 32
-"""Bytes of an array that a mapped access can reach: its offset has 32 bits."""
+NEAR = 0xFFFFE000
+"""Bytes of an array that a mapped access reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
+elements of larger arrays have 64-bit addresses."""
 
 
 def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
@@ -82,6 +83,7 @@ class MappedAccess:
         self.low, self.layout = low, layout
         self.info, extents, strides = low.array(n.attrs["memory"])
         _check_size(self.info, n)
+        self.far = is_far(self.info)
         self.mapping = mapping_of(low, n)
         self.extents, self.strides = extents, strides
         self.buffer = whole_buffer(b, self.info, extents, strides)
@@ -146,9 +148,48 @@ class MappedAccess:
         for i, stride in enumerate(self.strides):
             where, inside = self.coordinate(i, element)
             mask = b.pand(mask, inside)
-            terms.append(b.mul(where, stride))
+            if not self.far:
+                terms.append(b.mul(where, stride))
+                continue
+            wide = b.zext(where) if not isinstance(where, int) else b.i64(where)
+            terms.append(b.mul(wide, b.i64(stride)))
         offset = total(b, terms)
         return (b.i32(offset) if isinstance(offset, int) else offset), mask
+
+
+    def load(self, element: int, bytes: int, guard: Value | None, cache: str | None) -> Value:
+        """The `bytes` from an element on; 0 where it is not accessed."""
+        b = self.b
+        offset, mask = self.operands(element)
+        if not self.far:
+            return b.load_global(
+                self.buffer, offset, bytes=bytes, mask=mask, guard=guard, split=False, bounded=True, cache=cache
+            )
+        mask = mask if guard is None else b.pand(mask, guard)
+        first = b.param(self.info.param)
+        found = b.load_far(b.add(first, b.select(mask, offset, b.i64(0))), bytes=bytes, cache=cache)
+        words = b.elements(found) if found.type.n > 1 else (found,)
+        kept = [b.select(mask, w, b.zero(w.type)) for w in words]
+        return b.vec(*kept) if len(kept) > 1 else kept[0]
+
+    def store(self, element: int, data: Value, bytes: int, guard: Value | None, high: bool, cache: str | None) -> None:
+        """Store from an element on."""
+        b = self.b
+        offset, mask = self.operands(element)
+        mask = mask if guard is None else b.pand(mask, guard)
+        if self.far:
+            address = b.add(b.param(self.info.param), offset)
+            b.store_far(address, data, bytes=bytes, mask=mask, high=high, cache=cache)
+            return
+        b.store_global(
+            self.buffer, offset, data, bytes=bytes, mask=mask, high=high, split=False, bounded=True, cache=cache
+        )
+
+
+def is_far(info: ArrayInfo) -> bool:
+    """Whether elements of an array have to have 64-bit addresses."""
+    span = info.span()
+    return span is not None and span > NEAR
 
 
 def _symbols(low: Lowering) -> Mapping[str, Any]:
@@ -173,12 +214,11 @@ class _Resolved(dict[str, Any]):
 
 
 def _check_size(info: ArrayInfo, n: Node) -> None:
-    span = info.span()
-    if span is not None and span > LIMIT:
+    if is_far(info) and n.op not in ("read", "write"):
         raise CompileError(
-            f"{n.op} through an IndexMapping from {info.name}, which spans {span} bytes",
+            f"{n.op} on {info.name}, which spans {info.span()} bytes",
             n.loc,
-            f"at most {LIMIT} bytes can be reached: pass a part of the array",
+            f"atomics reach {NEAR} bytes: pass a part of the array",
         )
     if info.dtype.bits < 8:
         raise CompileError(f"{n.op} of {info.dtype} through an IndexMapping", n.loc, "use a dtype of whole bytes")
@@ -194,7 +234,6 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
     per = per_register(value.dtype)
     size = width * access.info.elsize
     for group in groups:
-        voff, mask = access.operands(group[0])
         high = False
         if size >= 4:
             data = [words[e // per] for e in group[::per]]
@@ -203,12 +242,7 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
             packed = b.vec(*data) if len(data) > 1 else data[0]
         else:
             packed, high = sub_word(b, value, group)
-        if guard is not None:
-            mask = b.pand(mask, guard)
-        b.store_global(
-            access.buffer, voff, packed, bytes=size, mask=mask, high=high, split=False, bounded=True,
-            cache=n.attrs.get("cache"),
-        )  # fmt: skip
+        access.store(group[0], packed, size, guard, high, n.attrs.get("cache"))
 
 
 def index_demand(layout: Layout, index: Node) -> Layout:

@@ -538,11 +538,7 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
             if access is None:
                 accesses.clear()
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
-            voff, mask = access.operands(group[0])
-            context.env["f", n.id, g] = b.load_global(
-                access.buffer, voff, bytes=size, mask=mask, guard=context.guard, split=False, bounded=True,
-                cache=n.attrs.get("cache"),
-            )  # fmt: skip
+            context.env["f", n.id, g] = access.load(group[0], size, context.guard, n.attrs.get("cache"))
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)

@@ -18,6 +18,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
+from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
@@ -179,7 +180,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)
     stages = _depth(low, rings, wanted)
-    if outlets and stages < min(2, wanted):
+    short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
+    if outlets and short:
         low.shared_top, outlets = top, []
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
@@ -193,6 +195,14 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     strategy.outlets = len(outlets)
     reserve(low, rings)
+    if low.shared_top > low.target.shared_bytes:
+        asked = f"Schedule(stages={stages}): " if fixed else ""
+        raise ConstraintError(
+            f"{asked}rings of {stages} slots take {low.shared_top} bytes of shared memory, but a workgroup of "
+            f"{low.target.name} has {low.target.shared_bytes}",
+            low.graph.loc,
+            "fewer stages or smaller tiles",
+        )
     low.rings = rings
     add_maps(low, rings, outlets)
 

@@ -34,7 +34,7 @@ from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
-from wavedsl.ir.layout import Bits, Digit, Layout, spec
+from wavedsl.ir.layout import Bits, Digit, Layout, bit, spec
 from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
@@ -263,12 +263,21 @@ def plan_staged(
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
-    piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
+    piece = neighbours(stored) if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep,
         direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
     )  # fmt: skip
+
+
+def neighbours(stored: LoadPlan) -> int:
+    """Elements that one store of the copy takes in their order: a place that permutes the contiguous dimension may have
+    others next to each other, which the copy has not in one register."""
+    count = 0
+    while count < len(stored.fills) and stored.fills[count] == bit("e", count):
+        count += 1
+    return 1 << count
 
 
 def copy_blocks(
@@ -294,12 +303,14 @@ def copy_blocks(
 def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep: int) -> int:
     """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
 
-    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two.
+    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two. Single bytes are
+    shifted down first, halves of words are not.
     """
     issue = target.clock_unit
     loads = elements // vector
     words = elements * es // 4
-    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else elements // 2))
+    single = elements - words if es == 1 else 0
+    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
 
 
 def plan_matrix(
@@ -646,14 +657,19 @@ def store_copied(
         shifted = dict(fixed)
         shifted[fast] = fixed.get(fast, 0) + j
         address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
-        word = j * es // 4
+        word, high = j * es // 4, False
         if size >= 4:
             piece = b.slice(data, word, size // 4) if data.type.n > 1 else data
         else:
-            piece = b.slice(data, word) if data.type.n > 1 else data
-            shift = j * es % 4 * 8
-            piece = b.bitcast(b.lshr(b.bitcast(piece, I32), shift), B32) if shift else piece
-        b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer)
+            piece, high = part_of_word(b, b.slice(data, word) if data.type.n > 1 else data, j * es % 4, size)
+        b.store_shared(address, piece, bytes=size, mask=active, buffer=buffer, high=high)
+
+
+def part_of_word(b: Builder, word: Value, first: int, size: int) -> tuple[Value, bool]:
+    """(word, whether its upper half is meant) for a store of `size` < 4 of its bytes, from byte `first` on."""
+    if first == 2 and size == 2:
+        return word, True
+    return (b.bitcast(b.lshr(b.bitcast(word, I32), 8 * first), B32) if first else word), False
 
 
 def store_transposed(
@@ -671,15 +687,13 @@ def store_transposed(
             shifted[fast] = fixed.get(fast, 0) + j
             shifted[down] = fixed.get(down, 0) + first
             address = total(b, [place_address(b, s.place, parts, shifted, lanes.by_bit), base])
-            size = s.piece * es
+            size, high = s.piece * es, False
             if size >= 4:
                 mine = words[first * es // 4 : (first * es + size) // 4]
                 data = b.vec(*mine) if len(mine) > 1 else mine[0]
             else:
-                shift = first * es % 4 * 8
-                word = words[first * es // 4]
-                data = b.bitcast(b.lshr(b.bitcast(word, I32), shift), B32) if shift else word
-            b.store_shared(address, data, bytes=size, mask=b.true, buffer=buffer)
+                data, high = part_of_word(b, words[first * es // 4], first * es % 4, size)
+            b.store_shared(address, data, bytes=size, mask=b.true, buffer=buffer, high=high)
 
 
 def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[list[Value]]:

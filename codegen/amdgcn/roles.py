@@ -71,6 +71,18 @@ STORES = {
     1: "buffer_store_byte", 2: "buffer_store_short", 4: "buffer_store_dword", 8: "buffer_store_dwordx2",
     12: "buffer_store_dwordx3", 16: "buffer_store_dwordx4",
 }  # fmt: skip
+WIDE_ADD = "v_lshl_add_u64"
+"""A sum of 64-bit vectors in one instruction, where the chip has it: (a << 0) + b."""
+FAR_LOADS = {
+    1: "global_load_ubyte", 2: "global_load_ushort", 4: "global_load_dword", 8: "global_load_dwordx2",
+    12: "global_load_dwordx3", 16: "global_load_dwordx4",
+}  # fmt: skip
+FAR_STORES = {
+    1: "global_store_byte", 2: "global_store_short", 4: "global_store_dword", 8: "global_store_dwordx2",
+    12: "global_store_dwordx3", 16: "global_store_dwordx4",
+}  # fmt: skip
+FAR_HIGH_STORES = {1: "global_store_byte_d16_hi", 2: "global_store_short_d16_hi"}
+"""The same at a 64-bit address of each lane."""
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
 _ATOMIC_WORDS = {
@@ -124,6 +136,7 @@ SHARED_STORES = {
 PAIR_LOADS = {4: ("ds_read2_b32", "ds_read2st64_b32"), 8: ("ds_read2_b64", "ds_read2st64_b64")}
 PAIR_STORES = {4: ("ds_write2_b32", "ds_write2st64_b32"), 8: ("ds_write2_b64", "ds_write2st64_b64")}
 """By bytes of one access: the forms with two offsets, which count accesses, or 64 of them."""
+HIGH_SHARED_STORES = {1: "ds_write_b8_d16_hi", 2: "ds_write_b16_d16_hi"}
 TRANSPOSING = {
     "tr_b16": ("ds_read_b64_tr_b16", 8), "tr_b8": ("ds_read_b64_tr_b8", 8), "tr_b4": ("ds_read_b64_tr_b4", 8),
     "tr_b6": ("ds_read_b96_tr_b6", 12),

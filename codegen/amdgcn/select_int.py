@@ -121,6 +121,14 @@ def mul_wide_u(s: Selector, op: Op) -> None:
 # ------------------------------------------------------------------------------------------------------------- 64 bits
 
 
+def _pair(words: list[Operand]) -> Ref | None:
+    """Two words that are an aligned pair of one tuple."""
+    a, b = words
+    if a.__class__ is not Ref or b.__class__ is not Ref or a.reg is not b.reg or b.start != a.start + 1 or a.start % 2:
+        return None
+    return Ref(a.reg, a.start, 2)
+
+
 def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: bool = False) -> None:
     """dst = a ± b on pairs; scalar when `dst` is."""
     r = s.rows
@@ -128,6 +136,13 @@ def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: b
         s.emit(r.s_sub_u32 if subtract else r.s_add_u32, dst.part(0), a[0], b[0])
         s.emit(r.s_subb_u32 if subtract else r.s_addc_u32, dst.part(1), a[1], b[1])
         return
+    x, y = _pair(a), _pair(b)
+    if not subtract and x is not None and y is not None and s.rows.has(roles.WIDE_ADD):
+        if x.reg.cls == "s":
+            x, y = y, x
+        if x.reg.cls != "s":  # one scalar pair at most
+            s.emit(r.named(roles.WIDE_ADD), dst, x, 0, y)
+            return
     carry = s.mask_reg()
     low, high = (r.v_sub_co_u32, r.v_subb_co_u32) if subtract else (r.v_add_co_u32, r.v_addc_co_u32)
     s.emit(low, dst.part(0), carry, *s._bus([a[0], b[0]]))

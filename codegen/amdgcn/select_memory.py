@@ -233,7 +233,7 @@ def load_global(s: Selector, op: Op) -> None:
 
 def _hint(s: Selector, op: Op) -> dict[str, Any]:
     """The cache bits that an access's hint sets."""
-    access = "store" if op.name == "store.global" else "load"
+    access = "store" if op.name in ("store.global", "store.far") else "load"
     return dict.fromkeys(roles.CACHE_BITS[s.chip].get((op.attrs.get("cache"), access), ()), True)
 
 
@@ -252,6 +252,27 @@ def store_global(s: Selector, op: Op) -> None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
     _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
+
+
+@lower("load.far")
+def load_far(s: Selector, op: Op) -> None:
+    row = s.rows.named(roles.FAR_LOADS[op.attrs["bytes"]])
+    s.emit(row, s.result(op), _even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
+
+
+@lower("store.far")
+def store_far(s: Selector, op: Op) -> None:
+    held = s.mask(op.args[1])
+    if held is False:
+        return
+    width = op.attrs["bytes"]
+    row = s.rows.named((roles.FAR_HIGH_STORES if op.attrs.get("high") else roles.FAR_STORES)[width])
+    address, value = _even(s, s.vector(op.args[0])), s.vector(op.args[2])
+    if held is not True:
+        open_region(s, held)
+    s.emit(row, address, value, isa.OFF, **_hint(s, op))
+    if held is not True:
+        close_region(s, held)
 
 
 # -------------------------------------------------------------------------------------------------------- shared memory
@@ -292,7 +313,7 @@ def store_shared(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
     address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
-    row = s.rows.named(roles.SHARED_STORES[width])
+    row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:
         s.emit(row, address, value, **mods)

@@ -188,6 +188,22 @@ def _store_global(s: Selector, op: Op) -> None:
     _store(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard), value)
 
 
+def _far_address(s: Selector, addr: Value) -> Mem:
+    """A generic 64-bit address of each lane as a global one."""
+    base = s.regs(addr)[0]
+    words = ("cvta", "to", "global", "u64")
+    return Mem(s.hoisted(("global", base.id), base.level, lambda: s.set("b64", words, base)), 0)
+
+
+def _load_far(s: Selector, op: Op) -> None:
+    _load(s, op, "global", _far_address(s, op.args[0]), True)
+
+
+def _store_far(s: Selector, op: Op) -> None:
+    addr, mask, value = op.args
+    _store(s, op, "global", _far_address(s, addr), s.mask(mask), value)
+
+
 _ATOMIC = {
     "add": ("add", "u"), "min_s": ("min", "s"), "max_s": ("max", "s"), "min_u": ("min", "u"), "max_u": ("max", "u"),
     "xchg": ("exch", "b"), "cas": ("cas", "b"), "fadd": ("add", "f"),
@@ -335,6 +351,8 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "buffer": _buffer,
     "load.global": _load_global,
     "store.global": _store_global,
+    "load.far": _load_far,
+    "store.far": _store_far,
     "atomic.global": _atomic_global,
     "any_lane": _any_lane,
     "barrier": barrier,

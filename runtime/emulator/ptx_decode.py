@@ -360,3 +360,7 @@ def _members(m: Machine, inst: Inst, member: Array, on: Array) -> None:
     if missing.any() and not m.seen("barrier-divergence", inst):
         thread = int(np.flatnonzero(missing.reshape(-1))[0])
         m.report("barrier-divergence", inst, "the member mask names a lane that does not execute it", thread)
+    outside = on & ((member & _BIT) == 0)
+    if outside.any() and not m.seen("barrier-divergence", inst):
+        thread = int(np.flatnonzero(outside.reshape(-1))[0])
+        m.report("barrier-divergence", inst, "a lane executes it that its member mask does not name", thread)

@@ -6,6 +6,7 @@ Whatever computes an address in 32 bits goes wrong here: rows far apart, columns
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,68 @@ def test_stride_that_its_parameter_cannot_hold_is_refused(target: str) -> None:
     compiled = rows.compile(a, b, target=target, dynamic=(M, N))
     with pytest.raises(wd.LaunchError, match=r"stride a\[0\] is 2147483680, which does not fit 32 bits"):
         compiled.emulate(a, b)
+
+
+V, T, D = wd.symbols("V T D")
+ROWS = [wd.WorkgroupConstraint(T, 16, 0), wd.WorkgroupConstraint(D, 32, 1)]
+TABLES = [((40, 40), (GIB // 4 + 64, 2)), ((40, 33), (GIB // 8 + 2, 2)), ((17, 40), (GIB // 4 - 64, 2))]
+"""Shape and strides: vectors; single elements; between what a descriptor holds and 4 GiB."""
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize(("shape", "strides"), TABLES)
+def test_gathered_and_scattered_rows(
+    target: str, shape: tuple[int, int], strides: tuple[int, int], oracle: Callable[[str], str]
+) -> None:
+    """Mapped accesses to arrays that 32-bit offsets do not reach: 64-bit addresses of each lane."""
+
+    @wd.wave(ROWS)
+    def gather(table: wd.Memory[V, D, wd.f16], ids: wd.Memory[T, wd.i32], out: wd.Memory[T, D, wd.f16]):
+        wd.write(wd.read(table, mapping=wd.IndexMapping((T, D), {V: wd.read(ids)})), out)
+
+    @wd.wave(ROWS)
+    def scatter(x: wd.Memory[T, D, wd.f16], ids: wd.Memory[T, wd.i32], table: wd.Memory[V, D, wd.f16]):
+        wd.write(wd.read(x), table, mapping=wd.IndexMapping((T, D), {V: wd.read(ids)}))
+
+    rng = np.random.default_rng(3)
+    rows = shape[0]
+    source = rng.standard_normal(shape).astype(np.float16)
+    ids = rng.permutation(rows + 8)[:21].astype(np.int32) - 4
+    inside = (ids >= 0) & (ids < rows)
+    table, out = like(source, strides), np.ones((21, shape[1]), np.float16)
+    compiled = gather.compile(table, ids, out, target=target)
+    compiled.emulate(table, ids, out)
+    np.testing.assert_array_equal(out, np.where(inside[:, None], source[np.clip(ids, 0, rows - 1)], 0))
+    products.assemble(compiled, oracle)
+    table = far(shape, strides, np.float16)
+    want = np.zeros(shape, np.float16)
+    want[ids[inside]] = out[inside]
+    compiled = scatter.compile(out, ids, table, target=target)
+    compiled.emulate(out, ids, table)
+    np.testing.assert_array_equal(table, want)
+    products.assemble(compiled, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_expression_and_a_slice(target: str) -> None:
+    """Every second row, and rows from far behind 4 GiB on."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+    def kernel(a: wd.Memory[V, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a, mapping=wd.IndexMapping((M, N), {V: 2 * M})) + wd.read(a[24 : 24 + M, :]), b)
+
+    x = np.random.default_rng(4).standard_normal((40, 24)).astype(np.float16)
+    a, b = like(x, (GIB // 4 + 64, 2)), np.zeros((15, 24), np.float16)
+    kernel.compile(a, b, target=target).emulate(a, b)
+    np.testing.assert_array_equal(b, x[0:30:2] + x[24:39])
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_atomics_past_4_gib_are_refused(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+    def kernel(x: wd.Memory[M, N, wd.f32], a: wd.Memory[M, N, wd.f32]):
+        wd.atomic_add(wd.read(x), a)
+
+    x = np.ones((40, 16), np.float32)
+    with pytest.raises(wd.CompileError, match="atomics reach 4294959104 bytes"):
+        kernel.compile(x, far((40, 16), (GIB // 4, 4), np.float32), target=target)

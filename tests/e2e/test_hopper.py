@@ -99,6 +99,15 @@ def test_rings(stages: int, specialize: bool) -> None:
     assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
 
 
+def test_asked_for_slots_come_before_buffers_of_results() -> None:
+    """Seven slots fit only if results leave from registers; eight do not fit at all."""
+    subs = {**tiles(128, 128, 64, 64, 128), hopper.M: 128, hopper.N: 128, hopper.K: 1024}
+    compiled = hopper.gemm(F16, schedule=wd.Schedule(stages=7)).compile(target="sm_90a", subs=subs)
+    assert strategy(compiled).stages == 7 and not strategy(compiled).outlets
+    with pytest.raises(wd.ConstraintError, match=r"Schedule\(stages=8\): rings of 8 slots take \d+ bytes"):
+        hopper.gemm(F16, schedule=wd.Schedule(stages=8)).compile(target="sm_90a", subs=subs)
+
+
 @pytest.mark.parametrize(
     ("k", "specialize"),
     [

@@ -52,3 +52,18 @@ def test_large_tiles_are_stored_in_pieces_of_a_column(target: str) -> None:
     permutations = sum(op.name == "permute_bytes" for op in inside(loop))
     assert permutations == words // 2  # that of B; A is stored as it is
     assert compiled.resources.loops[0].instructions["valu"] == permutations
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("tiles", [(64, 64, 32, 32, 32), (16, 16, 16, 16, 16)], ids=str)
+def test_single_elements_take_no_arithmetic(tiles: tuple, target: str) -> None:
+    """Tiles too small for blocks are stored element by element, upper halves of words without a shift."""
+    kernel = products.gemm(products.F16, b_order="KN")
+    a, b, c = products.operands(products.F16, tiles[0], tiles[1], 256, b_order="KN")
+    compiled = kernel.compile(a, b, c, target=target, subs=dict(zip(TILE, tiles)))
+    loop = compiled.resources.loops[0]
+    assert loop.instructions["valu"] == 0
+    stores = [op for op in compiled.kernel_ir.body.walk() if op.name == "store.shared" and op.attrs["bytes"] == 2]
+    assert 0 < 2 * sum(op.attrs.get("high", False) for op in stores) == len(stores)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, products.F16, b_order="KN")[0], products.F16)

@@ -1,4 +1,4 @@
-"""Kernels that drawn ones were shrunk to when they were wrong, by what was wrong: text against evaluator on every chip."""
+"""What drawn kernels were shrunk to when they were wrong, by what was wrong: text against evaluator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_fragments_of_two_products_share_registers() -> None:
     """The emulator took two matrix instructions that read one register of zeros for a race."""
 
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)])
-    def kernel(a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    def kernel(
+        a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):  # fmt: skip
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
         def loop(acc):
             return wd.mma(wd.read(a), wd.read(b), acc)
@@ -79,3 +81,43 @@ def test_direct_copies_of_rows_far_apart(target: str) -> None:
     kernel.compile(a, y, target=target).emulate(a, y)
     kernel.evaluate(a, meant)
     assert np.array_equal(y, meant)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_exchange_of_halves_of_words_in_boxes_of_their_own(target: str) -> None:
+    """Packed elements of different register digits share a word, which an exchange of lanes took for one box's."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 48, 1), wd.WaveConstraint(N, 24),
+         wd.TilingConstraint(K, 16)]
+    )  # fmt: skip
+    def kernel(
+        a: wd.Memory[M, K, wd.f64], b: wd.Memory[N, K, wd.f64], x: wd.Memory[M, wd.i32], y: wd.Memory[M, N, wd.f16],
+        c: wd.Memory[M, N, wd.f64],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f64](0), wd.read(x)])
+        def loop(acc, total):
+            wd.write(wd.broadcast(wd.Register[M, N, wd.f16](1) + wd.cast(total, wd.f16), M, N), y)
+            left = wd.read(a)
+            return wd.mma(left, wd.read(b), acc), total + wd.sum(wd.cast(left, wd.i32), dim=K)
+
+        wd.write(loop[0], c)
+
+    m, n, k = 40, 30, 33
+    arguments = [whole((m, k), wd.f64), whole((n, k), wd.f64, 1), whole((m,), wd.i32), whole((m, n), wd.f16, 2)]
+    agree(kernel, [*arguments, whole((m, n), wd.f64, 3)], target)
+
+
+def test_a_sum_that_is_computed_on_between_products_of_bytes() -> None:
+    """The cost of a warpgroup's product was counted from a layout that only names its operand's tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.i8], b: wd.Memory[N, K, wd.i8], c: wd.Memory[M, N, wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.i32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), wd.clamp(acc, -9, 9))
+
+        wd.write(loop, c)
+
+    for m, n, k in ((1, 1, 1), (130, 20, 70)):
+        agree(kernel, [whole((m, k), wd.i8), whole((n, k), wd.i8, 1), whole((m, n), wd.i32, 2)], "sm_90a")

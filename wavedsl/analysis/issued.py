@@ -53,6 +53,8 @@ class Issued:
 UNITS = {
     "load.global": "vmem",
     "store.global": "vmem",
+    "load.far": "vmem",
+    "store.far": "vmem",
     "copy.async": "vmem",
     "load.shared": "lds",
     "store.shared": "lds",
@@ -251,9 +253,10 @@ class _Counter:
             self.out.vector = max(self.out.vector, size)
             times = self.guarded(op, times, around)
         moved = size * times * self.kernel.wave_size
-        if op.name == "load.global":
+        name = op.name.replace(".far", ".global")
+        if name == "load.global":
             self.out.global_read += moved
-        elif op.name == "store.global":
+        elif name == "store.global":
             self.out.global_written += moved
         elif op.name == "load.shared":
             self.out.shared_read += moved
@@ -263,7 +266,7 @@ class _Counter:
             self.out.global_read += moved
             self.out.shared_written += moved
         wide = next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16)
-        self.busy(UNITS[op.name], self.target.cost(op.name, wide).cycles, times)
+        self.busy(UNITS[op.name], self.target.cost(name, wide).cycles, times)
 
     def asynchronous_product(self, op: Op, times: int) -> None:
         """Operands that are not registers are read from shared memory by the matrix unit itself."""

@@ -203,6 +203,21 @@ def test_reductions(op, dtype, f):
     assert np.array_equal(array, want)
 
 
+@pytest.mark.parametrize("change, kind", [
+    (("fence.proxy.async.shared::cta;", ""), "proxy-fence"),
+    (("cp.async.bulk.commit_group;", ""), "missing-wait"),
+    (("cp.async.bulk.wait_group", "cp.async.bulk.wait_group 1; //"), "missing-wait"),
+], ids=["no fence", "no group", "no wait"])  # fmt: skip
+def test_defects_of_reductions(change, kind, monkeypatch):
+    """What a reduction reads must be visible to it, and stay until it has been read."""
+    assert change[0] in STORE
+    monkeypatch.setitem(globals(), "STORE", STORE.replace(*change))
+    array, box = np.zeros((12, 16), np.float32), np.ones((8, 16), np.float32)
+    name = "cp.reduce.async.bulk.tensor.{}d.global.shared::cta.add.tile.bulk_group"
+    report = stored(TensorMap(array, (16, 8)), box, (0, 4), name, checks="report")
+    assert kind in {f.kind for f in report.findings}, [str(f) for f in report.findings]
+
+
 RUN = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; add.u32 %r2, %r1, 512; ld.param.u64 %d0, [source]; ld.param.u64 %d5, [target]; setp.ne.u32 %p0, %r0, 0; @%p0 bra READY;
 mbarrier.init.shared::cta.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
 READY: bar.sync 0; @%p0 bra WAIT;
