@@ -68,3 +68,26 @@ def test_right_with_every_option(name: str, target: str, capsys: pytest.CaptureF
     for line in ("", *CASES[name]):
         assert load(name).main([*line.split(), "--target", target]) == 0, line
     assert "WRONG" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [n if n == "swiglu" else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+def test_newer_chips_assemble_the_text_of_sm_80(name: str, monkeypatch: pytest.MonkeyPatch, oracle: Any) -> None:
+    """sm_100 and sm_120 run what is written for sm_80: nothing in it needs a suffix, nothing spills."""
+    oracle("ptxas")
+    from wavedsl.runtime import toolchain
+
+    example, texts = load(name), []
+
+    def compiled(kernel: Any, arguments: list[Any], given: Any, subs: Any = None) -> Any:
+        found = kernel.compile(*arguments, target=given.target, subs=subs)
+        texts.append(found.asm)
+        return found
+
+    monkeypatch.setattr(example.common, "run", compiled)
+    monkeypatch.setattr(example.common, "verdict", lambda *found: 0)
+    example.main([*CASES[name][0].split(), "--target", "sm_80"])
+    assert texts
+    for text in texts:
+        for arch in ("sm_89", "sm_100", "sm_120"):
+            log = toolchain.assemble_ptx(text, arch).log
+            assert "Used" in log and "warning" not in log.lower()
