@@ -125,6 +125,8 @@ class Selector:
         self.params: dict[int, list[Ref]] = {}
         self.guarded_buffers: set[int] = set()
         self.shadows: dict[int, Ref] = {}
+        self.shadow_homes: dict[int, dict[Any, Any]] = {}
+        """The scope that a guarded descriptor was made in: outside of it there is none."""
         self.shadow_state: dict[int, tuple[int, int, int]] = {}
         self.guards: dict[int, list[int]] = {}
         """Buffers that are used under a guard, by the guard's value id."""

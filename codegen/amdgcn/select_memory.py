@@ -89,6 +89,7 @@ def buffer(s: Selector, op: Op) -> None:
         s.copy(ref.part(3), WORD3)
     if op.results[0].id in s.guarded_buffers:
         shadow = s.shadows[op.results[0].id] = s.new("s", 4, "guarded buffer")
+        s.shadow_homes[op.results[0].id] = s.scopes[-1]
         for k in (0, 1, 3):
             s.copy(shadow.part(k), ref.part(k))
 
@@ -109,7 +110,8 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     if s.shadow_state.get(buffer.id) != state:
         s.scc(guard)
         for id in s.guards[guard.id]:
-            if id in s.shadows:
+            # A loop that has ended took its descriptors along.
+            if id in s.shadows and any(scope is s.shadow_homes[id] for scope in s.scopes):
                 s.shadow_state[id] = state
                 s.emit(s.rows.s_cselect_b32, s.shadows[id].part(2), s.values[id].part(2), 0)
     return shadow

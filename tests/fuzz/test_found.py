@@ -121,3 +121,21 @@ def test_a_sum_that_is_computed_on_between_products_of_bytes() -> None:
 
     for m, n, k in ((1, 1, 1), (130, 20, 70)):
         agree(kernel, [whole((m, k), wd.i8), whole((n, k), wd.i8, 1), whole((m, n), wd.i32, 2)], "sm_90a")
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_a_write_that_one_wave_does_in_two_parts_of_a_loop(target: str) -> None:
+    """The second part set the size word of the first part's descriptor, which nothing held any more."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 24)], dynamic=(K,)
+    )
+    def kernel(x: wd.Memory[M, wd.f32], y: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, start=wd.tile_start(M) - 3, stop=wd.tile_stop(M), init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc):
+            wd.write(wd.Register[N, K, wd.f16](1), y)
+            return acc + wd.read(x)
+
+        wd.write(loop, c)
+
+    agree(kernel, [whole((25,), wd.f32), whole((9, 30), wd.f16), whole((25, 9), wd.f32, 1)], target)
