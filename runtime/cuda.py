@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.runtime import toolchain
 from wavedsl.runtime.devices import Device, known_target
@@ -188,6 +187,8 @@ class Cuda:
                 if dynamic + static > DEFAULT_SHARED:
                     limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     self._call("cuFuncSetAttribute", handle, limit, dynamic)
+                from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
+
                 function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text)
         return function
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.decisions import Decisions
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import CompileError, ConstraintError, LaunchError, WaveError
@@ -32,6 +31,9 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
+
+if TYPE_CHECKING:
+    from wavedsl.ir.decisions import Decisions
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 """What `compile(target=…)` takes."""

@@ -316,12 +316,3 @@ add_row(
     ptx=(8, 0),
     doc="make mbarrier initialisation visible to the cluster",
 )
-add_row(
-    "griddepcontrol.action:launch_dependents|wait",
-    "",
-    Unit.UNIFORM,
-    effects="fence",
-    sm=90,
-    ptx=(7, 8),
-    doc="programmatic dependent launch",
-)

@@ -1,7 +1,7 @@
 """One compiled product serves every size: 200 random M, N, K and row pitches per chip against NumPy, checks on.
 
-Sizes and pitches divide nothing, so neither does what the text was compiled for. The launch refuses what the text cannot
-serve (`LaunchError`), so a wrong assumption about strides cannot pass silently.
+Sizes and pitches divide nothing, so neither does what the text was compiled for. The launch refuses what the text
+cannot serve (`LaunchError`), so a wrong assumption about strides cannot pass silently.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-from wavedsl import compiler
 
-import wavedsl as wd
+from wavedsl import compiler
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SHAPES = 200

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "helpers")]
+sys.path += [str(HERE), str(HERE.parent / "helpers")]
 
 import oracles  # noqa: E402
 import products  # noqa: E402
@@ -70,10 +70,15 @@ def assembled(compiled: Any) -> None:
     products.assemble(compiled, oracles.require)
 
 
+def recorded() -> list[dict[str, Any]]:
+    """The ranges that were run, oldest first."""
+    found: list[dict[str, Any]] = json.loads(RECORD.read_text())["ranges"] if RECORD.exists() else []
+    return found
+
+
 def total() -> int:
     """Pairs that ran without a disagreement, over all recorded ranges."""
-    ranges = json.loads(RECORD.read_text())["ranges"]
-    return sum(r["pairs"] for r in ranges)
+    return sum(r["pairs"] for r in recorded())
 
 
 def seeds_of(text: str) -> list[int]:
@@ -139,14 +144,11 @@ def main() -> int:
         if wrong:
             print("# not recorded: something was wrong")
             return 1
-        record = json.loads(RECORD.read_text()) if RECORD.exists() else {"ranges": []}
-        record["ranges"].append(
-            {
-                "generator": VERSION, "seeds": options.seeds, "targets": list(targets), "pairs": counts["right"],
-                "refused": counts["refused"], "commit": commit(),
-            }
-        )  # fmt: skip
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        entry = {
+            "generator": VERSION, "seeds": options.seeds, "targets": list(targets), "pairs": counts["right"],
+            "refused": counts["refused"], "commit": commit(),
+        }  # fmt: skip
+        RECORD.write_text(json.dumps({"ranges": [*recorded(), entry]}, indent=1) + "\n")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""Kernels that drawn ones were shrunk to when they were wrong, by what was wrong: text against evaluator on every chip."""
+"""What drawn kernels were shrunk to when they were wrong, by what was wrong: text against evaluator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_fragments_of_two_products_share_registers() -> None:
     """The emulator took two matrix instructions that read one register of zeros for a race."""
 
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)])
-    def kernel(a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    def kernel(
+        a: wd.Memory[M, K, wd.GLOBAL, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):  # fmt: skip
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
         def loop(acc):
             return wd.mma(wd.read(a), wd.read(b), acc)

@@ -1,7 +1,7 @@
 """Kernels drawn at random from the whole language: text on the emulator with all checks against the graph evaluator.
 
 A case is a seed and a number of steps: each step applies an operation to values made before. Numbers are whole and kept
-small, so that every answer has one value whatever the order of sums. The default run takes a few seconds. Longer ones:
+small, so that every answer has one value whatever the order of sums. The default run takes a second. Longer ones:
 
     WAVEDSL_FUZZ_SECONDS=300 WAVEDSL_FUZZ_SEED=7 pytest tests/fuzz -s
 
@@ -23,7 +23,7 @@ from products import TARGETS
 
 import wavedsl as wd
 
-SECONDS = float(os.environ.get("WAVEDSL_FUZZ_SECONDS", "4"))
+SECONDS = float(os.environ.get("WAVEDSL_FUZZ_SECONDS", "1"))
 SEED = int(os.environ.get("WAVEDSL_FUZZ_SEED", "0"))
 ONLY = os.environ.get("WAVEDSL_FUZZ_CASE")
 

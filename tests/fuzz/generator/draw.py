@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from generator.program import Array, Block, Do, Let, Program, Type, statements
 
 VERSION = 2
-"""Changes with what a seed draws; `ranges.json` names it. 1 was two generators, `test_ops.draw` and `test_products.draw`."""
+"""Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 MOST = 1024
 """Elements of a value that a wave holds in all but a few kernels: what a pair costs grows with them."""
@@ -70,7 +71,24 @@ class _Draw:
         return bool(self.rng.random() < p)
 
     def extent(self, large: int) -> int:
-        return int(self.one((1, 2, 7, 16, 17, 30, 32, 33, 64, 65, int(self.rng.integers(1, large)), int(self.rng.integers(1, large)))))
+        return int(
+            self.one(
+                (
+                    1,
+                    2,
+                    7,
+                    16,
+                    17,
+                    30,
+                    32,
+                    33,
+                    64,
+                    65,
+                    int(self.rng.integers(1, large)),
+                    int(self.rng.integers(1, large)),
+                )
+            )
+        )
 
     # ---- how the kernel is cut
 
@@ -89,7 +107,9 @@ class _Draw:
         self.waves = {"M": 1, "N": 1}
         groups = self.groups = self.kind != "rows" and self.chance(0.25)
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
-        tile_m = waves[0] * (self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16)))
+        tile_m = waves[0] * (
+            self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
+        )
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
@@ -102,7 +122,8 @@ class _Draw:
         self.place("M", m, tile_m)
         self.waves["M"] = waves[0]
         how = {
-            "rows": ("cover", "whole", "whole", "loop", "loop"), "product": ("grid", "grid", "grid", "cover"), "chain": ("loop",),
+            "rows": ("cover", "whole", "whole", "loop", "loop"), "product": ("grid", "grid", "grid", "cover"),
+            "chain": ("loop",),
         }[self.kind]  # fmt: skip
         tile_n = n
         how_n = self.one(how)
@@ -174,7 +195,9 @@ class _Draw:
             if self.chance(often):
                 p.hopper[name] = value
         if self.chance(0.2):
-            p.dynamic = tuple(d for d in ("M", "N", "K", "L") if d in p.sizes and d not in self.cover and self.chance(0.5))
+            p.dynamic = tuple(
+                d for d in ("M", "N", "K", "L") if d in p.sizes and d not in self.cover and self.chance(0.5)
+            )
 
     # ---- variables
 
@@ -200,7 +223,7 @@ class _Draw:
 
     def let(self, body: list[Any], text: str, kind: Type) -> tuple[str, Type]:
         """A statement; brought back to small numbers where they would no longer be exact."""
-        if kind.dtype in EXACT and kind.bound > EXACT[kind.dtype] or (kind.dtype != "i1" and self.chance(0.05)):
+        if (kind.dtype in EXACT and kind.bound > EXACT[kind.dtype]) or (kind.dtype != "i1" and self.chance(0.05)):
             text, kind = f"small({text})", Type(kind.dims, kind.dtype, LIMIT)
         elif kind.dtype in INTEGER_MAX:
             kind = Type(kind.dims, kind.dtype, min(kind.bound, INTEGER_MAX[kind.dtype]))
@@ -241,7 +264,11 @@ class _Draw:
 
     def array(self, dims: tuple[str, ...], dtype: str, low: int, high: int, space: str | None = None) -> Array:
         letters = {"i": "x", "o": "y"}
-        spread = self.one(("plain", "plain", "plain", "transposed", "rows", "columns", "inside")) if len(dims) > 1 else self.one(("plain", "plain", "columns"))
+        spread = (
+            self.one(("plain", "plain", "plain", "transposed", "rows", "columns", "inside"))
+            if len(dims) > 1
+            else self.one(("plain", "plain", "columns"))
+        )
         made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread)
         self.program.arrays.append(made)
         return made
@@ -252,15 +279,21 @@ class _Draw:
 
     def read(self, dims: tuple[str, ...] | None = None, dtype: str | None = None) -> tuple[str, Type]:
         """A new read, of a new array or of one that was read before."""
-        here = [d for d in self.dims if d not in self.loops or d in self.inside] + [d for d in self.inside if d not in self.dims]
+        here = [d for d in self.dims if d not in self.loops or d in self.inside] + [
+            d for d in self.inside if d not in self.dims
+        ]
         if dims is None:
-            wide = [d for d in here]
+            wide = list(here)
             count = min(len(wide), self.one((1, 2, 2, 2)))
             dims = tuple(wide[int(i)] for i in sorted(self.rng.permutation(len(wide))[:count]))
             if self.inside and self.inside[-1] not in dims and self.chance(0.6):
                 dims = (*dims[:1], self.inside[-1])
         dtype = dtype or self.one(VALUES)
-        known = [a for a in self.program.arrays if set(a.dims) - {"B"} == set(dims) and a.dtype == dtype and a.name not in self.written()]
+        known = [
+            a
+            for a in self.program.arrays
+            if set(a.dims) - {"B"} == set(dims) and a.dtype == dtype and a.name not in self.written()
+        ]
         if known and self.chance(0.5):
             array = self.one(known)
         else:
@@ -288,10 +321,12 @@ class _Draw:
         for _ in range(count):
             self.one((
                 self.unary, self.binary, self.binary, self.binary, self.choose, self.compare, self.cast, self.reduce,
-                self.reduce, self.scan, self.sort, self.topk, self.gather, self.shifted, self.random, self.branch, self.tally,
-                self.bits, self.index, self.stochastic, self.reshape, self.rounded, self.divide, self.fma, self.product,
+                self.reduce, self.scan, self.sort, self.topk, self.gather, self.shifted, self.random, self.branch,
+                self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded, self.divide, self.fma,
+                self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic,
-                *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()), *((self.fence,) if depth == 0 else ()),
+                *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
+                *((self.fence,) if depth == 0 else ()),
             ))()  # fmt: skip
 
     def more(self) -> None:
@@ -301,7 +336,17 @@ class _Draw:
         value = self.number()
         text, kind = value
         if kind.dtype in SUMS:
-            how = self.one(("-{}", "abs({})", "wd.floor({} * 0.5)", "wd.ceil({} * 0.25)", "wd.round({} * 0.5)", "{} * 2.0", "{} + 1.0"))
+            how = self.one(
+                (
+                    "-{}",
+                    "abs({})",
+                    "wd.floor({} * 0.5)",
+                    "wd.ceil({} * 0.25)",
+                    "wd.round({} * 0.5)",
+                    "{} * 2.0",
+                    "{} + 1.0",
+                )
+            )
             text, bound = self.fit(value, lambda b: 2 * b + 1)
         else:
             how = self.one(("-{}", "abs({})", "~{}", "{} >> 1", "{} << 1", "{} + 3", "{} * 3"))
@@ -333,7 +378,9 @@ class _Draw:
         x, y, kind = self.pair(lambda b: b * b * 2)
         if kind.dtype in SUMS and 2 * kind.bound * kind.bound > SUMS[kind.dtype]:
             x, y, kind = f"small({x})", f"small({y})", Type(kind.dims, kind.dtype, LIMIT)
-        self.let(self.body, f"wd.fma({x}, {y}, {x})", Type(kind.dims, kind.dtype, 2 * kind.bound * kind.bound + kind.bound))
+        self.let(
+            self.body, f"wd.fma({x}, {y}, {x})", Type(kind.dims, kind.dtype, 2 * kind.bound * kind.bound + kind.bound)
+        )
 
     def compare(self) -> None:
         x, y, kind = self.pair()
@@ -366,7 +413,11 @@ class _Draw:
         x, y, kind = self.pair()
         if kind.dtype in SUMS:
             x, kind = self.cast_to((x, kind), "i32")
-            y = f"wd.cast({y}, wd.i32)" if x.startswith("wd.cast(v") or "small" not in x else f"wd.cast(small({y}), wd.i32)"
+            y = (
+                f"wd.cast({y}, wd.i32)"
+                if x.startswith("wd.cast(v") or "small" not in x
+                else f"wd.cast(small({y}), wd.i32)"
+            )
         how = self.one(("{} & {}", "{} | {}", "{} ^ {}", "{} >> ({} & 3)", "{} << ({} & 3)"))
         self.let(self.body, how.format(x, y), Type(kind.dims, kind.dtype, INTEGER_MAX[kind.dtype]))
 
@@ -381,7 +432,11 @@ class _Draw:
                 dims = union(x[1].dims, other[1].dims)
                 self.let(self.body, f"wd.floor({text} / (abs({divisor}) + 1.0))", Type(dims, x[1].dtype, bound))
             else:
-                self.let(self.body, f"{text} {self.one(('//', '%'))} {self.one((3.0, 7.0, 16.0))}", Type(x[1].dims, x[1].dtype, bound))
+                self.let(
+                    self.body,
+                    f"{text} {self.one(('//', '%'))} {self.one((3.0, 7.0, 16.0))}",
+                    Type(x[1].dims, x[1].dtype, bound),
+                )
             return
         how = self.one(("//", "%"))
         if self.chance(0.5):
@@ -389,25 +444,32 @@ class _Draw:
         else:
             other = self.cast_to(self.number(), x[1].dtype)
             divisor = f"(({other[0]} & 15) + 1)"
-            self.let(self.body, f"{x[0]} {how} {divisor}", Type(union(x[1].dims, other[1].dims), x[1].dtype, x[1].bound))
+            self.let(
+                self.body, f"{x[0]} {how} {divisor}", Type(union(x[1].dims, other[1].dims), x[1].dtype, x[1].bound)
+            )
 
     def rounded(self) -> None:
         """A function that chips approximate, where its value is next to a whole number."""
         x = self.number()
-        text, _ = self.cast_to(x, self.one(("f32", "f32", "f16", "bf16")) if x[1].dtype not in ("f32", "f16", "bf16") else x[1].dtype)
+        text, _ = self.cast_to(
+            x, self.one(("f32", "f32", "f16", "bf16")) if x[1].dtype not in ("f32", "f16", "bf16") else x[1].dtype
+        )
         dtype = x[1].dtype if x[1].dtype in ("f32", "f16", "bf16") else text[text.rindex("wd.") + 3 : -1]
         text = f"small({text})"
         form, bound = self.one((
             ("wd.exp2({} * 0.0 + wd.floor(abs({}) * 0.1))", 64), ("wd.sqrt({} * {})", 60), ("wd.tanh({} * 20.0)", 1),
             ("wd.erf({} * 20.0)", 1), ("wd.sigmoid({} * 40.0 + 20.0)", 1), ("wd.cos(({} % 8.0) * 3.14159274)", 1),
-            ("wd.sin({} * 0.0) + 1.0", 1), ("wd.log2(wd.exp2(wd.floor({} * 0.125)))", 8), ("wd.log(wd.exp({} * 0.0625)) * 16.0", 61),
+            ("wd.sin({} * 0.0) + 1.0", 1), ("wd.log2(wd.exp2(wd.floor({} * 0.125)))", 8),
+            ("wd.log(wd.exp({} * 0.0625)) * 16.0", 61),
             ("wd.reciprocal(abs({}) + 1.0) * (abs({}) + 1.0)", 1), ("wd.rsqrt(abs({}) + 1.0) * 0.25", 1),
             ("wd.pow(abs({}) * 0.125, 2.0) * 0.0 + 2.0", 2), ("{}**2 * 0.03125", 128), ("wd.exp({} * 0.0) * 3.0", 3),
         ))  # fmt: skip
         exact = {"f16": 2048, "bf16": 256, "f32": 1 << 24}[dtype]
         name = self.let(self.body, text, Type(x[1].dims, dtype, LIMIT))[0]
         # Narrow floats round each operation: a product is only next to a whole number in f32.
-        if dtype != "f32" and ("reciprocal" in form or "log" in form or "**2" in form or "rsqrt" in form or "pow" in form):
+        if dtype != "f32" and (
+            "reciprocal" in form or "log" in form or "**2" in form or "rsqrt" in form or "pow" in form
+        ):
             form, bound = "wd.sqrt({} * {})", 60
             if dtype == "bf16":
                 form, bound = "wd.tanh({} * 20.0)", 1
@@ -432,7 +494,16 @@ class _Draw:
 
     def bitcast(self) -> None:
         x = self.number()
-        twin = {"i32": "u32", "u32": "i32", "i16": "u16", "u16": "i16", "i64": "u64", "u64": "i64", "i8": "u8", "u8": "i8"}
+        twin = {
+            "i32": "u32",
+            "u32": "i32",
+            "i16": "u16",
+            "u16": "i16",
+            "i64": "u64",
+            "u64": "i64",
+            "i8": "u8",
+            "u8": "i8",
+        }
         if x[1].dtype in twin:
             to = twin[x[1].dtype]
             self.let(self.body, f"wd.bitcast({x[0]}, wd.{to})", Type(x[1].dims, to, INTEGER_MAX[to]))
@@ -443,14 +514,18 @@ class _Draw:
 
     def index(self) -> None:
         here = self.here()
-        self.let(self.body, f"wd.index({self.one(here)}) % 50", Type((), "i32", 50)) if not here else self.index_of(self.one(here))
+        self.let(self.body, f"wd.index({self.one(here)}) % 50", Type((), "i32", 50)) if not here else self.index_of(
+            self.one(here)
+        )
 
     def index_of(self, dim: str) -> None:
         self.let(self.body, f"wd.index({dim}) % 50", Type((dim,), "i32", 50))
 
     def here(self) -> list[str]:
         """Dimensions that values may have at this place."""
-        return [d for d in (*self.dims, *self.inside) if d not in self.loops or d in self.inside][: len({*self.dims, *self.inside})]
+        return [d for d in (*self.dims, *self.inside) if d not in self.loops or d in self.inside][
+            : len({*self.dims, *self.inside})
+        ]
 
     def whole(self, t: Type) -> list[str]:
         """Dimensions of which the workgroup holds all, or the trip its tile."""
@@ -478,7 +553,9 @@ class _Draw:
             text, bound = self.fit(x, lambda b: b)
             identity = 0 if x[1].dtype[0] == "u" else -LIMIT
             self.let(
-                self.body, f"wd.reduce(small({text}), lambda a, b: wd.maximum(a, b), {identity}, dim={dim})", Type(dims, x[1].dtype)
+                self.body,
+                f"wd.reduce(small({text}), lambda a, b: wd.maximum(a, b), {identity}, dim={dim})",
+                Type(dims, x[1].dtype),
             )
         elif how[:3] == "arg":
             self.let(self.body, f"wd.{how}({x[0]}, dim={dim}) % 50", Type(dims, "i32", 50))
@@ -499,7 +576,9 @@ class _Draw:
             self.let(self.body, f"wd.cumsum({text}, dim={dim})", Type(x[1].dims, x[1].dtype, bound * n))
         else:
             self.let(
-                self.body, f"wd.scan(small({x[0]}), lambda a, b: wd.minimum(a, b), {LIMIT}, dim={dim})", Type(x[1].dims, x[1].dtype)
+                self.body,
+                f"wd.scan(small({x[0]}), lambda a, b: wd.minimum(a, b), {LIMIT}, dim={dim})",
+                Type(x[1].dims, x[1].dtype),
             )
 
     def rows(self) -> tuple[str, Type] | None:
@@ -576,7 +655,11 @@ class _Draw:
         array = self.array(dims, dtype, low, high)
         places = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2', '+ 5', '* 2', '// 2'))}" for d in dims)
         inner = ", ".join(dims) + ","
-        self.let(self.body, f"wd.read({array.name}, mapping=wd.IndexMapping(({inner}), {{{places}}}))", Type(dims, dtype, high))
+        self.let(
+            self.body,
+            f"wd.read({array.name}, mapping=wd.IndexMapping(({inner}), {{{places}}}))",
+            Type(dims, dtype, high),
+        )
 
     def tally(self) -> None:
         """Atomics on a few places, in any order."""
@@ -593,7 +676,9 @@ class _Draw:
 
     def unique_atomic(self) -> None:
         """An atomic on a place of its own per element: what it gives is used, and read back behind a fence."""
-        x = self.pick(lambda t: t.dtype in ("i32", "f32", "u32", "i64", "f16", "bf16", "f64", "i16") and self.mine(t.dims))
+        x = self.pick(
+            lambda t: t.dtype in ("i32", "f32", "u32", "i64", "f16", "bf16", "f64", "i16") and self.mine(t.dims)
+        )
         if x is None or self.branches:
             return
         name = f"bins{len(self.atomics)}"
@@ -642,7 +727,11 @@ class _Draw:
         self.body.append(Do("wd.fence()"))
         if self.chance(0.6) and set(dims) <= self.cover:
             shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 1', '- 2'))}" for d in dims)
-            self.let(self.body, f"wd.read({name}, mapping=wd.IndexMapping(({', '.join(dims)},), {{{shift}}}))", Type(dims, dtype, LIMIT))
+            self.let(
+                self.body,
+                f"wd.read({name}, mapping=wd.IndexMapping(({', '.join(dims)},), {{{shift}}}))",
+                Type(dims, dtype, LIMIT),
+            )
             self.body.append(Do("wd.fence()"))
 
     # ---- random numbers
@@ -651,7 +740,11 @@ class _Draw:
         dims = tuple(d for d in self.here() if d in ("M", "N"))[:2]
         if dims:
             key = int(self.rng.integers(1000))
-            self.let(self.body, f"wd.cast(wd.random({key}, {', '.join(dims)}, dtype=wd.u32) & 31, wd.i32)", Type(dims, "i32", 31))
+            self.let(
+                self.body,
+                f"wd.cast(wd.random({key}, {', '.join(dims)}, dtype=wd.u32) & 31, wd.i32)",
+                Type(dims, "i32", 31),
+            )
 
     def stochastic(self) -> None:
         x = self.pick(lambda t: set(t.dims) == {"M", "N"} and t.dtype != "i1")
@@ -681,8 +774,7 @@ class _Draw:
         """An operand [free, inner]: read as it is, or computed."""
         made = self.pick(lambda t: set(t.dims) == {free, inner} and t.dtype != "i1")
         if made is not None and self.chance(0.5):
-            text, kind = self.cast_to(made, self.operand)
-            return text if kind.dtype == made[1].dtype or text.startswith("wd.cast") else text, kind
+            return self.cast_to(made, self.operand)
         return self.read((free, inner), self.operand)
 
     def multiply(self, left: str, right: str, inner: str, acc: tuple[str, Type] | None) -> tuple[str, Type] | None:
@@ -726,7 +818,9 @@ class _Draw:
     def make_loop(self, dim: str) -> None:
         head = dim
         if self.chance(0.08) and not self.hopperish():
-            head = f"{dim}, start=wd.tile_start(M) - {self.one((0, 3, 20))}, stop=wd.tile_stop(M) + {self.one((0, 5, 40))}"
+            head = (
+                f"{dim}, start=wd.tile_start(M) - {self.one((0, 3, 20))}, stop=wd.tile_stop(M) + {self.one((0, 5, 40))}"
+            )
         outer_scope, outer_body = self.scope, self.body
         before: list[tuple[str, Type, str]] = []
         carried: list[tuple[str, Type, str]] = []
@@ -781,10 +875,8 @@ class _Draw:
         block = Block("iterate", head, [], carried, [self.body], [yields], self.label())
         self.inside.pop()
         self.scope, self.body = outer_scope, outer_body
-        for how, (_, kind, _) in zip((h for h, _, _ in first), carried):
-            name = self.name()
-            bound = kind.bound
-            block.names.append((name, Type(kind.dims, kind.dtype, bound)))
+        for _, kind, _ in carried:
+            block.names.append((self.name(), kind))
         self.body.append(block)
         self.scope += block.names
 
@@ -807,7 +899,9 @@ class _Draw:
             text, scored = scores
             if self.chance(0.5):
                 mask = f"wd.where(wd.index(M) >= wd.index(N), {text}, {self.one((0, -5))})"
-                text, scored = self.let(self.body, mask, Type(union(("M", "N"), scored.dims), scored.dtype, max(5, scored.bound)))
+                text, scored = self.let(
+                    self.body, mask, Type(union(("M", "N"), scored.dims), scored.dtype, max(5, scored.bound))
+                )
             self.let(self.body, f"small({text})", Type(scored.dims, scored.dtype, LIMIT))
             found = self.multiply("M", "D", dim, (name if self.chance(0.6) else f"small({name})", kind))
             assert found is not None
@@ -817,7 +911,7 @@ class _Draw:
             sums = self.pick(lambda t: t.dtype != "i1" and dim in t.dims and set(t.dims) - {dim} <= set(kind.dims))
             if sums is None:
                 sums = self.read((*kind.dims[:1], dim), kind.dtype)
-            text, part = self.cast_to((f"small({sums[0]})", Type(sums[1].dims, sums[1].dtype)), kind.dtype)
+            text, _ = self.cast_to((f"small({sums[0]})", Type(sums[1].dims, sums[1].dtype)), kind.dtype)
             summed = f"wd.sum({text}, dim={dim})"
             limited = f"small({name} + {summed})"
             return self.assigned(limited, kind)
@@ -902,7 +996,11 @@ class _Draw:
         self.branches += 1
         self.region(int(self.rng.integers(0, 2)), 2)
         add = self.pick(lambda t: t.dtype != "i1" and set(t.dims) <= set(kind.dims))
-        text = self.cast_to((f"small({add[0]})", Type(add[1].dims, add[1].dtype)), kind.dtype)[0] if add is not None else "1"
+        text = (
+            self.cast_to((f"small({add[0]})", Type(add[1].dims, add[1].dtype)), kind.dtype)[0]
+            if add is not None
+            else "1"
+        )
         result = self.assigned(f"small({value} + {text})", kind)
         up = self.name()
         self.body.append(Let(up, counter, f"{n} + 1"))
@@ -941,7 +1039,9 @@ class _Draw:
         out = self.array(memory, dtype, 77, 77)
         if self.chance(0.08) and dim is None:
             shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2'))}" for d in dims)
-            self.body.append(Do(f"wd.write({text}, {out.name}, mapping=wd.IndexMapping(({', '.join(memory)},), {{{shift}}}))"))
+            self.body.append(
+                Do(f"wd.write({text}, {out.name}, mapping=wd.IndexMapping(({', '.join(memory)},), {{{shift}}}))")
+            )
         else:
             self.body.append(Do(f"wd.write({text}, {out.name})"))
 

@@ -72,8 +72,8 @@ class Do:
 class Block:
     """A loop over tiles (`iterate`), a condition (`cond`) or a loop that ends by itself (`while`).
 
-    `head`: the loop's dimension and bounds, or the condition's text. `carried`: parameter, type, value before. `bodies`:
-    one region, or two for a condition; `yields`: per body, a variable per result; `names`: the results' variables.
+    `head`: the loop's dimension and bounds, or the condition's text. `carried`: parameter, type, value before.
+    `bodies`: one region, or two for a condition; `yields`: per body, a variable per result; `names`: the results'.
     """
 
     kind: str
@@ -159,7 +159,9 @@ class Program:
         lines += ["    " + line for line in used.splitlines()] or ["    pass"]
         extents = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         spread = ", ".join(f"{a.name} {a.spread}" for a in self.arrays if a.spread != "plain")
-        lines.append(f"# {extents}, flag={self.flag}" + (f", dynamic=[{', '.join(self.dynamic)}]" if self.dynamic else ""))
+        lines.append(
+            f"# {extents}, flag={self.flag}" + (f", dynamic=[{', '.join(self.dynamic)}]" if self.dynamic else "")
+        )
         if spread:
             lines.append(f"# in memory: {spread}")
         return "\n".join(lines) + "\n"

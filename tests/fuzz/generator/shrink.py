@@ -72,7 +72,11 @@ def _cut(program: Program, number: int, way: int) -> bool:
         del region[at]
         return way == 0
     if isinstance(target, Let):
-        if any(b.kind == "while" and target.name == b.yields[0][-1] for b in statements(program.body) if isinstance(b, Block)):
+        if any(
+            b.kind == "while" and target.name == b.yields[0][-1]
+            for b in statements(program.body)
+            if isinstance(b, Block)
+        ):
             return False  # it counts the trips: without it the loop need not end
         fill = target.type.fill(1)
         if way == 0:  # an operand in its place
@@ -146,11 +150,16 @@ def _drop_unused(program: Program) -> None:
     while True:
         texts = []
         for s in statements(program.body):
-            texts += [s.text] if isinstance(s, (Let, Do)) else [s.head, *(v for _, _, v in s.carried), *sum(s.yields, [])]
+            if isinstance(s, (Let, Do)):
+                texts.append(s.text)
+            else:
+                texts += [s.head, *(v for _, _, v in s.carried), *(v for ys in s.yields for v in ys)]
         used = set(VARIABLE.findall(" ".join(texts)))
         before = len(statements(program.body))
         for region in _regions(program.body):
-            region[:] = [s for s in region if not (isinstance(s, Let) and s.name not in used and "atomic" not in s.text)]
+            region[:] = [
+                s for s in region if not (isinstance(s, Let) and s.name not in used and "atomic" not in s.text)
+            ]
         if len(statements(program.body)) == before:
             break
     text = "\n".join(line for s in program.body for line in s.lines())

@@ -488,7 +488,10 @@ class Choice:
     """A tuning candidate, as `Kernel.variant` takes one."""
 
     def __init__(self, subs):
-        self.subs, self.schedule = subs.items(), ()
+        self.subs = subs.items()
+
+    def fields(self):
+        return {}
 
 
 SCENARIOS = (
