@@ -1,6 +1,6 @@
 """Host time of a launch, without a GPU: our code and the vendor's bindings in front of a driver that computes nothing.
 
-    python benchmarks/launch.py [--repeat 15]
+    python benchmarks/launch.py [--repeat 40]
 
 A kernel of 3 arrays and 5 scalars is called (`kernel(...)`) and a bound one is launched (`bound()`), for the ways in
 which arrays give themselves away. The driver is the tests' stand-in, a C library behind the real bindings; arrays are
@@ -27,7 +27,7 @@ HELPERS = Path(__file__).resolve().parents[1] / "tests" / "helpers"
 CALL_US, BOUND_US = 5.0, 3.0
 """What is asked for: microseconds of a call with 3 arrays and 5 scalars, and of a bound launch."""
 SCALARS = (2, 0.5, 1.5, -3, 7)
-ROUND = 20000
+ROUND = 2000
 ASK: dict[str, Callable[[Any], Any]] = {
     "torch": lambda x: (x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_neg(), x.data_ptr()),
     "cupy": lambda x: (x.shape, x.strides, x.dtype, x.data.device_id, x.data.ptr),
@@ -163,7 +163,7 @@ def on_standin(side: str, repeat: int) -> list[dict[str, Any]]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--repeat", type=int, default=15)
+    options.add_argument("--repeat", type=int, default=40)
     options.add_argument("--in-standin", choices=["cuda", "hip"], help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.in_standin:

@@ -155,6 +155,8 @@ class Core:
         self.kernel = kernel
         self.target = target
         self._frames: list[_Frame] = [_Frame(kernel.body, False)]
+        self._stay = 0
+        """Depth of the innermost open branch whose work is not done before it is known to be taken."""
         self._depth: list[int] = []
         """Depth of the region that defines each value, by id."""
         self._consts: dict[Any, Value] = {}
@@ -308,7 +310,7 @@ class Core:
     def _pure(self, name: str, args: tuple[Value, ...], t: Type, attrs: dict[str, Any] | None = None) -> Value:
         """Number and place a pure op that has been folded."""
         depths = self._depth
-        d = 0
+        d = self._stay
         uniform = True
         ids = []
         for a in args:
@@ -468,17 +470,23 @@ class Core:
             region.args.append(arg)
         return Loop(self, op, region, uniform)
 
-    def if_(self, cond: Value) -> If:
-        """`with b.if_(c) as br: … br.yield_(…)`, then optionally `with br.orelse(): … br.yield_(…)`; br.results."""
+    def if_(self, cond: Value, stay: bool = False) -> If:
+        """`with b.if_(c) as br: … br.yield_(…)`, then optionally `with br.orelse(): … br.yield_(…)`; br.results.
+
+        What needs nothing of a branch is placed before it, as early as its operands are there; with `stay` arithmetic
+        on floats and tuples is left inside: a wave that does not take the branch saves it.
+        """
         if not cond.uniform:
             raise self.fail("the condition of an `if` must be uniform over the wave; use select or a mask per lane")
         depth = len(self._frames)
-        op = Op("if", (cond,), {}, self._loc)
+        op = Op("if", (cond,), {"stay": True} if stay else {}, self._loc)
         op.regions = (Region(depth, op), Region(depth, op))
         return If(self, op)
 
     def _open(self, region: Region, is_loop: bool) -> None:
         self._frames.append(_Frame(region, is_loop))
+        if region.parent is not None and region.parent.attrs.get("stay"):
+            self._stay = len(self._frames) - 1
 
     def _yield(self, region: Region, values: tuple[Any, ...], types: tuple[Type, ...] | None) -> None:
         if self._frames[-1].region is not region:
@@ -500,6 +508,9 @@ class Core:
     def _end(self, region: Region) -> Op:
         """Pop the frame; an empty yield is supplied where nothing is carried."""
         self._frames.pop()
+        if self._stay == len(self._frames):
+            parents = (f.region.parent for f in self._frames)
+            self._stay = max((d for d, x in enumerate(parents) if x is not None and x.attrs.get("stay")), default=0)
         if not region.ops or region.ops[-1].name != "yield":
             if len(region.args) > 1:
                 raise self.fail("a loop with carried values must end with yield_")

@@ -178,7 +178,7 @@ def copy_op(b: Builder, op: Op, env: dict[Value, Value], hook: Hook | None = Non
         outs = loop.results
         b.set_loc(op.loc)
     elif op.name == "if":
-        branch = b.if_(args[0])
+        branch = b.if_(args[0], stay=bool(op.attrs.get("stay")))
         branch.op.attrs = dict(op.attrs)
         with branch:
             copy_region(b, op.regions[0], env, hook)

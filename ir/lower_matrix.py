@@ -153,7 +153,10 @@ class Scale:
         return element // 4, element % 4
 
     def keys(self, word: int) -> Sequence[Key]:
-        return (self.prepared,) if self._keys is None else self._keys[word]
+        if self._keys is not None:
+            return self._keys[word]
+        assert self.prepared is not None
+        return (self.prepared,)
 
     def word(self, env: Env, word: int) -> Value:
         if self.prepared is not None:

@@ -193,8 +193,8 @@ def through_scratch(
         home = b.i32(base) if isinstance(base, int) else base
         safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, home)
         got = b.load_shared(safe, bytes=4 * words, buffer=SCRATCH)
-        cell = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
-        out.append(_or_zero(low, inside, number_from(low, cell, value.element(b, 0))))
+        held = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
+        out.append(_or_zero(low, inside, number_from(low, held, value.element(b, 0))))
     return from_elements(b, layout, n.dtype, out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -38,6 +39,40 @@ def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
         return function
 
     return register
+
+
+SKIPPED = 32
+"""Registers from which on a multiplication is worth a branch around it: packed, they take 16 instructions or more."""
+
+
+def skippable(low: Lowering, n: Node) -> bool:
+    """Whether a multiplication should be left out by waves whose factors are all 1, where branches cost less: what a
+    loop carries times a power, the same along a row, of a difference, which is 0 where a running maximum has not grown.
+    The result is the same bit by bit: x · 1 is x, whatever x is."""
+    if n.op != "mul" or low.loop_dim is None or not low.target.skips_work or n.dtype is not dt.f32:
+        return False
+    big, factor = n.inputs if n.inputs[0].op == "carry" else n.inputs[::-1]
+    if big.op != "carry" or factor.op not in ("exp", "exp2") or factor.inputs[0].op != "sub":
+        return False
+    registers = low.layout(n).elements_per_lane
+    return registers >= SKIPPED and low.layout(factor).elements_per_lane * 16 <= registers
+
+
+def _unless_one(
+    low: Lowering, n: Node, layout: Layout, operands: Sequence[Fragment], columns: Sequence[Sequence[int]]
+) -> Fragment:
+    """`operands[0] * operands[1]` in a branch that a wave takes if one of its factors is not 1."""
+    b = low.b
+    at = int(n.inputs[0].op != "carry")
+    big, factor = operands[at], operands[1 - at]
+    old = [big.element(b, i) for i in columns[at]]
+    changed = [b.fcmp("ne", w, 1.0) for w in factor.words(b)]
+    with b.if_(b.any_lane(reduce(b.por, changed)), stay=True) as branch:
+        made = [b.fmul(x, factor.element(b, i)) for x, i in zip(old, columns[1 - at])]
+        branch.yield_(from_elements(b, layout, n.dtype, made).chunks)
+    with branch.orelse():
+        branch.yield_(from_elements(b, layout, n.dtype, old).chunks)
+    return Fragment(layout, n.dtype, list(branch.results))
 
 
 def emit_node(low: Lowering, n: Node, context: Context) -> None:
@@ -85,6 +120,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
                     return lower_elementwise(b, n, [v.element(b, c[i]) for v, c in zip(operands, columns)])
 
             env[key] = Lazy(layout, n.dtype, compute, b)
+            return
+        if skippable(low, n):
+            env[key] = _unless_one(low, n, layout, operands, columns)
             return
         out = []
         cache: dict[tuple[int, ...], Value] = {}

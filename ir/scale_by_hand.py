@@ -63,9 +63,10 @@ class _Copy:
         assert isinstance(value.type, ValueType) and isinstance(scale.type, ValueType)
         attrs = {"dim": k, "count": scale_block(value.type, scale.type, k)}
         wide = self.add(region, product, "cast", (value,), {"dtype": dt.bf16}, ValueType(value.dims, dt.bf16))
-        factor = self.add(region, product, "cast", (scale,), {"dtype": dt.bf16}, ValueType(scale.dims, dt.bf16))
-        rule = ROWS["repeat_interleave"].rule((factor.type,), dict(attrs), self.graph)  # type: ignore[arg-type]
-        repeated = self.add(region, product, "repeat_interleave", (factor,), attrs, rule)
+        of_scale = ValueType(scale.dims, dt.bf16)
+        factor = self.add(region, product, "cast", (scale,), {"dtype": dt.bf16}, of_scale)
+        of_all = ROWS["repeat_interleave"].rule((of_scale,), dict(attrs), self.graph)
+        repeated = self.add(region, product, "repeat_interleave", (factor,), attrs, of_all)
         return self.add(region, product, "mul", (wide, repeated), {}, wide.type)
 
     def add(

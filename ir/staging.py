@@ -34,7 +34,7 @@ from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
-from wavedsl.ir.layout import Bits, Digit, Layout, spec
+from wavedsl.ir.layout import Bits, Digit, Layout, bit, spec
 from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
@@ -263,12 +263,21 @@ def plan_staged(
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
-    piece = stored.bytes // es if stored is not None else vector if fast == memory_fast else 1
+    piece = neighbours(stored) if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep,
         direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
     )  # fmt: skip
+
+
+def neighbours(stored: LoadPlan) -> int:
+    """Elements that one store of the copy takes in their order: a place that permutes the contiguous dimension may have
+    others next to each other, which the copy has not in one register."""
+    count = 0
+    while count < len(stored.fills) and stored.fills[count] == bit("e", count):
+        count += 1
+    return 1 << count
 
 
 def copy_blocks(

@@ -132,6 +132,9 @@ class Target:
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
+    skips_work: bool = False
+    """Whether a branch of a wave around a dozen instructions costs less than they do: waves issue in order, and a
+    branch that is not taken by a neighbour holds up nobody."""
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""

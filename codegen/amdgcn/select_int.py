@@ -137,11 +137,11 @@ def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: b
         s.emit(r.s_subb_u32 if subtract else r.s_addc_u32, dst.part(1), a[1], b[1])
         return
     x, y = _pair(a), _pair(b)
-    if not subtract and x is not None and y is not None and s.rows.has("v_lshl_add_u64"):
+    if not subtract and x is not None and y is not None and s.rows.has(roles.WIDE_ADD):
         if x.reg.cls == "s":
             x, y = y, x
         if x.reg.cls != "s":  # one scalar pair at most
-            s.emit(r.v_lshl_add_u64, dst, x, 0, y)
+            s.emit(r.named(roles.WIDE_ADD), dst, x, 0, y)
             return
     carry = s.mask_reg()
     low, high = (r.v_sub_co_u32, r.v_subb_co_u32) if subtract else (r.v_add_co_u32, r.v_addc_co_u32)

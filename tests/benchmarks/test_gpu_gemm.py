@@ -84,7 +84,8 @@ def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch, tmp_path, wr
 
         def call(a, b, c):
             kernel(a, b, c)
-            c[3, 5] = np.nan if wrong == "one never written" else np.float64(c[3, 5]) + 0.1 + 0.05 * abs(np.float64(c[3, 5]))
+            found = np.float64(c[3, 5])
+            c[3, 5] = np.nan if wrong == "one never written" else found + 0.1 + 0.05 * abs(found)
 
         return types.SimpleNamespace(bind=lambda a, b, c: lambda: call(a, b, c))
 

@@ -185,6 +185,38 @@ def test_instructions_of_a_block_of_keys(target: str, most: int, causal: bool) -
     assert len(used.loops) == 1 + causal
 
 
+@pytest.mark.parametrize(
+    "target", ["gfx942", *(pytest.param(t, marks=pytest.mark.slow) for t in TARGETS if t != "gfx942")]
+)
+@pytest.mark.parametrize(
+    "options", [{"causal": True, "lse": True}, pytest.param({"sinks": True}, marks=pytest.mark.slow)]
+)
+def test_lazy_rescaling(target: str, options: dict[str, Any]) -> None:
+    """Maxima grow block by block, in some rows by much and in others by little; rows that see no key stay empty."""
+    variant = attention.Variant(wd.bf16, lazy=8.0, **options)
+    given = attention.arguments_of(variant, {"b": 1, "h": 1, "m": 70, "n": 96, "d": 64, "e": 64}, 5)
+    given["q"][0, 0, :40] *= 8
+    given["k"] *= np.linspace(0.2, 4, 96, dtype=np.float32)[:, None].astype(given["k"].dtype)
+    compiled = attention.attention_kernel(variant, tile=(64, 32), waves=2).compile(**given, target=target)
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+
+
+def test_lazy_rescaling_branches_around_the_multiplications() -> None:
+    """A wave none of whose rows has a new base passes over them; they write the registers that they read."""
+    a = attention
+    sizes = {a.B: 1, a.H: 4, a.G: 4, a.M: 512, a.N: 512, a.D: 128, a.E: 128}
+    found = {}
+    for lazy in (None, 8.0):
+        kernel = a.attention_kernel(a.Variant(wd.bf16, lazy=lazy), tile=(128, 64))
+        used = kernel.compile(target="gfx942", subs=sizes).resources
+        assert used.spills == 0 and used.occupancy >= 2
+        (loop,) = used.loops
+        assert loop.instructions["accmove"] == 0 and loop.instructions["valu"] <= 300
+        found[lazy] = loop.instructions["branch"]
+    assert found[8.0] > found[None]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128, 256])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import hopper
 import numpy as np
 import products
 import pytest
@@ -154,3 +155,14 @@ def test_not_on_nvidia_by_request() -> None:
             target="sm_80", subs={M: 64, N: 64, K: 128, **subs(SQUARE)}
         )
         assert ("cp.async" in compiled.asm) is wanted
+
+
+def test_bulk_copies_of_hopper_are_direct_ones() -> None:
+    """Forbidden, a warpgroup's operands go through registers, and the numbers are the same."""
+    for wanted in (True, False):
+        kernel = hopper.gemm(BF16, schedule=wd.Schedule(direct_to_shared=wanted))
+        a, b, c = operands(BF16, 128, 128, 128)
+        compiled = kernel.compile(a, b, c, target="sm_90a", subs=hopper.tiles(128, 128, 64, 64, 128))
+        assert "wgmma" in compiled.asm and ("cp.async" in compiled.asm) is wanted
+        compiled.emulate(a, b, c)
+        products.expect_equal(c, products.exact(a, b, BF16, "NK")[0], BF16)

@@ -34,6 +34,7 @@ _RAW = 0x20000
 """Descriptor word 3 but for DST_SEL and NUM_FORMAT, which untyped accesses do not look at (cdna.md, 5.1)."""
 _BUFFER = {"ushort": 2, "short": 2, "short_d16_hi": 2, "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16}
 _DS = re.compile(r"ds_(?:read|write)_[bu](8|16|32|64|96|128)$")
+_DS2 = re.compile(r"ds_(?:read|write)2(st64)?_b(32|64)$")
 
 
 class _Garbage(amdgcn_state.State):
@@ -395,45 +396,57 @@ class _Machine:
             self.put_vector(st, register, part, mask)
 
     def shared(self, e: Any, parts: list[str], name: str) -> Any:
-        width = _DS.match(name)
-        if width is None:
+        """Accesses to LDS; those with two offsets are two of them."""
+        width, double = _DS.match(name), _DS2.match(name)
+        if width is None and double is None:
             raise Unknown(name)
-        size = int(width[1]) // 8
+        size = int((width or double)[1 if width else 2]) // 8  # type: ignore[index]
         writes = e.lds == "write"
         addresses = sorted(e.sources[0 if writes else 1])
         if len(addresses) != 1:
             raise Unknown("an address of several registers")
         (register,) = addresses
         data = sorted(e.sources[1 if writes else 0], key=_number)
-        offset = sum(int(x) for x in re.findall(r"offset:(\d+)", parts[-1]))
+        if double is None:
+            pieces = [(sum(int(x) for x in re.findall(r"offset:(\d+)", parts[-1])), data)]
+        else:
+            unit = size * (64 if double[1] else 1)
+            at = [sum(int(x) for x in re.findall(rf"offset{n}:(\d+)", parts[-1])) * unit for n in (0, 1)]
+            half = size // 4
+            more = sorted(e.sources[2], key=_number) if writes else data[half:]
+            pieces = [(at[0], data[:half]), (at[1], more)]
 
         def finish(st: Any) -> Any:
             sh = st.check
             certain = known(sh.S[_words("exec")]).all()
             # where EXEC is not known, a write may happen in any lane, or not
             mask = np.ones((st.waves, LANES), bool) if st.mask is None or not certain else st.mask.copy()
-            at = value_of(np.where(mask, self.read(sh, register)[0], np.uint64(0)), "an LDS address") + offset
-            if (at[mask] + size > self.engine.lds).any():
-                raise Unknown("an access beyond LDS")
+            base = value_of(np.where(mask, self.read(sh, register)[0], np.uint64(0)), "an LDS address")
             group = np.broadcast_to(st.wg[:, None], mask.shape)[mask]
             wave = np.broadcast_to(st.wave[:, None], mask.shape)[mask]
             epoch = np.broadcast_to(st.epoch[:, None], mask.shape)[mask]
-            where = at[mask]
-            access = order.Access(writes, group, wave, epoch, epoch, where, size)
-            self.r.accesses.append(access)
-            if writes:
-                access.names = written(np.concatenate([self.read(sh, r)[0] for r in data])[:size, mask])
-                if not certain:
-                    old = np.stack([self.lds[group, where + b] for b in range(size)])
-                    access.names = mix(mix(label("either"), old), access.names)
-                for b in range(size):
-                    self.lds[group, where + b] = access.names[b]
+            places = []
+            for offset, held in pieces:
+                at = base + offset
+                if (at[mask] + size > self.engine.lds).any():
+                    raise Unknown("an access beyond LDS")
+                where = at[mask]
+                places.append((where, held))
+                access = order.Access(writes, group, wave, epoch, epoch, where, size)
+                self.r.accesses.append(access)
+                if writes:
+                    access.names = written(np.concatenate([self.read(sh, r)[0] for r in held])[:size, mask])
+                    if not certain:
+                        old = np.stack([self.lds[group, where + b] for b in range(size)])
+                        access.names = mix(mix(label("either"), old), access.names)
+                    for b in range(size):
+                        self.lds[group, where + b] = access.names[b]
             yield
-            if not writes:
+            for where, held in () if writes else places:
                 what = np.zeros((size, *mask.shape), np.uint64)
                 for b in range(size):
                     what[b, mask] = self.lds[group, where + b]
-                self.put_words(st, data, what, mask)
+                self.put_words(st, held, what, mask)
 
         return finish
 

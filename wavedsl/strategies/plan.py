@@ -44,7 +44,8 @@ class Launch:
 
 @dataclass
 class Plan:
-    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason."""
+    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason. It may run again and again, but not
+    on two streams at a time: its launches share a workspace."""
 
     strategy: str
     why: str

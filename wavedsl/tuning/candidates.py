@@ -303,6 +303,6 @@ def _quick_seconds(
 
 
 __all__ = [
-    "SCHEDULE", "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space", "derive_space",
-    "enumerate_space", "estimate", "tile_symbols",
+    "SCHEDULE", "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space",
+    "derive_space", "enumerate_space", "estimate", "tile_symbols",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_eval import evaluate
 from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Param, vector
-from wavedsl.ir.kernel_passes import remove_dead_code
+from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import verify
 from wavedsl.ir.loc import Loc
 
@@ -264,3 +264,21 @@ def test_readfirst_of_a_carried_value_stays() -> None:
     b.finish()
     assert not loop.carried[0].uniform
     assert [op.name for op in kernel.body.walk()].count("readfirst") == 1
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_arithmetic_stays_in_a_branch_that_says_so(stay):
+    """Else it is done before, taken or not; copies of the kernel keep it where it is."""
+    b = builder(waves=1)
+    x = b.cvt(b.lane(), F32)
+    with b.if_(b.any_lane(b.fcmp("ne", x, 1.0)), stay=stay) as branch:
+        branch.yield_([b.fmul(x, x)])
+    with branch.orelse():
+        branch.yield_([x])
+    after = b.fmul(branch.results[0], x)
+    b.store_global(b.buffer(b.param(0), 256), b.mul(b.lane(), 4), after)
+    copied = rebuild(b.finish())
+    for kernel in (b.kernel, copied):
+        (op,) = [op for op in kernel.body.ops if op.name == "if"]
+        assert ("fmul" in names(op.regions[0])) == stay
+        assert names(kernel.body).count("fmul") == 2 - stay

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -107,6 +109,29 @@ def test_ptxas_output_is_attributed_to_its_entry():
 def test_disassembly_shows_the_shared_store(oracle):
     oracle("ptxas"), oracle("nvdisasm")
     assert "STS" in toolchain.disassemble_cubin(toolchain.binary(PTX, "sm_80"))
+
+
+def test_the_user_s_lines_are_in_the_cubin(oracle, tmp_path):
+    """`.loc` of the text is what profilers and debuggers find the Python source by."""
+    oracle("ptxas"), oracle("nvdisasm")
+    import inspect
+
+    import hopper
+    from products import BF16, TILE, K, M, N
+
+    kernel = hopper.gemm(BF16)
+    text = kernel.compile(target="sm_90a", subs={**dict(zip(TILE, (64, 64, 64, 64, 64))), M: 64, N: 64, K: 128}).asm
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(toolchain.assemble_ptx(text, "sm_90a").cubin)
+    done = subprocess.run([toolchain.find_nvdisasm(), "-g", "-c", cubin], capture_output=True, text=True, check=True)
+    lines = inspect.getsource(hopper).splitlines()
+    here, products = "", set()
+    for said in done.stdout.splitlines():
+        if found := re.search(r'File "(.*)", line (\d+)', said):
+            here = lines[int(found.group(2)) - 1] if found.group(1) == hopper.__file__ else ""
+        elif "HGMMA" in said:
+            products.add(here.strip())
+    assert any("wd.mma(" in line for line in products) and "" not in products
 
 
 def test_ptxas_names_the_bad_line(oracle):
