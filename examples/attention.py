@@ -196,8 +196,8 @@ def tile_of(target: str, d: int, masked: bool = False) -> tuple[tuple[int, int],
 
 
 def lazy_of(target: str) -> float | None:
-    """`Variant.lazy` that suits a target: CDNA's waves branch around the multiplications. By the cycle model this saves
-    0.7 % of the cycles on gfx90a, 1.2 % on gfx942, 1.9 % on gfx950 (head size 128, tiles of 128 x 64, normal data)."""
+    """`Variant.lazy` that suits a target: CDNA's waves branch around the multiplications; by the cycle model that saves
+    0.7 % of the cycles on gfx90a, 1.2 % on gfx942, 1.9 % on gfx950 (head size 128, tiles of 128 x 64)."""
     return 8.0 if target.startswith("gfx") else None
 
 
