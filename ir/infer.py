@@ -149,8 +149,11 @@ class _Classes:
 
     def __init__(self) -> None:
         self.parent: dict[int, int] = {}
+        self.left: dict[int, int] = {}
 
     def find(self, x: int) -> int:
+        if x in self.left:
+            return self.left[x]
         p = self.parent.setdefault(x, x)
         while p != x:
             self.parent[x] = self.parent.setdefault(p, p)
@@ -161,6 +164,11 @@ class _Classes:
         a, b = self.find(a), self.find(b)
         if a != b:
             self.parent[max(a, b)] = min(a, b)
+
+    def leave(self, *values: int) -> None:
+        """Make a class of their own of values whose class is settled: nobody else changes class."""
+        for x in values:
+            self.left[x] = -1 - min(values)
 
 
 def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None) -> Inference:
@@ -204,7 +212,7 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
         lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles),
     )
     for n in products:
-        _demand(out, chosen, classes, n, None, out.mmas[n.id].result)
+        _settle_result(out, chosen, classes, n, nodes)
     for n in products:
         plan = out.mmas[n.id]
         for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):
@@ -370,22 +378,43 @@ def _join_region(region: Region, classes: _Classes) -> None:
 
 
 def _demand(
-    out: Inference, chosen: dict[int, Layout], classes: _Classes, user: Node, position: int | None, layout: Layout
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, user: Node, position: int, layout: Layout
 ) -> None:
-    """The value at `position` (None: the user's own result) should have `layout`; a second, different demand on a class
-    becomes a conversion at that use."""
-    value = user if position is None else user.inputs[position]
-    c = classes.find(value.id)
+    """The operand at `position` should have `layout`; a second, different demand on a class becomes a conversion at
+    that use."""
+    c = classes.find(user.inputs[position].id)
     if c not in chosen:
         chosen[c] = layout
     elif not same_layout(chosen[c], layout):
-        if position is None:
-            raise CompileError(
-                "two matrix products that meet in one value need it in different layouts",
-                user.loc,
-                "give both the same mma_type and tiles, or keep the values apart",
-            )
         out.demands[user.id, position] = layout
+
+
+def _settle_result(
+    out: Inference, chosen: dict[int, Layout], classes: _Classes, n: Node, nodes: Mapping[int, Node]
+) -> None:
+    """A product's result lies as its instruction leaves it. Where another product has decided how values lie that it
+    meets, it keeps its own layout, and its uses convert it; a sum that a loop carries cannot do so."""
+    layout = out.mmas[n.id].result
+    c = classes.find(n.id)
+    if c not in chosen:
+        chosen[c] = layout
+        return
+    if same_layout(chosen[c], layout):
+        return
+    added = addend(n)
+    carried = {x.id for r in nodes.values() if r.op in REGIONS for x in (*initial_values(r), *next_values(r))}
+    alone = [n] if added is None else [n, added]
+    shared = added is not None and (
+        added.op not in ("constant", "fill") or any(added in u.inputs for u in nodes.values() if u is not n)
+    )
+    if shared or any(x.id in carried for x in alone):
+        raise CompileError(
+            "two matrix products that meet in one value need it in different layouts",
+            n.loc,
+            "give both the same mma_type and tiles, or keep the values apart",
+        )
+    classes.leave(*(x.id for x in alone))
+    chosen[classes.find(n.id)] = layout
 
 
 def _demand_row(

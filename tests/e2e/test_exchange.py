@@ -164,3 +164,32 @@ def test_reductions_across_waves(target: str, dtype: wd.DType, m: int, n: int, w
     np.testing.assert_array_equal(top, a.max(1))
     np.testing.assert_array_equal(total, a.sum(1))
     np.testing.assert_array_equal(c, a - a.max(1, keepdims=True))
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_products_of_different_layouts_meet(target: str) -> None:
+    """A result that lies otherwise than the value it meets keeps its layout, and the use converts it."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WaveConstraint(M, 32), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(
+        a: wd.Memory[M, K, wd.bf16],
+        b: wd.Memory[N, K, wd.bf16],
+        c: wd.Memory[N, K, wd.f32],
+        d: wd.Memory[M, K, wd.f32],
+        least: wd.Memory[M, N, wd.f32],
+        sums: wd.Memory[M, wd.f32],
+    ):
+        one = wd.mma(wd.read(a), wd.read(b))
+        other = wd.mma(wd.read(c), wd.read(d), wd.Register[N, M, wd.f32](0.0))
+        both = wd.minimum(one, other) + 2.0 * other
+        wd.write(both, least)
+        wd.write(wd.sum(other, dim=N), sums)
+
+    m, n, k = 70, 32, 24
+    a, b = whole((m, k), wd.bf16, 1), whole((n, k), wd.bf16, 2)
+    c, d = whole((n, k), wd.f32, 3), whole((m, k), wd.f32, 4)
+    least, sums = np.full((m, n), 9, np.float32), np.full(m, 9, np.float32)
+    kernel.compile(a, b, c, d, least, sums, target=target).emulate(a, b, c, d, least, sums)
+    one, other = exact(a) @ exact(b).T, exact(d) @ exact(c).T
+    np.testing.assert_array_equal(least, np.minimum(one, other) + 2 * other)
+    np.testing.assert_array_equal(sums, other.sum(1))

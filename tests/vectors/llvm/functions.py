@@ -137,6 +137,7 @@ FUNCTIONS = (
         "%f = call double @llvm.fma.f64(double %x, double %y, double %z)\n%g = fmul double %z, %y\n%r = fadd double %f, %g",
         lambda x, y, z: x * y + z + z * y, "declare double @llvm.fma.f64(double, double, double)", within=(-1e6, 1e6), whole=True,
     ),
+    Function("sub_f64", "f64 f64", "f64", "%r = fsub double %x, %y", np.subtract),
     Function("add_f64", "f64 f64", "f64", "%r = fadd double %x, %y", np.add),
     _call("max_f64", "llvm.maxnum.f64", "f64", 2, np.fmax),
     _call("min_f32", "llvm.minnum.f32", "f32", 2, np.fmin),
