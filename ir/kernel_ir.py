@@ -401,3 +401,10 @@ _row("yield", "*v:any", "none", "Ends a region: the next carried values or the r
 def linear_reach(shared: Value, simm: int) -> int:
     """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
     return max(0, (shared.lo or 0) + simm)
+
+
+def source_steps(loop: Op) -> float:
+    """Source iterations in one trip of a loop: more than one where it is unrolled, a part of one where its tiles were cut
+    finer (`retile`)."""
+    steps, parts = loop.attrs.get("steps", 1), loop.attrs.get("parts", 1)
+    return steps // parts if steps % parts == 0 else steps / parts

@@ -185,7 +185,7 @@ class Loop:
     first: int
     last: int
     loc: Loc | None = None
-    steps: int = 1
+    steps: float = 1
     """Source iterations in one trip."""
     carried: list[tuple[Ref, str]] = field(default_factory=list)
     """Registers of loop-carried values, with a name for messages."""

@@ -16,12 +16,13 @@ ACCUMULATOR_COPY = "accumulator copy"
 
 @dataclass
 class LoopResources:
-    """One loop: its label, the user's line, instructions by class in its body, source iterations per trip."""
+    """One loop: its label, the user's line, instructions by class in its body, source iterations per trip (a half where
+    tiles were halved)."""
 
     label: str
     line: int | None
     instructions: dict[str, int]
-    steps: int
+    steps: float
 
 
 @dataclass

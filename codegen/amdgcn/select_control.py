@@ -11,7 +11,7 @@ from typing import Any
 
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
 from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower
-from wavedsl.ir.kernel_ir import Op, Region, Value
+from wavedsl.ir.kernel_ir import Op, Region, Value, source_steps
 
 
 def _home(s: Selector, v: Value, name: str) -> Ref:
@@ -117,7 +117,7 @@ def loop(s: Selector, op: Op) -> None:
         s.blocks[before].succs.append(after)
     for v, home in zip(op.results, homes):
         s.values[v.id] = home
-    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
+    steps = source_steps(op)
     found = Loop(s.blocks[body].label, body, last, start, steps)
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)

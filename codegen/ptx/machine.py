@@ -183,7 +183,7 @@ class Loop:
 
     label: str
     loc: Loc | None
-    steps: int = 1
+    steps: float = 1
     depth: int = 0
     rolled: bool = False
     """Whether ptxas is told to leave the loop as it is."""

@@ -20,7 +20,7 @@ from wavedsl.codegen.ptx import select_async, select_bulk, select_memory, select
 from wavedsl.codegen.ptx.isa import Inst, lookup
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, source_steps
 from wavedsl.ir.loc import Loc
 
 SHARED_SYMBOL = "smem"
@@ -316,7 +316,7 @@ def _for(s: Selector, op: Op) -> None:
     loc = op.loc
     depth = s.level + 1
     name = s.label(op.attrs.get("label") or "loop")
-    steps = int(op.attrs.get("steps", 1)) // int(op.attrs.get("parts", 1))
+    steps = source_steps(op)
     # A trip of asynchronous products is a pipeline stage of its own: copies of it would only cost instructions.
     rolled = any(o.name == "matrix.start" for o in body.ops) or sum(o.name == "mma" for o in body.ops) >= LONG
     loop = Loop(name, loc, steps, depth, rolled, s.label(name[1:] + "_end"))

@@ -49,7 +49,7 @@ class LoopCount:
 
     label: str
     location: Loc | None
-    steps: int
+    steps: float
     instructions: dict[str, int]
 
     @property

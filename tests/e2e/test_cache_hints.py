@@ -102,7 +102,7 @@ def test_hints_on_bulk_copies(schedule: wd.Schedule | None, oracle: Callable[[st
         ("sm_90a", wd.Schedule(prefetch=2), (64, 64, 320), "SHARED", "cp.async.bulk.prefetch.tensor.2d.L2.global.tile"),
         ("sm_90a", wd.Schedule(prefetch=3, specialize=False), (64, 64, 128), "SHARED", "cp.async.bulk.prefetch"),
         ("sm_80", wd.Schedule(prefetch=2), (64, 64, 320), "SHARED", "prefetch.global.L2"),
-        ("sm_80", wd.Schedule(prefetch=3, stages=2), (70, 40, 136), "SHARED", "prefetch.global.L2"),
+        ("sm_80", wd.Schedule(prefetch=3, stages=2), (70, 40, 328), "SHARED", "prefetch.global.L2"),
         ("sm_80", wd.Schedule(prefetch=1), (64, 64, 130), "GLOBAL", "prefetch.global.L2"),
         ("sm_90a", wd.Schedule(prefetch=1), (70, 40, 133), "SHARED", "prefetch.global.L2"),
     ],

@@ -58,8 +58,8 @@ def test_parts_are_added_behind_the_loop(
 ) -> None:
     compiled = agree(product(), arguments(*sizes), target, oracle, subs=tiles)
     loops = [x for x in compiled.resources.loops if x.instructions.get("mfma") or x.instructions.get("tensor")]
-    # Nothing is added through shared memory in the loop.
-    assert all(x.instructions["barrier"] <= 2 * x.steps for x in loops)
+    # Nothing is added through shared memory in the loop: a ring of one slot takes three barriers, adding six or more.
+    assert all(x.instructions["barrier"] <= 2 * max(1, x.steps) + 1 for x in loops)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -63,41 +63,41 @@ gemm:
 	ds_write_b128           v18, v[2:5] offset:4096
 	.loc 1 57 38
 	ds_write_b128           v18, v[6:9] offset:12288
-	.loc 1 57 19
-	s_waitcnt               lgkmcnt(2)
-	v_mfma_f32_16x16x32_f16 v[0:3], v[14:17], v[10:13], 0
 	.loc 1 57 26
-	ds_read_b128            v[4:7], v22
+	ds_read_b128            v[0:3], v22
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(3)
+	v_mfma_f32_16x16x32_f16 v[4:7], v[14:17], v[10:13], 0
 	.loc 1 57 38
 	ds_read_b128            v[8:11], v24 offset:8192
 	.loc 1 57 19
 	s_waitcnt               lgkmcnt(0)
-	v_mfma_f32_16x16x32_f16 v[0:3], v[8:11], v[4:7], v[0:3]
+	v_mfma_f32_16x16x32_f16 v[4:7], v[8:11], v[0:3], v[4:7]
 	.loc 1 55 9
 	s_barrier                                               ; gemm.py:55  @wd.iterate(K, init_args=[acc])
 	.loc 1 57 26
-	ds_read_b128            v[4:7], v21 offset:4096         ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
+	ds_read_b128            v[0:3], v21 offset:4096         ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
 	.loc 1 57 38
 	ds_read_b128            v[8:11], v23 offset:12288
-	.loc 1 57 19
-	s_waitcnt               lgkmcnt(0)
-	v_mfma_f32_16x16x32_f16 v[0:3], v[8:11], v[4:7], v[0:3]
 	.loc 1 57 26
-	ds_read_b128            v[4:7], v22 offset:4096
-	.loc 1 57 38
-	ds_read_b128            v[8:11], v24 offset:12288
+	ds_read_b128            v[12:15], v22 offset:4096
 	.loc 1 57 19
 	s_waitcnt               lgkmcnt(0)
-	v_mfma_f32_16x16x32_f16 v[0:3], v[8:11], v[4:7], v[0:3]
+	v_mfma_f32_16x16x32_f16 v[4:7], v[8:11], v[0:3], v[4:7]
+	.loc 1 57 38
+	ds_read_b128            v[0:3], v24 offset:12288
+	.loc 1 57 19
+	s_waitcnt               lgkmcnt(0)
+	v_mfma_f32_16x16x32_f16 v[4:7], v[0:3], v[12:15], v[4:7]
 	.loc 1 59 8
 	s_lshl4_add_u32         s0, s14, s0                     ; gemm.py:59  wd.write(loop, c)
 	s_lshl_b32              s0, s0, 8
 	s_lshl4_add_u32         s1, s15, s1
-	v_lshl_add_u32          v4, v20, 8, v19
+	v_lshl_add_u32          v0, v20, 8, v19
 	s_mov_b64               s[14:15], s[6:7]
 	s_lshl2_add_u32         s0, s1, s0
 	s_nop                   1
-	buffer_store_dwordx4    v[0:3], v4, s[12:15], s0 offen
+	buffer_store_dwordx4    v[4:7], v0, s[12:15], s0 offen
 	s_endpgm
 .Lgemm_end:
 	.size gemm, .Lgemm_end-gemm

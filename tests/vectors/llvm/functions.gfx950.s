@@ -2639,6 +2639,78 @@ fma_f64_kept:                           ; @fma_f64_kept
 	.set fma_f64_kept.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	sub_f64                         ; -- Begin function sub_f64
+	.p2align	8
+	.type	sub_f64,@function
+sub_f64:                                ; @sub_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v4, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v4, s[0:1]
+	global_load_dwordx2 v[2:3], v4, s[2:3]
+	s_waitcnt vmcnt(0)
+	v_add_f64 v[0:1], v[0:1], -v[2:3]
+	global_store_dwordx2 v4, v[0:1], s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel sub_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 5
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end36:
+	.size	sub_f64, .Lfunc_end36-sub_f64
+                                        ; -- End function
+	.set sub_f64.num_vgpr, 5
+	.set sub_f64.num_agpr, 0
+	.set sub_f64.numbered_sgpr, 8
+	.set sub_f64.num_named_barrier, 0
+	.set sub_f64.private_seg_size, 0
+	.set sub_f64.uses_vcc, 0
+	.set sub_f64.uses_flat_scratch, 0
+	.set sub_f64.has_dyn_sized_stack, 0
+	.set sub_f64.has_recursion, 0
+	.set sub_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	add_f64                         ; -- Begin function add_f64
 	.p2align	8
 	.type	add_f64,@function
@@ -2696,8 +2768,8 @@ add_f64:                                ; @add_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end36:
-	.size	add_f64, .Lfunc_end36-add_f64
+.Lfunc_end37:
+	.size	add_f64, .Lfunc_end37-add_f64
                                         ; -- End function
 	.set add_f64.num_vgpr, 5
 	.set add_f64.num_agpr, 0
@@ -2771,8 +2843,8 @@ max_f64:                                ; @max_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end37:
-	.size	max_f64, .Lfunc_end37-max_f64
+.Lfunc_end38:
+	.size	max_f64, .Lfunc_end38-max_f64
                                         ; -- End function
 	.set max_f64.num_vgpr, 5
 	.set max_f64.num_agpr, 0
@@ -2846,8 +2918,8 @@ min_f32:                                ; @min_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end38:
-	.size	min_f32, .Lfunc_end38-min_f32
+.Lfunc_end39:
+	.size	min_f32, .Lfunc_end39-min_f32
                                         ; -- End function
 	.set min_f32.num_vgpr, 3
 	.set min_f32.num_agpr, 0
@@ -2921,8 +2993,8 @@ ldexp_f64:                              ; @ldexp_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end39:
-	.size	ldexp_f64, .Lfunc_end39-ldexp_f64
+.Lfunc_end40:
+	.size	ldexp_f64, .Lfunc_end40-ldexp_f64
                                         ; -- End function
 	.set ldexp_f64.num_vgpr, 5
 	.set ldexp_f64.num_agpr, 0
@@ -2934,6 +3006,151 @@ ldexp_f64:                              ; @ldexp_f64
 	.set ldexp_f64.has_dyn_sized_stack, 0
 	.set ldexp_f64.has_recursion, 0
 	.set ldexp_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	min_f64                         ; -- Begin function min_f64
+	.p2align	8
+	.type	min_f64,@function
+min_f64:                                ; @min_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v4, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v4, s[2:3]
+	global_load_dwordx2 v[2:3], v4, s[0:1]
+	s_waitcnt vmcnt(1)
+	v_max_f64 v[0:1], v[0:1], v[0:1]
+	s_waitcnt vmcnt(0)
+	v_max_f64 v[2:3], v[2:3], v[2:3]
+	v_min_f64 v[0:1], v[2:3], v[0:1]
+	global_store_dwordx2 v4, v[0:1], s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel min_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 5
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end41:
+	.size	min_f64, .Lfunc_end41-min_f64
+                                        ; -- End function
+	.set min_f64.num_vgpr, 5
+	.set min_f64.num_agpr, 0
+	.set min_f64.numbered_sgpr, 8
+	.set min_f64.num_named_barrier, 0
+	.set min_f64.private_seg_size, 0
+	.set min_f64.uses_vcc, 0
+	.set min_f64.uses_flat_scratch, 0
+	.set min_f64.has_dyn_sized_stack, 0
+	.set min_f64.has_recursion, 0
+	.set min_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	abs_f64                         ; -- Begin function abs_f64
+	.p2align	8
+	.type	abs_f64,@function
+abs_f64:                                ; @abs_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v2, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v2, s[0:1]
+	s_waitcnt vmcnt(0)
+	v_and_b32_e32 v1, 0x7fffffff, v1
+	global_store_dwordx2 v2, v[0:1], s[2:3]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel abs_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 16
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 6
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end42:
+	.size	abs_f64, .Lfunc_end42-abs_f64
+                                        ; -- End function
+	.set abs_f64.num_vgpr, 3
+	.set abs_f64.num_agpr, 0
+	.set abs_f64.numbered_sgpr, 6
+	.set abs_f64.num_named_barrier, 0
+	.set abs_f64.private_seg_size, 0
+	.set abs_f64.uses_vcc, 0
+	.set abs_f64.uses_flat_scratch, 0
+	.set abs_f64.has_dyn_sized_stack, 0
+	.set abs_f64.has_recursion, 0
+	.set abs_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
 	.globl	add_pairs                       ; -- Begin function add_pairs
@@ -2993,8 +3210,8 @@ add_pairs:                              ; @add_pairs
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end40:
-	.size	add_pairs, .Lfunc_end40-add_pairs
+.Lfunc_end43:
+	.size	add_pairs, .Lfunc_end43-add_pairs
                                         ; -- End function
 	.set add_pairs.num_vgpr, 5
 	.set add_pairs.num_agpr, 0
@@ -3063,8 +3280,8 @@ sqrt:                                   ; @sqrt
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end41:
-	.size	sqrt, .Lfunc_end41-sqrt
+.Lfunc_end44:
+	.size	sqrt, .Lfunc_end44-sqrt
                                         ; -- End function
 	.set sqrt.num_vgpr, 2
 	.set sqrt.num_agpr, 0
@@ -3133,8 +3350,8 @@ sine:                                   ; @sine
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end42:
-	.size	sine, .Lfunc_end42-sine
+.Lfunc_end45:
+	.size	sine, .Lfunc_end45-sine
                                         ; -- End function
 	.set sine.num_vgpr, 2
 	.set sine.num_agpr, 0
@@ -3203,8 +3420,8 @@ cosine:                                 ; @cosine
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end43:
-	.size	cosine, .Lfunc_end43-cosine
+.Lfunc_end46:
+	.size	cosine, .Lfunc_end46-cosine
                                         ; -- End function
 	.set cosine.num_vgpr, 2
 	.set cosine.num_agpr, 0
@@ -3274,8 +3491,8 @@ swizzled:                               ; @swizzled
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end44:
-	.size	swizzled, .Lfunc_end44-swizzled
+.Lfunc_end47:
+	.size	swizzled, .Lfunc_end47-swizzled
                                         ; -- End function
 	.set swizzled.num_vgpr, 2
 	.set swizzled.num_agpr, 0
@@ -3350,8 +3567,8 @@ permuted:                               ; @permuted
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end45:
-	.size	permuted, .Lfunc_end45-permuted
+.Lfunc_end48:
+	.size	permuted, .Lfunc_end48-permuted
                                         ; -- End function
 	.set permuted.num_vgpr, 3
 	.set permuted.num_agpr, 0
@@ -3425,8 +3642,8 @@ one_lane_written:                       ; @one_lane_written
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end46:
-	.size	one_lane_written, .Lfunc_end46-one_lane_written
+.Lfunc_end49:
+	.size	one_lane_written, .Lfunc_end49-one_lane_written
                                         ; -- End function
 	.set one_lane_written.num_vgpr, 3
 	.set one_lane_written.num_agpr, 0
@@ -3503,8 +3720,8 @@ through_private_words:                  ; @through_private_words
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end47:
-	.size	through_private_words, .Lfunc_end47-through_private_words
+.Lfunc_end50:
+	.size	through_private_words, .Lfunc_end50-through_private_words
                                         ; -- End function
 	.set through_private_words.num_vgpr, 3
 	.set through_private_words.num_agpr, 0
@@ -3516,6 +3733,85 @@ through_private_words:                  ; @through_private_words
 	.set through_private_words.has_dyn_sized_stack, 0
 	.set through_private_words.has_recursion, 0
 	.set through_private_words.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	through_private_pairs           ; -- Begin function through_private_pairs
+	.p2align	8
+	.type	through_private_pairs,@function
+through_private_pairs:                  ; @through_private_pairs
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	v_mov_b32_e32 v2, 1
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[2:3]
+	global_load_dword v3, v0, s[0:1]
+	s_waitcnt vmcnt(1)
+	v_and_b32_e32 v1, 31, v1
+	v_lshlrev_b32_e32 v1, 3, v1
+	s_waitcnt vmcnt(0)
+	scratch_store_dwordx2 v1, v[2:3], off sc0 sc1
+	s_waitcnt vmcnt(0)
+	scratch_load_dwordx2 v[2:3], v1, off sc0 sc1
+	s_waitcnt vmcnt(0)
+	global_store_dword v0, v3, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel through_private_pairs
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 264
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 1
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end51:
+	.size	through_private_pairs, .Lfunc_end51-through_private_pairs
+                                        ; -- End function
+	.set through_private_pairs.num_vgpr, 4
+	.set through_private_pairs.num_agpr, 0
+	.set through_private_pairs.numbered_sgpr, 8
+	.set through_private_pairs.num_named_barrier, 0
+	.set through_private_pairs.private_seg_size, 264
+	.set through_private_pairs.uses_vcc, 0
+	.set through_private_pairs.uses_flat_scratch, 0
+	.set through_private_pairs.has_dyn_sized_stack, 0
+	.set through_private_pairs.has_recursion, 0
+	.set through_private_pairs.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
 	.globl	through_private_vectors         ; -- Begin function through_private_vectors
@@ -3584,8 +3880,8 @@ through_private_vectors:                ; @through_private_vectors
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end48:
-	.size	through_private_vectors, .Lfunc_end48-through_private_vectors
+.Lfunc_end52:
+	.size	through_private_vectors, .Lfunc_end52-through_private_vectors
                                         ; -- End function
 	.set through_private_vectors.num_vgpr, 6
 	.set through_private_vectors.num_agpr, 0
@@ -3661,8 +3957,8 @@ shared_half:                            ; @shared_half
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end49:
-	.size	shared_half, .Lfunc_end49-shared_half
+.Lfunc_end53:
+	.size	shared_half, .Lfunc_end53-shared_half
                                         ; -- End function
 	.set shared_half.num_vgpr, 4
 	.set shared_half.num_agpr, 0
@@ -3729,8 +4025,8 @@ uniform_ashr:                           ; @uniform_ashr
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end50:
-	.size	uniform_ashr, .Lfunc_end50-uniform_ashr
+.Lfunc_end54:
+	.size	uniform_ashr, .Lfunc_end54-uniform_ashr
                                         ; -- End function
 	.set uniform_ashr.num_vgpr, 2
 	.set uniform_ashr.num_agpr, 0
@@ -3798,8 +4094,8 @@ uniform_lshr64:                         ; @uniform_lshr64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end51:
-	.size	uniform_lshr64, .Lfunc_end51-uniform_lshr64
+.Lfunc_end55:
+	.size	uniform_lshr64, .Lfunc_end55-uniform_lshr64
                                         ; -- End function
 	.set uniform_lshr64.num_vgpr, 4
 	.set uniform_lshr64.num_agpr, 0
@@ -3866,8 +4162,8 @@ uniform_max:                            ; @uniform_max
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end52:
-	.size	uniform_max, .Lfunc_end52-uniform_max
+.Lfunc_end56:
+	.size	uniform_max, .Lfunc_end56-uniform_max
                                         ; -- End function
 	.set uniform_max.num_vgpr, 2
 	.set uniform_max.num_agpr, 0
@@ -3934,8 +4230,8 @@ uniform_min:                            ; @uniform_min
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end53:
-	.size	uniform_min, .Lfunc_end53-uniform_min
+.Lfunc_end57:
+	.size	uniform_min, .Lfunc_end57-uniform_min
                                         ; -- End function
 	.set uniform_min.num_vgpr, 2
 	.set uniform_min.num_agpr, 0
@@ -4003,8 +4299,8 @@ uniform_le:                             ; @uniform_le
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end54:
-	.size	uniform_le, .Lfunc_end54-uniform_le
+.Lfunc_end58:
+	.size	uniform_le, .Lfunc_end58-uniform_le
                                         ; -- End function
 	.set uniform_le.num_vgpr, 2
 	.set uniform_le.num_agpr, 0
@@ -4025,23 +4321,23 @@ uniform_branch:                         ; @uniform_branch
 	s_load_dwordx4 s[0:3], s[4:5], 0x0
 	s_waitcnt lgkmcnt(0)
 	s_cmp_le_i32 s2, s3
-	s_cbranch_scc0 .LBB55_2
+	s_cbranch_scc0 .LBB59_2
 	s_mul_i32 s3, s3, 3
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, s3
 	global_store_dword v0, v1, s[0:1] sc0 sc1
 	s_waitcnt vmcnt(0)
-	s_cbranch_execz .LBB55_3
-	s_branch .LBB55_4
-.LBB55_2:
+	s_cbranch_execz .LBB59_3
+	s_branch .LBB59_4
+.LBB59_2:
                                         ; implicit-def: $sgpr3
-.LBB55_3:                               ; %more
+.LBB59_3:                               ; %more
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, 1
 	s_mov_b32 s3, s2
 	global_store_dword v0, v1, s[0:1] sc0 sc1
 	s_waitcnt vmcnt(0)
-.LBB55_4:                               ; %both
+.LBB59_4:                               ; %both
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, s3
 	global_store_dword v0, v1, s[0:1]
@@ -4088,8 +4384,8 @@ uniform_branch:                         ; @uniform_branch
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end55:
-	.size	uniform_branch, .Lfunc_end55-uniform_branch
+.Lfunc_end59:
+	.size	uniform_branch, .Lfunc_end59-uniform_branch
                                         ; -- End function
 	.set uniform_branch.num_vgpr, 2
 	.set uniform_branch.num_agpr, 0
@@ -4160,8 +4456,8 @@ uniform_ne64:                           ; @uniform_ne64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end56:
-	.size	uniform_ne64, .Lfunc_end56-uniform_ne64
+.Lfunc_end60:
+	.size	uniform_ne64, .Lfunc_end60-uniform_ne64
                                         ; -- End function
 	.set uniform_ne64.num_vgpr, 4
 	.set uniform_ne64.num_agpr, 0
@@ -5248,6 +5544,36 @@ amdhsa.kernels:
     .kernarg_segment_align: 8
     .kernarg_segment_size: 24
     .max_flat_workgroup_size: 1024
+    .name:           sub_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         sub_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     5
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
     .name:           add_f64
     .private_segment_fixed_size: 0
     .sgpr_count:     14
@@ -5345,6 +5671,61 @@ amdhsa.kernels:
     .symbol:         ldexp_f64.kd
     .uses_dynamic_stack: false
     .vgpr_count:     5
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           min_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         min_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     5
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 16
+    .max_flat_workgroup_size: 1024
+    .name:           abs_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     12
+    .sgpr_spill_count: 0
+    .symbol:         abs_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0
@@ -5565,6 +5946,36 @@ amdhsa.kernels:
     .symbol:         through_private_words.kd
     .uses_dynamic_stack: false
     .vgpr_count:     3
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           through_private_pairs
+    .private_segment_fixed_size: 264
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         through_private_pairs.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0

@@ -1,10 +1,12 @@
 ; Written by functions.py.
 
 @halves = internal addrspace(3) global [64 x i16] undef, align 2
+declare double @llvm.fabs.f64(double)
 declare double @llvm.floor.f64(double)
 declare double @llvm.fma.f64(double, double, double)
 declare double @llvm.ldexp.f64.i32(double, i32)
 declare double @llvm.maxnum.f64(double, double)
+declare double @llvm.minnum.f64(double, double)
 declare double @llvm.trunc.f64(double)
 declare float @llvm.amdgcn.cos.f32(float)
 declare float @llvm.amdgcn.sin.f32(float)
@@ -465,6 +467,18 @@ define amdgpu_kernel void @fma_f64_kept(ptr addrspace(1) %in_x, ptr addrspace(1)
   ret void
 }
 
+define amdgpu_kernel void @sub_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = fsub double %x, %y
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
 define amdgpu_kernel void @add_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
@@ -509,6 +523,28 @@ define amdgpu_kernel void @ldexp_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %i
   %y = load i32, ptr addrspace(1) %ay
   %e = ashr i32 %y, 24
   %r = call double @llvm.ldexp.f64.i32(double %x, i32 %e)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @min_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = call double @llvm.minnum.f64(double %x, double %y)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @abs_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = call double @llvm.fabs.f64(double %x)
   %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
   store double %r, ptr addrspace(1) %to
   ret void
@@ -604,6 +640,24 @@ define amdgpu_kernel void @through_private_words(ptr addrspace(1) %in_x, ptr add
   %p = getelementptr [64 x i32], ptr addrspace(5) %m, i32 0, i32 %i
   store volatile i32 %x, ptr addrspace(5) %p
   %r = load volatile i32, ptr addrspace(5) %p
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @through_private_pairs(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %m = alloca [32 x <2 x i32>], align 8, addrspace(5)
+  %i = and i32 %y, 31
+  %p = getelementptr [32 x <2 x i32>], ptr addrspace(5) %m, i32 0, i32 %i
+  %v = insertelement <2 x i32> <i32 1, i32 2>, i32 %x, i32 1
+  store volatile <2 x i32> %v, ptr addrspace(5) %p
+  %w = load volatile <2 x i32>, ptr addrspace(5) %p
+  %r = extractelement <2 x i32> %w, i32 1
   %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
   store i32 %r, ptr addrspace(1) %to
   ret void

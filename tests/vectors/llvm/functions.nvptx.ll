@@ -1,8 +1,10 @@
 ; Written by functions.py.
 
+declare double @llvm.fabs.f64(double)
 declare double @llvm.floor.f64(double)
 declare double @llvm.fma.f64(double, double, double)
 declare double @llvm.maxnum.f64(double, double)
+declare double @llvm.minnum.f64(double, double)
 declare double @llvm.trunc.f64(double)
 declare float @llvm.minnum.f32(float, float)
 declare float @llvm.nvvm.cos.approx.f(float)
@@ -11,6 +13,7 @@ declare float @llvm.nvvm.rcp.approx.ftz.f(float)
 declare float @llvm.nvvm.rsqrt.approx.f(float)
 declare float @llvm.nvvm.sin.approx.f(float)
 declare float @llvm.nvvm.sqrt.approx.f(float)
+declare float @llvm.sqrt.f32(float)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.smax.i32(i32, i32)
@@ -461,6 +464,18 @@ define ptx_kernel void @fma_f64_kept(ptr addrspace(1) %in_x, ptr addrspace(1) %i
   ret void
 }
 
+define ptx_kernel void @sub_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = fsub double %x, %y
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
 define ptx_kernel void @add_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
@@ -492,6 +507,38 @@ define ptx_kernel void @min_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, 
   %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
   %y = load float, ptr addrspace(1) %ay
   %r = call float @llvm.minnum.f32(float %x, float %y)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @min_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = call double @llvm.minnum.f64(double %x, double %y)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @abs_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = call double @llvm.fabs.f64(double %x)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @square_root(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.sqrt.f32(float %x)
   %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
   store float %r, ptr addrspace(1) %to
   ret void

@@ -145,6 +145,9 @@ FUNCTIONS = (
         "ldexp_f64", "f64 i32", "f64", "%e = ashr i32 %y, 24\n%r = call double @llvm.ldexp.f64.i32(double %x, i32 %e)",
         lambda x, y: np.ldexp(x, y >> 24), "declare double @llvm.ldexp.f64.i32(double, i32)", chips=AMD,
     ),
+    _call("min_f64", "llvm.minnum.f64", "f64", 2, np.fmin),
+    _call("abs_f64", "llvm.fabs.f64", "f64", 1, np.abs),
+    _call("square_root", "llvm.sqrt.f32", "f32", 1, np.sqrt, within=(0, 1e30), chips=NVPTX),
     Function("add_pairs", "2f32 2f32", "2f32", "%r = fadd <2 x float> %x, %y", np.add),
     Function("div_f32", "f32 f32", "f32", "%r = fdiv float %x, %y", np.divide, chips=NVPTX),
     Function("div_f64", "f64 f64", "f64", "%r = fdiv double %x, %y", np.divide, chips=NVPTX),
@@ -178,6 +181,18 @@ FUNCTIONS = (
         "%p = getelementptr [64 x i32], ptr addrspace(5) %m, i32 0, i32 %i\nstore volatile i32 %x, ptr addrspace(5) %p\n"
         "%r = load volatile i32, ptr addrspace(5) %p",
         lambda x, y: x, chips=AMD,
+    ),
+    Function(
+        "through_private_pairs",
+        "u32 u32",
+        "u32",
+        "%m = alloca [32 x <2 x i32>], align 8, addrspace(5)\n%i = and i32 %y, 31\n"
+        "%p = getelementptr [32 x <2 x i32>], ptr addrspace(5) %m, i32 0, i32 %i\n"
+        "%v = insertelement <2 x i32> <i32 1, i32 2>, i32 %x, i32 1\n"
+        "store volatile <2 x i32> %v, ptr addrspace(5) %p\n%w = load volatile <2 x i32>, ptr addrspace(5) %p\n"
+        "%r = extractelement <2 x i32> %w, i32 1",
+        lambda x, y: x,
+        chips=AMD,
     ),
     Function(
         "through_private_vectors", "u32 u32", "u32",
