@@ -27,32 +27,24 @@ class Schedule:
     """Whether copies go from global to shared memory without passing through registers."""
     prefetch: int | None = None
     """Trips of a loop by which tiles are brought into the L2 cache before they are copied (NVIDIA)."""
-    unroll: int | None = None
-    """Trips of a loop per jump."""
     swizzle: bool | None = None
     """Whether workgroups are numbered so that neighbours share data in an L2 cache; chips of several dies (AMD's
     XCDs) have one on each."""
-    split_k: int | None = None
-    """Workgroups that share one output tile, each summing a part of the contraction."""
     persistent: bool | None = None
     """Whether each workgroup computes several output tiles in turn."""
     dependent: bool | None = None
     """Whether the launch may begin while the one in front of it in the stream still runs (programmatic dependent
     launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
     loads are issued."""
-    occupancy: int | None = None
-    """Workgroups per compute unit to leave registers and shared memory for."""
     ping_pong: bool | None = None
     """Whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised priority
     while the other reads and copies (AMD, two waves per SIMD)."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""
-    priority: bool | None = None
-    """Whether matrix instructions raise the wave's issue priority (AMD)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("stages", 1), ("prefetch", 1), ("unroll", 1), ("split_k", 1), ("occupancy", 1)):
+        for name, least in (("stages", 1), ("prefetch", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ConstraintError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from generator.program import Array, Block, Do, Let, Program, Type, statements
 
-VERSION = 2
+VERSION = 3
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 MOST = 1024
@@ -183,7 +183,7 @@ class _Draw:
         if self.chance(0.4):
             p.schedule["stages"] = self.one((1, 1, 2, 3, 5))
         for name, value, often in (
-            ("swizzle", True, 0.04), ("priority", True, 0.03),
+            ("swizzle", True, 0.04), ("ping_pong", self.one((True, False)), 0.03),
             ("direct_to_shared", self.one((True, False)), 0.06),
         ):  # fmt: skip
             if self.chance(often):
