@@ -261,7 +261,8 @@ def _simplest(copy: DirectCopy) -> DirectCopy:
         return DirectCopy(**{**vars(copy), "runs": None, "step": {}})
     d = moving[0]
     step = copy.runs[d][0]
-    linear = len(moving) == 1 and step > _union(copy.lane[d])
+    # A step adds to what lanes move; where they share bits (a swizzle flips a lane's by the run's) only XOR is right.
+    linear = len(moving) == 1 and step & (step - 1) == 0 and step > _union(copy.lane[d])
     if linear and all(c == step << i for i, c in enumerate(copy.runs[d])):
         return DirectCopy(**{**vars(copy), "runs": None, "step": {d: step}})
     if copy.waves & (copy.waves - 1):

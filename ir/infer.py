@@ -150,6 +150,8 @@ class _Classes:
     def __init__(self) -> None:
         self.parent: dict[int, int] = {}
         self.left: dict[int, int] = {}
+        self.settled: set[int] = set()
+        """Classes that are not joined with each other."""
 
     def find(self, x: int) -> int:
         if x in self.left:
@@ -162,8 +164,11 @@ class _Classes:
 
     def join(self, a: int, b: int) -> None:
         a, b = self.find(a), self.find(b)
-        if a != b:
-            self.parent[max(a, b)] = min(a, b)
+        if a == b or {a, b} <= self.settled:
+            return
+        self.parent[max(a, b)] = min(a, b)
+        if {a, b} & self.settled:
+            self.settled.add(min(a, b))
 
     def leave(self, *values: int) -> None:
         """Make a class of their own of values whose class is settled: nobody else changes class."""
@@ -171,10 +176,26 @@ class _Classes:
             self.left[x] = -1 - min(values)
 
 
+class _Conflict(CompileError):
+    """Two products would have to leave one class of values in different layouts."""
+
+
 def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None) -> Inference:
     """Decide every layout. Raises ConstraintError where no matrix instruction fits, CompileError on a conflict."""
+    try:
+        return _infer(graph, partition, target, hardware, apart=False)
+    except _Conflict:
+        return _infer(graph, partition, target, hardware, apart=True)
+
+
+def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, apart: bool) -> Inference:
+    """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
+    convert."""
     classes = _Classes()
     nodes = {n.id: n for n in graph.all_nodes()}
+    _join_sums(graph.region, classes)
+    if apart:
+        classes.settled = {classes.find(n.id) for n in nodes.values() if n.op in PRODUCTS}
     _join_region(graph.region, classes)
     members: dict[int, list[Node]] = {}
     for n in nodes.values():
@@ -345,11 +366,13 @@ def _lane_bits(target: Target) -> int:
     return target.wave_size.bit_length() - 1
 
 
-def _join_region(region: Region, classes: _Classes) -> None:
+def _join_sums(region: Region, classes: _Classes) -> None:
+    """What lies alike whatever the user means: what a loop carries, a product and its addend, what an operation with a
+    result of its own layout takes."""
     for n in region.nodes:
         body = n.attrs.get("body")
         if body is not None and n.op in REGIONS:
-            _join_region(body, classes)
+            _join_sums(body, classes)
             for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
                 classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
@@ -357,10 +380,9 @@ def _join_region(region: Region, classes: _Classes) -> None:
             source = n.inputs[0]
             if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
+        elif not isinstance(n.type, ValueType):
             continue
-        if not isinstance(n.type, ValueType):
-            continue
-        if n.op in PRODUCTS:
+        elif n.op in PRODUCTS:
             added = addend(n)
             if added is not None:
                 classes.join(n.id, added.id)
@@ -371,7 +393,18 @@ def _join_region(region: Region, classes: _Classes) -> None:
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
                 if set(x.dims) == set(n.dims) and n.dims:
                     classes.join(n.id, x.id)
-        elif ROWS[n.op].index_rule in ("same", "relabel"):
+
+
+def _join_region(region: Region, classes: _Classes) -> None:
+    """Values that meet elementwise."""
+    for n in region.nodes:
+        body = n.attrs.get("body")
+        if body is not None and n.op in REGIONS:
+            _join_region(body, classes)
+        apart = (*PRODUCTS, "result", "scan", "cumsum", "shuffle")
+        if n.op in apart or not isinstance(n.type, ValueType) or n.op.startswith("atomic_"):
+            continue
+        if ROWS[n.op].index_rule in ("same", "relabel"):
             for x in n.inputs:
                 if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims and not is_packed_read(x):
                     classes.join(n.id, x.id)
@@ -408,7 +441,7 @@ def _settle_result(
         added.op not in ("constant", "fill") or any(added in u.inputs for u in nodes.values() if u is not n)
     )
     if shared or any(x.id in carried for x in alone):
-        raise CompileError(
+        raise _Conflict(
             "two matrix products that meet in one value need it in different layouts",
             n.loc,
             "give both the same mma_type and tiles, or keep the values apart",

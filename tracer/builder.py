@@ -59,6 +59,8 @@ class Builder:
         self.arguments = {a.name: a for a in graph.arguments}
         self.index_dims = graph.index_dims
         self.known = set(graph.symbols)
+        self.started: set[int] = set()
+        """Constants that sums start from."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.combining: str | None = None
@@ -380,7 +382,7 @@ class Builder:
         self._check_loop_dim(dim, loc)
         if isinstance(init_args, (Value, Array)) or not isinstance(init_args, (list, tuple)):
             raise TraceError("iterate: init_args is not a list", loc, hint="init_args=[acc]")
-        inits = [self.node_of(x, "iterate", loc) for x in init_args]
+        inits = [self.start(self.node_of(x, "iterate", loc)) for x in init_args]
         region = Region(dim=dim, loc=definition(body.__code__))
         self._check_parameters(body, inits, region)
         attrs: dict[str, Any] = {"dim": dim, "body": region}
@@ -436,6 +438,15 @@ class Builder:
         finally:
             self.regions.pop()
         return nodes
+
+    def start(self, node: Node) -> Node:
+        """What a sum starts from lies where its products want it. A constant that several sums start from is a constant of
+        each, so that they may lie apart."""
+        if node.op == "fill":
+            if node.id in self.started:
+                return self.emit("fill", (), dict(node.attrs), node.loc)
+            self.started.add(node.id)
+        return node
 
     def _zero(self, t: Any, loc: Loc | None) -> Node:
         value: Any = 0.0 if t.dtype.is_float else False if t.dtype.kind == "bool" else 0

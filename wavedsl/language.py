@@ -56,7 +56,8 @@ def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     operands = (x, y) if acc is None else (x, y, acc)
     builder = current("mma")
     attrs = {} if precision is None else {"precision": precision}
-    return builder.results(builder.emit("mma", [builder.node_of(v, "mma") for v in operands], attrs))
+    nodes = [builder.node_of(v, "mma") for v in operands]
+    return builder.results(builder.emit("mma", [*nodes[:2], *map(builder.start, nodes[2:])], attrs))
 
 
 def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> Value:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import hopper
+import ml_dtypes
 import numpy as np
 import products
 import pytest
@@ -166,3 +167,27 @@ def test_bulk_copies_of_hopper_are_direct_ones() -> None:
         assert "wgmma" in compiled.asm and ("cp.async" in compiled.asm) is wanted
         compiled.emulate(a, b, c)
         products.expect_equal(c, products.exact(a, b, BF16, "NK")[0], BF16)
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_runs_that_flip_the_bits_of_lanes(target: str) -> None:
+    """A tile that is contracted along its slow dimension: its swizzle flips rows within a run by the run's number."""
+    D = wd.sym.D
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 16)], schedule=wd.Schedule(direct_to_shared=True)
+    )
+    def gram(a: wd.Memory[D, N, wd.bf16], out: wd.Memory[M, D, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0.0)])
+        def loop(acc):
+            x = wd.read(a)
+            return wd.mma(wd.cast(wd.mma(wd.Register[D, M, wd.bf16](1.0), x), wd.bf16), x, acc)
+
+        wd.write(loop, out)
+
+    for m, d, n in ((1, 17, 2), (32, 32, 16), (4, 17, 6)):
+        a = np.random.default_rng(d).integers(-2, 3, (d, n)).astype(ml_dtypes.bfloat16)
+        out = np.full((m, d), 9, np.float32)
+        gram.compile(a, out, target=target).emulate(a, out)
+        exact = a.astype(np.float32)
+        np.testing.assert_array_equal(out, np.ones((m, d)) @ exact @ exact.T)

@@ -193,3 +193,38 @@ def test_products_of_different_layouts_meet(target: str) -> None:
     one, other = exact(a) @ exact(b).T, exact(d) @ exact(c).T
     np.testing.assert_array_equal(least, np.minimum(one, other) + 2 * other)
     np.testing.assert_array_equal(sums, other.sum(1))
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_sums_of_one_constant_lie_apart(target: str) -> None:
+    """Two loops that start from one constant, with products whose instructions leave results in different lanes."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 16)])
+    def kernel(
+        a: wd.Memory[M, K, wd.bf16],
+        b: wd.Memory[N, K, wd.bf16],
+        c: wd.Memory[N, K, wd.f32],
+        d: wd.Memory[M, K, wd.f32],
+        left: wd.Memory[M, N, wd.f32],
+        right: wd.Memory[M, N, wd.f32],
+    ):
+        zero = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[zero])
+        def one(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        @wd.iterate(K, init_args=[zero])
+        def other(acc):
+            return wd.mma(wd.read(d), wd.read(c), wd.clamp(acc, -60.0, 60.0))
+
+        wd.write(one, left)
+        wd.write(other, right)
+
+    m, n, k = 40, 50, 24
+    a, b = whole((m, k), wd.bf16, 1), whole((n, k), wd.bf16, 2)
+    c, d = whole((n, k), wd.f32, 3), whole((m, k), wd.f32, 4)
+    left, right = np.full((m, n), 9, np.float32), np.full((m, n), 9, np.float32)
+    kernel.compile(a, b, c, d, left, right, target=target).emulate(a, b, c, d, left, right)
+    np.testing.assert_array_equal(left, exact(a) @ exact(b).T)
+    np.testing.assert_array_equal(right, exact(d) @ exact(c).T)
