@@ -440,8 +440,8 @@ class Builder:
         return nodes
 
     def start(self, node: Node) -> Node:
-        """What a sum starts from lies where its products want it. A constant that several sums start from is a constant of
-        each, so that they may lie apart."""
+        """What a sum starts from lies where its products want it. A constant that several sums start from is a constant
+        of each, so that they may lie apart."""
         if node.op == "fill":
             if node.id in self.started:
                 return self.emit("fill", (), dict(node.attrs), node.loc)
