@@ -14,6 +14,7 @@ a list is atomic), so that threads do not wait for each other and never share on
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,6 +115,7 @@ class Dispatch:
     def __init__(self) -> None:
         self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
         self._plans: dict[tuple[type, ...], tuple[str, dict[Any, Any], Callable[..., Any]]] = {}
+        self._writing = threading.Lock()
 
     def remember(
         self,
@@ -134,24 +136,26 @@ class Dispatch:
         }
         if not all(readers.values()):
             return
-        known = self._plans.get(classes)
-        if known is None:
-            key, plans, way = _written(params, classes, readers, driver, where)
-            self._plans[classes] = (driver.device.kind, plans, key)
-        else:
-            kind, plans, key = known
-            if kind != driver.device.kind:  # DLPack arrays of both vendors in one process
-                return
-            way = self.ways[classes]
-        if len(plans) >= PLANS:
-            plans.clear()
-        plans[key(*values)] = _plan(params, values, described, *launch)
-        self.ways[classes] = way
+        with self._writing:  # or two threads would write two ways, and one of them would be looked up in vain
+            known = self._plans.get(classes)
+            if known is None:
+                key, plans, way = _written(params, classes, readers, driver, where)
+                self._plans[classes] = (driver.device.kind, plans, key)
+            else:
+                kind, plans, key = known
+                if kind != driver.device.kind:  # DLPack arrays of both vendors in one process
+                    return
+                way = self.ways[classes]
+            if len(plans) >= PLANS:
+                plans.clear()
+            plans[key(*values)] = _plan(params, values, described, *launch)
+            self.ways[classes] = way
 
     def forget(self) -> None:
         """Every call takes the long way once more."""
-        self.ways.clear()
-        self._plans.clear()
+        with self._writing:
+            self.ways.clear()
+            self._plans.clear()
 
 
 def _plan(

@@ -664,7 +664,7 @@ def _inline_number(word: int) -> int | float:
     return word - (1 << 32) if word >= _LOWEST else _FLOAT_OF.get(word, word)
 
 
-_FLOAT_OF = {struct.unpack("<I", struct.pack("<f", x))[0]: x for x in INLINE_FLOATS[:-1]}
+_FLOAT_OF = {struct.unpack("<I", struct.pack("<f", x))[0]: x for x in INLINE_FLOATS[:-1]} | {0x3E22F983: 0.15915494}
 _LOWEST = (1 << 32) - 16
 """From here on, 32 bits are the inline constants -16 to -1."""
 _TWO_FORMS = ("VOP1", "VOP2", "VOPC")
