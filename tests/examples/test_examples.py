@@ -28,7 +28,7 @@ def test_copy(target: str):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", ["mma", "small", "gemm", "waves16"])
+@pytest.mark.parametrize("kernel", slow_but(["mma", "small", "gemm", "waves16"], "gemm"))
 def test_gemm(kernel: str, target: str):
     out = run("gemm.py", "--kernel", kernel, "--target", target)
     assert "c: largest error against NumPy" in out and "no findings" in out
@@ -40,7 +40,7 @@ def test_sizes_that_divide_nothing(target: str):
     run("gemm.py", "--target", target, "--m", "65", "--n", "7", "--k", "100", "--dtype", "bf16")
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i8"])
+@pytest.mark.parametrize("dtype", slow_but(["f32", "f64", "i8"], "i8"))
 @pytest.mark.parametrize("target", ["gfx942", "sm_80"])
 def test_other_types(target: str, dtype: str):
     run("gemm.py", "--target", target, "--dtype", dtype, "--m", "64", "--n", "64", "--k", "64")

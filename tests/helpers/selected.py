@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+def thinned(items: Sequence[pytest.Item], folder: Path, share: int) -> None:
+    """Mark as `slow` all but a fixed part of the cases of each test function under a folder: every function keeps its
+    first case and every `share`-th of the others on average, chosen by name, so that the choice does not change with
+    the machine or with what else is collected. The whole suite runs all of them.
+    """
+    seen: set[str] = set()
+    for item in items:
+        if folder not in item.path.parents or item.get_closest_marker("slow") or not hasattr(item, "callspec"):
+            continue
+        function = item.nodeid.partition("[")[0]
+        if function in seen and zlib.crc32(item.name.encode()) % share:
+            item.add_marker(pytest.mark.slow)
+        seen.add(function)
 
 
 def slow_but(values: Iterable[str], *quick: str) -> list[Any]:

@@ -13,7 +13,7 @@ import pytest
 import trial
 
 PARTS = 4
-SAMPLE = 10
+SAMPLE = 6
 """Mutants per example and target in the default run."""
 PLACES = [(name, target) for target in trial.TARGETS for name in trial.CASES]
 

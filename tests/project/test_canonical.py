@@ -13,10 +13,10 @@ import canonical
 import emitted
 import pytest
 from products import AMD
-from selected import slow_but
 
 
-@pytest.mark.parametrize("target", slow_but(AMD, "gfx942"))
+@pytest.mark.slow
+@pytest.mark.parametrize("target", AMD)
 def test_spelling_is_llvms_and_assembles_to_the_same(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
     lines: list[str] = []
     for i, text in enumerate((*emitted.texts(target), *emitted.example_texts(target))):

@@ -86,6 +86,7 @@ def test_a_change_is_compiled(project, change, result):
     assert project.run() == [result, "True", "False"]
 
 
+@pytest.mark.slow
 def test_sizes_and_targets_are_kept_apart(project):
     for device in ("emulator:gfx942", "emulator:gfx950", "emulator:sm_80"):
         for rows in (16, 17):

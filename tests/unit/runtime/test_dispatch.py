@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import standin
+from selected import slow_but
 
 N_ITEMS = 96
 
@@ -507,7 +508,7 @@ SCENARIOS = (
 # ------------------------------------------------------------------------------------------------------------ tests
 
 
-@pytest.mark.parametrize("side", ["cuda", "hip"])
+@pytest.mark.parametrize("side", slow_but(["cuda", "hip"], "cuda"))
 def test_calls(side, standins, tmp_path):
     folder = str(standins(side))
     done = subprocess.run(
