@@ -38,7 +38,7 @@ class There:
 
         self.side, self.arrays, self.devices, self.launch = side, device_arrays, devices, launch
         self.place = {"cuda": 2, "hip": 10}[side]
-        self.library = ctypes.CDLL({"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}[side])
+        self.stand_in = ctypes.CDLL({"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}[side])
         N, BN = wd.symbols("N BN")
 
         @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 64})
@@ -291,7 +291,7 @@ def arrays_live_until_the_stream_is_done(there: There) -> None:
         first = there.pair(kind)
         there.kernel(*first[:2], N_ITEMS)
         source, out, *_ = there.pair(kind)
-        there.library.standin_busy(1)
+        there.stand_in.standin_busy(1)
         if use == "call":
             there.called(source, out, N_ITEMS, long=0)
         else:
@@ -301,11 +301,11 @@ def arrays_live_until_the_stream_is_done(there: There) -> None:
         weak = weakref.ref(source)
         del source, out
         assert alive(weak)
-        there.library.standin_busy(0)
+        there.stand_in.standin_busy(0)
         there.kernel(*first[:2], N_ITEMS)
         assert not alive(weak), use
     # torch frees in the order of its stream: nothing is held for its tensors.
-    there.library.standin_busy(1)
+    there.stand_in.standin_busy(1)
     source, out, *_ = there.pair("torch")
     for _ in range(2):
         there.kernel(source, out, N_ITEMS)
