@@ -40,10 +40,10 @@ from wavedsl.ir.direct_copy import (
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Digit, Layout, bit
 from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
+from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
