@@ -19,7 +19,7 @@ from wavedsl.codegen.ptx.isa_memory import ATOMIC
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.ptx_machine import PARAM_BASE, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, WINDOW, Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
-from wavedsl.runtime.emulator.ptx_memory import Access, _words_of, address_of, space_of
+from wavedsl.runtime.emulator.ptx_memory import Access, address_of, space_of, words_of
 from wavedsl.runtime.emulator.ptx_operands import source
 from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg, Vector
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, DATA_TYPES, TensorMapSpec, decode, patch
@@ -364,7 +364,7 @@ class BulkCopies:
         size = len(parts) * isa.TYPE_BITS[type_] // 8
 
         def get(lanes: Array) -> Any:
-            words = _words_of(self.m, parts, type_, lanes)
+            words = words_of(self.m, parts, type_, lanes)
             for i in range(len(lanes)):
                 yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0
 
