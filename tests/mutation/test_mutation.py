@@ -15,7 +15,7 @@ import trial
 PARTS = 4
 SAMPLE = 6
 """Mutants per example and target in the default run."""
-PLACES = [(name, target) for target in trial.TARGETS for name in trial.CASES]
+PLACES = trial.PLACES
 
 
 def expect_accounted(name: str, target: str, chosen: list[net.Mutant]) -> None:
