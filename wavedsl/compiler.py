@@ -11,7 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
-from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.array_info import NEAR, ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
@@ -375,20 +375,33 @@ def _choices(kernel: Any, chip: Target) -> Choices:
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
-    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
-    mapped = {
+    """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
+    are indexed by 32-bit offsets all, which is an empty tuple."""
+    mapped = _indexed(graph)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, info in arrays.items():
+        if name in mapped and info.span() is None and not info.far:
+            found[name] = ()
+        elif None in info.strides and (name not in mapped or _moved(graph, name)):
+            found[name] = tuple(partition.dims[d].tile for d in info.dims)
+    return found
+
+
+def _indexed(graph: Graph) -> set[str]:
+    """Arrays whose elements are picked one by one: through a mapping, or by atomics."""
+    return {
         n.attrs["memory"]
         for n in graph.all_nodes()
         if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
     }
-    return {
-        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
-        for name, info in arrays.items()
-        if None in info.strides
-    }
 
 
-_WHOLE = 1 << 62
+def _moved(graph: Graph, name: str) -> bool:
+    """Whether tiles of an array are read or written, too."""
+    return any(
+        n.op in ("read", "write") and n.attrs.get("memory") == name and n.attrs.get("mapping") is None
+        for n in graph.all_nodes()
+    )
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
@@ -439,7 +452,7 @@ def describe_arguments(
     graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
     """What the compiler may know of each array, the kernel's parameters, and where hidden ones are."""
-    access = _accesses(graph)
+    access, indexed = _accesses(graph), _indexed(graph)
     arrays: dict[str, ArrayInfo] = {}
     params: list[Param] = []
     offset = 0
@@ -461,6 +474,8 @@ def describe_arguments(
         given = None if arguments is None else arguments.get(a.name)
         strides, align = _strides(a, extents, es, given)
         info = ArrayInfo(a.name, index, tuple(a.dims), a.dtype, strides, extents, align, *_multiples(a, given))
+        if info.span() is None and a.name in indexed and _beyond(a, given):
+            info = replace(info, beyond=True)
         arrays[a.name] = info
         for d, n in zip(a.dims, extents):
             if n is None and f"extent {d}" not in hidden_sources:
@@ -531,6 +546,16 @@ def _multiples(a: Any, given: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         tuple(math.gcd(s, 16) or 16 for s in ref.strides),
         tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, ref.strides)),
     )
+
+
+def _beyond(a: Any, given: Any) -> bool:
+    """Whether 32-bit offsets do not reach all elements of a given array."""
+    if given is None:
+        return False
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    low, high = runtime_arrays.describe(given, a.name).extent_bytes()
+    return high - low > NEAR
 
 
 def _divisors(info: ArrayInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
