@@ -488,15 +488,15 @@ class Bound:
         block = ParameterBlock(self._compiled.params, call.values, places, driver)
         start = within(driver, function, call.grid, call.block, block.address, context)
         lend = workspaces_of(driver).lend
-        last: Loan | None = None
+        last = (0, 0)
 
         def borrow_and_start(stream: int) -> Loan:
-            nonlocal last
+            nonlocal last  # addresses: to keep the loan would keep it from the next graph
             loan = lend(stream, need)
-            if loan is not last:
+            if (loan.counters, loan.sums) != last:
                 for i, address in loan.addresses(need).items():
                     block.write(i, address)
-                last = loan
+                last = loan.counters, loan.sums
             start(stream)
             return loan
 

@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from wavedsl.runtime import in_flight
 from wavedsl.runtime.devices import Driver
 
 SUMS, TICKETS = "sums", "tickets"
@@ -119,6 +120,8 @@ class Workspaces:
         found: Loan | None = loans.get(key)
         if found is not None and found.fits(need):
             return found
+        if graph is not None:
+            in_flight.of(driver).release()  # what dead graphs had
         with self._lock:
             found = loans.get(key)
             if found is None or not found.fits(need):
