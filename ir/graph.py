@@ -168,6 +168,8 @@ class Graph:
     loc: Loc | None = None
     notes: tuple[str, ...] = ()
     """What passes have decided, with reasons, for reports."""
+    traced: Graph | None = None
+    """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
 
     def argument(self, name: str) -> Argument:
         """The argument of that name."""

@@ -277,6 +277,7 @@ class _Cut:
             subs={**self.old.subs, self.part: self.parts, self.all: self.parts},
             symbols=(*self.old.symbols, self.part, self.all),
             index_dims=(*self.old.index_dims, self.part),
+            traced=self.old,
         )
         before, after = self.divided()
         self.region = Region(None, list(before), [], (), self.old.region.loc)
