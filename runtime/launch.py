@@ -723,7 +723,7 @@ def _emulate(
         if isinstance(value, ArrayRef) and id(value) in seen:
             args.append(seen[id(value)])
         elif isinstance(value, Room):
-            args.append(value.fresh())
+            args.append(value.fresh(unwritten=workgroups is None))
         elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
@@ -748,11 +748,11 @@ def _emulate(
             checks=checks,
             workgroups=workgroups,
         )
-        if workgroups is None:
-            report.findings.extend(_left_counting(compiled, call, args))
+        left = _left_counting(compiled, call, args) if workgroups is None else []
+        report.findings.extend(left)
         finished = not report.findings
-        if report.findings and checks is True:
-            raise EmulationError(report.findings[0].message, compiled.location, report=report)
+        if left and checks != "report":
+            raise EmulationError(left[0].message, compiled.location, report=report)
         if compiled.sites:
             at, log = _log_of(compiled, call)
             log[...] = args[at]

@@ -49,10 +49,10 @@ class Room:
         """In elements."""
         return tuple(prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
-    def fresh(self) -> np.ndarray:
-        """The array as the emulator brings it: counters of 0, sums that nobody wrote."""
+    def fresh(self, unwritten: bool = True) -> np.ndarray:
+        """The array as the emulator brings it: counters of 0, sums that show that nobody wrote them."""
         array = np.zeros(self.shape, self.storage)
-        if not self.counters:
+        if unwritten and not self.counters:
             array.view(np.uint8)[...] = UNWRITTEN
         return array
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -216,6 +217,10 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
 
 
+_NAME = re.compile(r"[A-Za-z_]\w*\b(?!\s*\()")
+"""A symbol in an expression's text: a name that is not called."""
+
+
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
@@ -224,13 +229,11 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
 
     from wavedsl.ir.symbols import symbol
 
-    names: dict[str, Any] = {}
-
     def parse(text: Any) -> Any:
         if isinstance(text, int):
             return text
-        expr = sympy.sympify(text)
-        return expr.xreplace({s: names.setdefault(s.name, symbol(s.name)) for s in expr.free_symbols})
+        # sympy has functions and constants called N, S, E, I, …
+        return sympy.sympify(text, locals={name: symbol(name) for name in _NAME.findall(text)})
 
     return CompiledKernel(
         data["target"],

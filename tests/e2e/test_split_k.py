@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import hopper
@@ -78,11 +79,14 @@ def test_several_sums_and_outputs(
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
-def test_sizes_that_the_launch_brings(target: str, oracle: Callable[[str], str]) -> None:
-    """One text for all sizes, an empty K among them."""
+def test_sizes_that_the_launch_brings(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """One text for all sizes, an empty K among them, from a file."""
     kernel = products.gemm(F16, schedule=wd.Schedule(split_k=3), dynamic=(M, N, K))
-    compiled = kernel.compile(*products.operands(F16, 40, 50, 200), target=target, subs=SMALL)
-    products.assemble(compiled, oracle)
+    made = kernel.compile(*products.operands(F16, 40, 50, 200), target=target, subs=SMALL)
+    products.assemble(made, oracle)
+    made.save(tmp_path / "kernel.json")
+    compiled = wd.load(tmp_path / "kernel.json")
+    assert (compiled.grid, compiled.shapes) == (made.grid, made.shapes)
     for sizes in ((40, 50, 200), (72, 34, 40), (40, 50, 0)):
         a, b, c = products.operands(F16, *sizes)
         compiled.emulate(a, b, c)
