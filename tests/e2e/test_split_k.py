@@ -137,13 +137,15 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
     [
         ("bias relu", {}),
         pytest.param("alpha beta", {"persistent": True}, marks=pytest.mark.slow),
+        pytest.param("alpha beta", {"cluster": (2, 1, 1)}, marks=pytest.mark.slow),
         pytest.param("scales silu", {"specialize": False}, marks=pytest.mark.slow),
     ],
 )
 def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[str], str]) -> None:
     """Bulk copies by a copying warpgroup, which walks its part's trips too."""
     kernel = hopper.gemm(BF16, epilogue=epilogue, schedule=wd.Schedule(split_k=3, **options))
-    a, b, c = products.operands(BF16, 128, 136, 400)
+    m = 128 * options.get("cluster", (1,))[0]
+    a, b, c = products.operands(BF16, m, 136, 400)
     bias = {
         "bias relu": [products.numbers((136,), wd.f32, 1)],
         "scales silu": [np.full(128, 2.0**-5, np.float32), np.full(136, 1.0, np.float32)],
@@ -155,12 +157,15 @@ def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[st
     kernel.evaluate(*meant, subs=subs)
     compiled = kernel.compile(*given, target="sm_90a", subs=subs)
     assert all(word in compiled.asm for word in ("wgmma.mma_async", "cp.async.bulk.tensor"))
+    assert ("multicast" in compiled.asm) == ("cluster" in options)
     assert ("copying warpgroup" in compiled.kernel_ir.notes["lowering"].roles) == options.get("specialize", True)
     compiled.emulate(*given)
     for got, want in zip(given, meant):
         if isinstance(got, np.ndarray):
             np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2**-7)
     products.assemble(compiled, oracle)
+    made = hopper.static(compiled.asm)
+    assert not made.spills and not made.codes and made.products
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
