@@ -801,10 +801,12 @@ class Builder(Core):
         return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
 
     def copy_bulk_store(
-        self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
+        self, map: Value, saddr: Operand, mask: Value, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip
-        """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), _hinted(cache))
+        """The lane of this mask copies shared memory to a tensor map's box at coordinates `at`, innermost first."""
+        return self._effect(
+            "copy.bulk.store", (map, self._i32(saddr), mask, *(self._i32(x) for x in at)), _hinted(cache)
+        )
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})

@@ -377,7 +377,7 @@ _row("signal.arrive", "u:addr:i32 mask:p", "none", "Arrive once per lane whose m
 _row("signal.wait", "u:addr:i32 u:parity:i32", "none", "Wait until the phase of this parity has ended.", effects="sync, read shared, write shared")
 _row("signal.arrive.at", "u:addr:i32 cta:i32 mask:p", "none", "Arrive once per lane whose mask is set, at this address of workgroup `cta` of the cluster.", effects="sync")
 _row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 *u:at:i32", "none", "Copy the box of tensor map `map` at coordinates `at` (innermost first) to shared saddr; its bytes complete on the barrier at bar. `cluster`: to the same addresses in every workgroup whose bit is set, 0 for this one only.", effects="read global, write shared", attrs="buffer cluster")
-_row("copy.bulk.store", "u:map:i64 u:saddr:i32 *u:at:i32", "none", "Copy shared saddr to the box of tensor map `map` at coordinates `at` (innermost first).", effects="read shared, write global")
+_row("copy.bulk.store", "u:map:i64 u:saddr:i32 mask:p *u:at:i32", "none", "One copy per lane whose mask is set, of one lane of a wave: shared saddr to the box of tensor map `map` at coordinates `at` (innermost first).", effects="read shared, write global")
 _row("bulk.commit", "", "none", "Close the group of this thread's copy.bulk.store since the last.", effects="sync")
 _row("bulk.wait", "", "none", "Wait until at most `pending` of this thread's groups run, or (`reading`) still read shared memory.", effects="sync, read shared, write shared", attrs="pending reading")
 _row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Waves have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from wavedsl.ir.access import scaled
@@ -43,7 +44,6 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)
-        release(low)
         finish(low)
         return
     low.role = "copying warpgroup"
@@ -89,6 +89,13 @@ def release(low: Lowering) -> None:
         low.note("let the next launch begin")
 
 
+def release_behind(low: Lowering, following: Value, numbers: Any) -> None:
+    """Let the next launch begin if this is the workgroup's last tile."""
+    with low.b.if_(low.b.cmp("sge", following, numbers)) as branch:
+        release(low)
+        branch.yield_()
+
+
 def each_tile(
     low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1, copying: bool = False
 ) -> None:
@@ -96,6 +103,8 @@ def each_tile(
     past the slots that the others use. `copying`: what is emitted fills rings and shares no other buffer."""
     b, order = low.b, low.notes.order
     if order is None:
+        if not low.strategy.specialize and low.choices.dependent:
+            low.behind_loads = partial(release, low)
         body()
         return
     counts = low.tile_counts()
@@ -118,6 +127,8 @@ def each_tile(
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
+        if not low.strategy.specialize and low.choices.dependent:
+            low.behind_loads = partial(release_behind, low, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
         others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))

@@ -48,10 +48,10 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x256x64, B along N": (F16, tiles(128, 256, 64, 64, 256), {"b_order": "KN"}),
     "f16 128x128x64, A along M, B along N": (F16, tiles(128, 128, 64, 64, 128), {"a_order": "KM", "b_order": "KN"}),
     "bf16 128x256x64 bias relu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu"}),
-    "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64 scales bias addend gelu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "all"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
-    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 256x128x64 gelu": (BF16, tiles(256, 128, 64, 128, 128), {"epilogue": "gelu"}),
     "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
     "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
     "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
@@ -67,7 +67,7 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
-    "tf32 128x128x32": (TF32, tiles(128, 128, 32, 64, 128), {}),
+    "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
 }
 QUICK = (0, 13, 18, 21, 24)
 
