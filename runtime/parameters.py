@@ -27,11 +27,13 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     assert boxes is not None
     extents = arrays.extents(ref, param.dtype)
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
-    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
+    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
     return {
-        "box": boxes.box,
-        "dims": tuple(max(1, extents[i]) for i in boxes.order),
+        "box": boxes.box if boxes.ended is None else (*boxes.box, 1),
+        "dims": tuple(max(1, extents[i]) for i in axes),
         "strides": tuple(strides),
+        "shift": 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1),
         "dtype": param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }
