@@ -112,12 +112,17 @@ block_scaled = example_files.load("block_scaled_gemm")
 
 @pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
 def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
-    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    """fp8 with scales per 128 of K, added up in registers: one step a number and a block, what scales are loaded of and
+    multiplied to beside the products."""
     oracle("ptxas"), oracle("nvdisasm")
     sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
     blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
     kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
-    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
+    text = kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm
+    guard(text)
+    during, behind = text[text.index("$K1:") : text.index("$K1_end")].split("wgmma.wait_group")
+    assert behind.count("fma.rn.f32") == tile[0] * tile[1] // 256 and "mul." not in behind and "ld." not in behind
+    assert during.count("ld.global") == during.count("mul.rn.f32") + 1
 
 
 attention = example_files.load("attention")

@@ -102,7 +102,7 @@ def gemm(
             @wd.iterate(K, init_args=[zero])
             def loop(acc: wd.Register[M, N, sums]):
                 part = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, sums](0))
-                return acc + part * wd.read(rows) * wd.read(columns)
+                return wd.fma(part * wd.read(rows), wd.read(columns), acc)
 
             wd.write(finish(loop), c)
 
