@@ -479,6 +479,13 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
             for i in range(size):
                 selector |= start + i << 8 * (j * size + i)
         return b.bitcast(b.permute_bytes(sources[-1], sources[0], selector), t)
+    if len(elements) == per == 4 and dtype.bits == 8 and all(x.type is B32 for x in sources):
+        halves = []
+        for two in (elements[:2], elements[2:]):
+            low, high = (b.slice(v, p // per) if v.type.n > 1 else v for v, p in two)
+            at, other = (p for _, p in two)
+            halves.append(b.permute_bytes(high, low, at % per | (4 + other % per) << 8))
+        return b.bitcast(b.permute_bytes(halves[1], halves[0], 0x05040100), t)
     word = b.const(0, I32)
     for j, (value, position) in enumerate(elements):
         source = b.slice(value, position // per) if value.type.n > 1 else value

@@ -369,6 +369,15 @@ class Lowering:
             found = self._units[n.id] = self.units_for(n, self.layout(n))
         return found
 
+    def fetched_view(self, n: Node) -> tuple[ArrayInfo, Layout, Partition]:
+        """A read whose tile bulk copies bring for lanes: its array, layout and partition, counted in units where the
+        array is packed."""
+        unit = self.units(n)
+        if unit is None:
+            return self.view_info(n), self.layout(n), self.partition
+        plans = {d: unit.plans[str(d)] for d in self.partition.dims}
+        return unit.info, unit.layout, replace(self.partition, dims=plans)
+
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""
         try:

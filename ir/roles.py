@@ -252,10 +252,10 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    info = low.view_info(n)
     left = low.target.shared_bytes - low.shared_top
     if n.id in low.fetched:
-        return plan_fetched(n, info, low.layout(n), low.partition, low.target, slots, left)
+        return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
+    info = low.view_info(n)
     return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
 
 

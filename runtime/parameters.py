@@ -25,7 +25,8 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
     boxes = param.map
     assert boxes is not None
-    extents = arrays.extents(ref, param.dtype)
+    packed = param.dtype.bits < 8  # boxes count bytes
+    extents = ref.shape if packed else arrays.extents(ref, param.dtype)
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
     axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
     strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
@@ -34,7 +35,7 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
         "dims": tuple(max(1, extents[i]) for i in axes),
         "strides": tuple(strides),
         "shift": 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1),
-        "dtype": param.dtype,
+        "dtype": "u8" if packed else param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }
 

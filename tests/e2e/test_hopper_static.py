@@ -61,7 +61,7 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
     "f16 128x256x64, A of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, None)}),
-    "f16 128x128x64, B of i8": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i8)}),
+    "f16 128x128x64, B of i4": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i4)}),
     "f16 128x256x64, B of i8": (F16, tiles(128, 256, 64, 128, 128), {"stored": (None, wd.i8)}),
     "f16 128x256x64, A and B of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, wd.i8)}),
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
