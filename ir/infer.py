@@ -34,7 +34,7 @@ from wavedsl.ir.graph import (
     next_values,
 )
 from wavedsl.ir.layout import REGISTER_KINDS, Bits, Digit, Layout, bit, kind_of, make_layout, number_of, spec, with_bits
-from wavedsl.ir.mma_plan import MmaPlan, makeable, mma_options, mma_plan, shared_reads
+from wavedsl.ir.mma_plan import MmaPlan, makeable, mma_options, mma_plan, paired_products, shared_reads
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
@@ -153,6 +153,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ap
         for position in (0, 1)
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
+    paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
     out.mmas = choose_chains(
         products,
         feeds,
@@ -163,7 +164,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ap
             )
             for n in products
         },
-        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles),
+        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired),
     )
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)

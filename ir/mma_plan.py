@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -21,7 +22,7 @@ from wavedsl.ir.ops import MX_BLOCK, ROWS, scale_block
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import VECTOR_BYTES, MmaAtom, Target, lacking
-from wavedsl.ir.views import is_tile
+from wavedsl.ir.views import is_tile, placement
 
 STORED_CLOCKS = 1 / 64
 """Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
@@ -51,6 +52,9 @@ class MmaPlan:
     """Asynchronous instructions: A is a tile in shared memory, as B always is, and no fragment."""
     made: tuple[bool, bool] = (False, False)
     """Whether A and B are computed, and waves store them to shared memory."""
+    block: int = 0
+    """Columns of B's tile in shared memory among which the first pairs of each four stand before the second pairs; the
+    result has them as they lie there. 0: as they come."""
     scales: tuple[Layout, Layout] | None = None
     """The layouts in which A's and B's scales are held, of a scaled product."""
 
@@ -223,8 +227,10 @@ def _product_dims(node: Node) -> tuple[Any, Any, Any]:
 def mma_plan(
     node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None,
     read_tiles: frozenset[int] = frozenset(), made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    paired: frozenset[int] = frozenset(),
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for."""
+    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`: those that
+    `paired_products` has found."""
     atom, swap = option.atom, option.swap
     m, n, k = _product_dims(node)
     if swap:
@@ -233,7 +239,7 @@ def mma_plan(
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
-        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles)
+        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired)
     scales = None
     if atom.scale_block:
         step_bits, order = _scaled_steps(atom, wk)
@@ -303,7 +309,7 @@ def _scale_layout(
 
 def _async_plan(
     node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
-    read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]],
+    read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]], paired: frozenset[int],
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
@@ -322,10 +328,54 @@ def _async_plan(
         if a_shared
         else _port(atom.a, "M", atom.m, m, wave_m, atom, k, wave_k, 0, target)
     )
-    inner = _named(atom.d, {"M": m, "N": n}, target)
+    columns = gcd(wave_n, atom.n)
+    columns &= -columns
+    block = columns if columns >= 16 and node.id in paired and not swap and not made_b else 0
+    held = {**atom.d, "N": _paired_columns(block)} if block else atom.d
+    inner = _named(held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared, (made_a, made_b))
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared, (made_a, made_b), block)
+
+
+def _paired_columns(block: int) -> str:
+    """Where a warpgroup's lanes and registers hold the columns of a result that come as the first pairs of each four,
+    then the second pairs: a lane has both pairs of a four, as the fragments of 8-bit operands want it."""
+    registers = [f"r{i}" for i in range(block.bit_length() - 4)]
+    return " ".join(["e0", registers[-1], "l0", "l1", *registers[:-1]])
+
+
+PAIRED = 4
+"""Rows of a tile that are taken apart, two and two."""
+
+
+def paired_products(
+    graph: Graph, partition: Partition, feeds: Mapping[tuple[int, int], int], read_tiles: frozenset[int]
+) -> frozenset[int]:
+    """Products whose results become 8-bit operands of others in registers, and whose second operand's rows can be
+    brought to shared memory in pairs: then a lane gets the columns of four neighbours, which it would have to fetch
+    from others. The rows must be whole fours, counted from the array's first."""
+    nodes = {n.id: n for n in graph.all_nodes()}
+    users: dict[int, list[Node]] = {}
+    for n in nodes.values():
+        for x in n.inputs:
+            users.setdefault(x.id, []).append(n)
+    found = set()
+    for (user, position), producer in feeds.items():
+        if nodes[user].inputs[position].dtype.bits != 8 or nodes[producer].op != "mma":
+            continue
+        x = nodes[producer].inputs[1]
+        if x.id not in read_tiles or len(users[x.id]) != 1:
+            continue
+        place = placement(graph, x)
+        _, n, _ = _product_dims(nodes[producer])
+        array = graph.argument(x.attrs["memory"])
+        plan = partition.dims.get(n)
+        if place is None or place.moved or plan is None or plan.extent is None or len(array.dims) > 4:
+            continue
+        if plan.extent % PAIRED == 0 and plan.tile % PAIRED == 0 and str(array.dims[-1]) != str(n):
+            found.add(producer)
+    return frozenset(found)
 
 
 def whole_tile(extents: Mapping[str, int], target: Target) -> Layout:

@@ -26,7 +26,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
-from wavedsl.ir.tile_ends import Origin, may_straddle
+from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
 
 BOX = 256
 """Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
@@ -174,8 +174,17 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     tile = staged.tile
     assert tile is not None
     rows = staged.extents[tile.other] // parts
-    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     width = tile.span // staged.info.elsize
+    if tile.block:
+        half = tile.block // 2
+        starts = [(r, pair) for r in range(0, rows, tile.block) for pair in range(0, min(2, 2 * rows // tile.block))]
+        found = [
+            ({tile.fast: p * width, tile.other: r, PAIR: 2 * pair}, p * tile.panel + (r + pair * half) * tile.span)
+            for p in range(tile.panels)
+            for r, pair in starts
+        ]
+        return found, half
+    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     found = []
     for p in range(tile.panels):
         for r in range(0, rows, height):
@@ -192,8 +201,12 @@ def map_of(staged: Staged, parts: int = 1, ended: int | None = None) -> TensorBo
     fast = info.names.index(tile.fast)
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
-    sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
-    return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span, ended)
+    sizes = {tile.fast: tile.span // info.elsize, tile.other: height // 2 if tile.block else height}
+    box = [sizes.get(info.names[i], 1) for i in order] + [1] * (ended is not None)
+    if tile.block:
+        box.insert(1, 2)
+    paired = info.names.index(tile.other) if tile.block else None
+    return TensorBoxes(info.name, order, tuple(box), tile.span, ended, paired)
 
 
 def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
@@ -224,14 +237,17 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             tile = staged.tile
             assert tile is not None
             share = staged.extents[tile.other] // parts
-            rows = {tile.other: scaled(b, b.cluster_rank(), share)}
+            if tile.block > share:  # each of two brings the pairs of one half
+                rows = {PAIR: scaled(b, b.cluster_rank(), 2)}
+            else:
+                rows = {tile.other: scaled(b, b.cluster_rank(), share)}
             skip = scaled(b, b.cluster_rank(), share * tile.span)
         spec = low.kernel.params[ring.maps[n.id]].map
         assert spec is not None
         for inside, byte in found:
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [_slot(low, ring, staged), byte, skip]), bar,
-                origin.coordinates(spec.order, inside, rows), buffer=low.buffer_names[n.id],
+                origin.coordinates(spec, inside, rows), buffer=low.buffer_names[n.id],
                 cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
             )  # fmt: skip
         trips = distance(low, n)
@@ -239,7 +255,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             later = low.base_at(total(b, [iteration, trips]))
             origin = Origin(low, n, staged, Context(env, iteration, None), later)
             for inside, _ in found:
-                b.touch_bulk(b.param(ring.maps[n.id]), origin.coordinates(spec.order, inside, rows))
+                b.touch_bulk(b.param(ring.maps[n.id]), origin.coordinates(spec, inside, rows))
     if straddles is not None:
         with b.if_(straddles) as branch:
             b.signal_wait(ring.own, 0)

@@ -246,6 +246,8 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
     for n in ring.members:
         staged = _planned(low, n, 1)
         rows = staged.extents[staged.tile.other]
+        if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
+            continue
         if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1

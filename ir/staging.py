@@ -295,7 +295,7 @@ def plan_matrix(
             unit = gcd(unit, gcd(plans[fast].wave, plan.atom.m if is_a else plan.atom.n))
     es = info.elsize
     try:
-        tile = matrix_tile(extents, fast, es, unit, slots)
+        tile = matrix_tile(extents, fast, es, unit, slots, max(0 if is_a else plan.block for plan, is_a in uses))
         if tile.place.bytes * slots > budget:
             size = " x ".join(f"{d}={n}" for d, n in extents.items())
             raise ConstraintError(

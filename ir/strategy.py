@@ -163,9 +163,9 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
     ends = tile_ends(low, staged.node)
     if any(end.axis == c for end in ends) or len(ends) > 1:
         return f"where tiles of {info.name} end along {info.names[ends[0].axis]} is no end of rows"
-    if len(info.dims) + len(ends) > 5:
-        most = "four dimensions, and its tiles end" if ends else "five dimensions"
-        return f"{info.name} has more than {most}"
+    more = [*["its tiles end"] * len(ends), *["its rows are taken apart"] * bool(tile.block)]
+    if len(info.dims) + len(more) > 5:
+        return " and ".join([f"{info.name} has more than {5 - len(more)} dimensions", *more])
     for i in range(len(info.dims)):
         if info.strides[i] == 0 and info.extents[i] != 1:
             return f"{info.name} repeats along {info.names[i]}"

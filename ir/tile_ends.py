@@ -15,19 +15,21 @@ thread waits for the tile itself and zeroes the rows past the end, before it tel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import B32, Value
+from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.packed_view import quotient
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.views import Moved, placement, static_number
 
+PAIR = "pair"
+"""The place of a pair of rows in its four, beside the names of dimensions."""
 CHUNK = 16
 """Bytes of the widest store."""
 
@@ -114,16 +116,21 @@ class Origin:
             inside = b.cmp("slt", self.end, least(low, self.extent, total(b, [at, rows])))
             self.straddles = b.pand(before, b.pand(some, inside))
 
-    def coordinates(self, order: Sequence[int], inside: Mapping[str, int], rows: Mapping[str, Any]) -> list[Any]:
+    def coordinates(self, boxes: TensorBoxes, inside: Mapping[str, int], rows: Mapping[str, Any]) -> list[Any]:
         """Coordinates of the box that lies at `inside` of the tile, `rows` further."""
         b = self.low.b
         at = []
-        for i in order:
+        for i in boxes.order:
             d = self.names[i]
             parts = [self.base.get(d, 0), inside.get(d, 0), rows.get(d, 0)]
             if self.ended is not None and i == self.ended.axis:
                 parts.append(difference(self.low, self.extent, self.last))
-            at.append(total(b, parts))
+            where = total(b, parts)
+            if i == boxes.paired:
+                where = where // 4 if isinstance(where, int) else b.udiv(where, 4)
+            at.append(where)
+        if boxes.paired is not None:
+            at.insert(1, total(b, [inside[PAIR], rows.get(PAIR, 0)]))
         return [*at, total(b, [self.last, -1])] if self.ended is not None else at
 
     def zero_past_end(self, staged: Staged, start: Any, buffer: str) -> None:

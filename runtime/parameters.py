@@ -17,6 +17,8 @@ from wavedsl.runtime.devices import Driver
 
 STRIDE = 16
 """Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+FOUR = 4
+"""Rows that a map with pairs of them counts as one."""
 MAP_ALIGN = 64
 """Alignment of a tensor map among the parameters."""
 
@@ -29,12 +31,20 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     extents = ref.shape if packed else arrays.extents(ref, param.dtype)
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
     axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
-    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
+    dims = [max(1, extents[i]) for i in axes]
+    strides = [0] + [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
+    shift = 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1)
+    if boxes.paired is not None:
+        at = axes.index(boxes.paired)
+        row = strides[at]
+        dims[at], strides[at] = dims[at] // FOUR, row * FOUR
+        dims.insert(1, FOUR)
+        strides.insert(1, row)
     return {
-        "box": boxes.box if boxes.ended is None else (*boxes.box, 1),
-        "dims": tuple(max(1, extents[i]) for i in axes),
-        "strides": tuple(strides),
-        "shift": 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1),
+        "box": boxes.box,
+        "dims": tuple(dims),
+        "strides": tuple(strides[1:]),
+        "shift": shift,
         "dtype": "u8" if packed else param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }

@@ -394,6 +394,34 @@ def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], ti
 
 
 @pytest.mark.parametrize(
+    ("dtype", "options", "sizes", "tile", "waves"),
+    [
+        (wd.f8e4m3, {"v_order": "bhds", "causal": True}, (2, 128, 176, 64), (128, 64), 2),
+        slow(wd.f8e5m2, {"v_order": "bhds", "lse": True}, (2, 64, 192, 128), (64, 96), 1),
+        slow(wd.f8e4m3, {"v_order": "bshd", "order": "bhsd"}, (2, 64, 100, 64), (64, 32), 1),
+        slow(wd.f8e4m3, {"v_order": "bhds", "group": 2}, (2, 256, 128, 64), (128, 64), 2),
+    ],
+    ids=["causal", "three-blocks", "transposed", "shared-heads"],
+)
+def test_attention_of_8_bits(
+    dtype: wd.DType, options: dict[str, Any], sizes: tuple[int, int, int, int], tile: tuple[int, int], waves: int
+) -> None:
+    """Keys come in pairs, so that no weight leaves its lane; where V's keys lie along memory, by bulk copies."""
+    variant = attention.Variant(dtype, out=wd.bf16, **options)
+    heads, m, n, d = sizes
+    given = attention.arguments_of(variant, {"b": 1, "h": heads, "m": m, "n": n, "d": d, "e": d}, m + n)
+    kernel = attention.attention_kernel(variant, tile=tile, waves=waves)
+    if m == 2 * tile[0]:
+        kernel.schedule = wd.Schedule(cluster=(2, 1, 1))  # each brings the pairs of one half to both
+    compiled = kernel.compile(**given, target="sm_90a")
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+    assert compiled.asm.count("shfl") <= 8 * 4
+    assert ("multicast" in compiled.asm) == (m == 2 * tile[0])
+    assert strategy(compiled).overlapped == (variant.v_order == "bhds" and n % 16 == 0)
+
+
+@pytest.mark.parametrize(
     "schedule", [slow({"persistent": True}), slow({"stages": 1}), slow({"stages": 3}), slow({"specialize": False})]
 )
 def test_attention_by_schedules(schedule: dict[str, Any]) -> None:
