@@ -27,7 +27,9 @@ from wavedsl.ir.views import is_tile
 
 FREE = 80
 """Registers that stay free of sums and loads: addresses, slots, and what a few elements take on their way."""
-LEAST = 16
+SHARED = 32
+"""As many for each further result: what a panel of two results has in common is held from one to the other."""
+LEAST = 8
 """Registers that loads may hold even where there is less room."""
 
 
@@ -124,7 +126,8 @@ class Ahead:
         self.low, self.pieces = low, pieces
         room = register_room(low)
         held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
-        self.most = max(LEAST, room - held - FREE)
+        results = len({id(value) for value, _ in pieces})
+        self.most = max(LEAST, room - held - FREE - SHARED * (results - 1))
         self.words: list[int] = []
         """Registers that were loaded for each store whose loads have been started."""
         self.flying = 0
