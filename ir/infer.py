@@ -282,7 +282,8 @@ def _settle_packed(
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
-        if fits(chosen[own], staged):
+        fed = target.mma_atoms and target.mma_atoms[0].asynchronous  # what is exchanged passes shared memory again
+        if fits(chosen[own], staged) and not fed:
             continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
         wanted = chosen[own]
@@ -292,7 +293,8 @@ def _settle_packed(
                 chosen[own] = theirs.reorder([str(d) for d in n.dims])
                 break
         else:
-            chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
+            if not fits(chosen[own], staged):
+                chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
         for u, p in uses:
             if u.op in PRODUCTS and (u.id, p) not in out.demands and not same_layout(chosen[own], wanted):
                 out.demands[u.id, p] = wanted
