@@ -309,12 +309,21 @@ class Lowering:
                 elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
                 strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
             else:
-                multiple = info.stride_multiple(i)
-                elements = self.b.param(
-                    self.dynamic[f"stride {name}[{i}]"], I32, lo=0, multiple=max(1, multiple // info.elsize)
-                )
-                strides.append(self.b.mul(elements, info.elsize))
+                strides.append(self.b.mul(self._stride(info, i), info.elsize))
         return info, extents, strides
+
+    def wide_strides(self, info: ArrayInfo) -> list[Any]:
+        """Byte strides of an array in 64 bits where they are run-time arguments."""
+        wide = []
+        for i, s in enumerate(info.strides):
+            own = s if s is not None else self.b.mul(self.b.zext(self._stride(info, i)), self.b.i64(info.elsize))
+            wide.append(own)
+        return wide
+
+    def _stride(self, info: ArrayInfo, i: int) -> Value:
+        """A run-time stride in elements of whole bytes."""
+        multiple = max(1, info.stride_multiple(i) // info.elsize)
+        return self.b.param(self.dynamic[f"stride {info.name}[{i}]"], I32, lo=0, multiple=multiple)
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]

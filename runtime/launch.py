@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.device_log import SOURCE, Failure, Site, clear, new_log, read_log
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
@@ -197,8 +198,19 @@ def check_expected(
 
 
 def check_reach(param: Param, ref: ArrayRef, tile: tuple[int, ...] | None, where: Loc | None) -> None:
-    """That 32-bit offsets reach every element of a tile whose strides are known at run time only."""
+    """That 32-bit offsets reach every element of a tile whose strides are known at run time only, or of an array of
+    run-time size that is indexed (an empty tile)."""
     if tile is None:
+        return
+    if not tile:
+        low, high = ref.extent_bytes()
+        if high - low > NEAR:
+            raise LaunchError(
+                f"argument `{param.name}` spans {high - low} bytes, but the kernel, which indexes it, was compiled "
+                f"for at most {NEAR}",
+                where,
+                "compile it with an array of that size, or call the kernel object itself, which does",
+            )
         return
     reach = sum((min(n, t) - 1) * s for n, t, s in zip(arrays.extents(ref, param.dtype), tile, ref.strides) if n)
     if reach >= 1 << 32:
@@ -326,7 +338,8 @@ def _compiled(
         # Host arrays are copied to aligned memory before they are used: only what lies on a device specialises.
         alignment = 16 if ref.place == "cpu" else arrays.divisibility(ref.pointer)
         shape, strides = _relied_on(kernel, name, ref)
-        key.append((ref.storage, shape, strides, alignment))
+        low, high = ref.extent_bytes()
+        key.append((ref.storage, shape, strides, alignment, high - low > NEAR))
     device = devices.for_place(*arrays.common_place(refs)) if target is None else Device("emulator", 0, target)
     table = _COMPILED.setdefault(kernel, {})
     full_key = (device.target, *key)
@@ -352,7 +365,7 @@ def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, .
         if not isinstance(new, tuple) or not isinstance(old, tuple):
             said.append(f"`{name}` is another kind of argument")
             continue
-        for what, a, b in zip(("dtype", "shape", "strides", "alignment"), new, old):
+        for what, a, b in zip(("dtype", "shape", "strides", "alignment", "beyond 4 GiB"), new, old):
             if a != b:
                 said.append(f"`{name}` has {what} {_sizes(a)}, not {_sizes(b)}")
                 break  # strides follow from the shape

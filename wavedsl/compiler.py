@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
-from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.array_info import NEAR, ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
@@ -45,6 +45,8 @@ TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 @functools.cache
 def get_target(name: str) -> Target:
     """The description of a chip. Raises ConstraintError with the legal names."""
+    if not isinstance(name, str):
+        raise ConstraintError(f"the target is {name!r}", hint=f"one of {', '.join(map(repr, TARGETS))}")
     if name.startswith("gfx") and name in TARGETS:
         from wavedsl.codegen.amdgcn.target import get_target as amd
 
@@ -53,7 +55,27 @@ def get_target(name: str) -> Target:
         from wavedsl.codegen.ptx.target import target as nvidia
 
         return nvidia(name)
-    raise ConstraintError(f"unknown target {name!r}", hint=f"one of {', '.join(TARGETS)}")
+    meant = _meant(name)
+    raise ConstraintError(
+        f"unknown target {name!r}", hint=(f"did you mean {meant}? " if meant else "") + f"one of {', '.join(TARGETS)}"
+    )
+
+
+_CHIPS = {
+    "gfx90a": ("mi210", "mi250", "mi250x"),
+    "gfx942": ("mi300", "mi300a", "mi300x", "mi325x"),
+    "gfx950": ("mi350x", "mi355x"),
+    "sm_80": ("a100", "sm_86", "sm_89", "sm_100", "sm_120"),
+    "sm_90a": ("h100", "h200", "sm_90"),
+}
+"""Target → other names of what it runs on."""
+
+
+def _meant(name: str) -> str:
+    """The target that somebody means who writes `name`; empty if there is no telling."""
+    plain = name.lower().removeprefix("emulator:").split(":")[0].replace("-", "_")
+    plain = plain.replace("sm", "sm_", 1) if plain.startswith("sm") and "_" not in plain else plain
+    return next((t for t, chips in _CHIPS.items() if plain == t or plain in chips), "")
 
 
 def reference_product(name: str) -> Product:
@@ -395,20 +417,33 @@ def _choices(kernel: Any, chip: Target) -> Choices:
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
-    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
-    mapped = {
+    """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
+    are indexed by 32-bit offsets all, which is an empty tuple."""
+    mapped = _indexed(graph)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, info in arrays.items():
+        if name in mapped and info.span() is None and not info.far:
+            found[name] = ()
+        elif None in info.strides and (name not in mapped or _moved(graph, name)):
+            found[name] = tuple(partition.dims[d].tile for d in info.dims)
+    return found
+
+
+def _indexed(graph: Graph) -> set[str]:
+    """Arrays whose elements are picked one by one: through a mapping, or by atomics."""
+    return {
         n.attrs["memory"]
         for n in graph.all_nodes()
         if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
     }
-    return {
-        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
-        for name, info in arrays.items()
-        if None in info.strides
-    }
 
 
-_WHOLE = 1 << 62
+def _moved(graph: Graph, name: str) -> bool:
+    """Whether tiles of an array are read or written, too."""
+    return any(
+        n.op in ("read", "write") and n.attrs.get("memory") == name and n.attrs.get("mapping") is None
+        for n in graph.all_nodes()
+    )
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
@@ -459,7 +494,7 @@ def describe_arguments(
     graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
     """What the compiler may know of each array, the kernel's parameters, and where hidden ones are."""
-    access = _accesses(graph)
+    access, indexed = _accesses(graph), _indexed(graph)
     arrays: dict[str, ArrayInfo] = {}
     params: list[Param] = []
     offset = 0
@@ -481,6 +516,8 @@ def describe_arguments(
         given = None if arguments is None else arguments.get(a.name)
         strides, align = _strides(a, extents, es, given)
         info = ArrayInfo(a.name, index, tuple(a.dims), a.dtype, strides, extents, align, *_multiples(a, given))
+        if info.span() is None and a.name in indexed and _beyond(a, given):
+            info = replace(info, beyond=True)
         arrays[a.name] = info
         for d, n in zip(a.dims, extents):
             if n is None and f"extent {d}" not in hidden_sources:
@@ -551,6 +588,16 @@ def _multiples(a: Any, given: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         tuple(math.gcd(s, 16) or 16 for s in ref.strides),
         tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, ref.strides)),
     )
+
+
+def _beyond(a: Any, given: Any) -> bool:
+    """Whether 32-bit offsets do not reach all elements of a given array."""
+    if given is None:
+        return False
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    low, high = runtime_arrays.describe(given, a.name).extent_bytes()
+    return high - low > NEAR
 
 
 def _divisors(info: ArrayInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -53,6 +53,10 @@ class Schedule:
                 raise ConstraintError(
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
+        for name in ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise ConstraintError(f"Schedule: {name}={value!r}", here(calls=False), hint="True or False")
         stride = self.cache_swizzle
         whole = isinstance(stride, int) and not isinstance(stride, bool)
         if stride is not None and not isinstance(stride, bool) and not (whole and 1 <= stride <= 8192):
