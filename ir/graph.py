@@ -86,6 +86,10 @@ REGIONS = ("iterate", "when", "repeat")
 """Nodes that run a region and carry values: a loop over tiles, a condition, a loop that ends by itself."""
 
 
+PART = "_part"
+"""The grid dimension of the parts of a loop that workgroups share (`split_k`)."""
+
+
 def factors(n: Node) -> tuple[int, int]:
     """Positions of the two operands of a product."""
     return (0, 2) if n.op == "scaled_mma" else (0, 1)

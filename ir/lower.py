@@ -7,8 +7,10 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -44,6 +46,7 @@ from wavedsl.ir.graph import (
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import (
@@ -154,8 +157,8 @@ def _run(low: Lowering) -> Kernel:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
             begin(low)
+            low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
-            release(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -177,10 +180,34 @@ def emit_kernel(low: Lowering) -> None:
     region = low.graph.region
     steps = region_steps(low, region)
     body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
+    behind, low.behind_loads = low.behind_loads, None
+    if behind is not None:
+        last = next((i for i in reversed(body.order) if _loads(steps[i])), None)
+        if last is None:
+            behind()
+        else:
+            steps[last] = _followed(steps[last], behind)
     if low.strategy.bulk:
         emit_once(low, region, body, steps, Env())
     else:
         emit_straight(low.b, body, steps, Env())
+
+
+def _loads(step: Step) -> bool:
+    """Whether a step brings what the kernel reads: a loop, a load, a product that takes a ring's slot."""
+    return step.loop or step.node is not None or step.kind in ("gload", "acopy", "sread")
+
+
+def _followed(step: Step, behind: Callable[[], None]) -> Step:
+    """The step with something to emit behind it."""
+    found = copy(step)
+
+    def emit(context: Context) -> None:
+        step.emit(context)
+        behind()
+
+    found.emit = emit
+    return found
 
 
 def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
@@ -224,6 +251,8 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         return fragment_steps(low, n) if n.id in low.fetched else []
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
+        if is_late(low, n):
+            return [late_step(low, n, steps)]
         for s in steps:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]

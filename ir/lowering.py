@@ -124,6 +124,11 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
+        self.computes_late = any(plan.atom.asynchronous for plan in inference.mmas.values()) and not any(
+            n.op in REGIONS and n.op != "iterate" for n in graph.all_nodes()
+        )
+        """Whether what the outermost region computes behind its loops is computed as it is stored: results of
+        warpgroups' products fill half of the registers."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
@@ -133,6 +138,8 @@ class Lowering:
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
         """Emits what lets another team use the rings, once the tile's products have."""
+        self.behind_loads: Any = None
+        """Emits what follows the outermost region's last loads."""
         self.role = "all waves"
         self.nesting = 0
         """Loops around what is emitted, for the notes."""
@@ -140,6 +147,10 @@ class Lowering:
         self.outlets: dict[int, Any] = {}
         """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
         self.outlets_used = 0
+        self.outlets_waiting: list[Any] = []
+        """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
+        self.late_words = 0
+        """Registers of reads that were loaded as results are stored (`late_reads`)."""
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
@@ -351,6 +362,9 @@ class Lowering:
             unit = self.units(n)
             if unit is not None:
                 return spread(b, layout, n.dtype, self.unit_words(n, unit, env))
+            whole = env[self.keys(n)[0]]
+            if isinstance(whole, Fragment):  # loaded when its elements are asked for
+                return whole
             return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
@@ -365,6 +379,15 @@ class Lowering:
         if found is None:
             found = self._units[n.id] = self.units_for(n, self.layout(n))
         return found
+
+    def fetched_view(self, n: Node) -> tuple[ArrayInfo, Layout, Partition]:
+        """A read whose tile bulk copies bring for lanes: its array, layout and partition, counted in units where the
+        array is packed."""
+        unit = self.units(n)
+        if unit is None:
+            return self.view_info(n), self.layout(n), self.partition
+        plans = {d: unit.plans[str(d)] for d in self.partition.dims}
+        return unit.info, unit.layout, replace(self.partition, dims=plans)
 
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""

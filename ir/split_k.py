@@ -34,6 +34,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.constraints import ResolvedDim, TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import (
+    PART,
     PRODUCTS,
     REGIONS,
     Argument,
@@ -52,8 +53,8 @@ from wavedsl.ir.symbols import DYNAMIC, AddressSpace, evaluate, symbol
 
 SUMS, TICKETS = "sums", "tickets"
 """`Argument.hidden` of the parts' sums and of the counters."""
-PART, PARTS = "_part", "_parts"
-"""The grid dimension of parts, and the same parts as the last workgroup goes over them."""
+PARTS = "_parts"
+"""The dimension of parts, as the last workgroup goes over them."""
 SAID = ("device_print", "device_assert")
 """Effects that no array shows."""
 
@@ -428,7 +429,11 @@ class _Cut:
         for n in after:
             if n in early:
                 continue
-            if n.op == "result" and n.inputs[0] is self.loop:
+            if n.op in SAID:
+                inputs = tuple(made.get(x.id, x) for x in n.inputs)
+                attrs = {**n.attrs, "after_parts": True}
+                self.region.nodes.append(Node(n.id, n.op, inputs, attrs, n.type, n.loc))
+            elif n.op == "result" and n.inputs[0] is self.loop:
                 made[n.id] = totals[n.attrs["position"]]
             else:
                 self.region.nodes.append(_with(n, made))
@@ -477,4 +482,4 @@ def _with(n: Node, made: dict[int, Node]) -> Node:
     return new
 
 
-__all__ = ["ADDENDS", "PART", "SUMS", "TICKETS", "Split", "cuts", "grid_tiles", "loop_to_cut", "split", "sums_of"]
+__all__ = ["ADDENDS", "SUMS", "TICKETS", "Split", "cuts", "grid_tiles", "loop_to_cut", "split", "sums_of"]

@@ -317,10 +317,39 @@ def plan_matrix(
         refusal.location = node.loc
         refusal.message = f"argument {info.name}: {refusal.message}"
         raise refusal
-    piece = vector if fast == memory_fast else 1
+    piece, way = vector, CopyWay(fast, vector)
+    if fast != memory_fast:
+        piece, way = _transposing_way(tile, memory_fast, vector, extents, partition.waves, target)
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
-    )
+        node, info, layout, extents, way.vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile,
+        deep=way.deep, across=way.across,
+    )  # fmt: skip
+
+
+def _transposing_way(
+    tile: MatrixTile, memory_fast: str, vector: int, extents: Mapping[str, int], waves: int, target: Target
+) -> tuple[int, CopyWay]:
+    """(elements per store, way) in which threads transpose a tile of matrix instructions at the least cost: element by
+    element, or in blocks that they transpose in registers."""
+    order, es = list(extents), tile.place.elsize
+    threads = target.wave_size * waves
+    best: tuple[float, int, CopyWay] | None = None
+    ways = copy_ways(tile.fast, memory_fast, vector, es, extents, threads, order)
+    ways += [fewer for way in ways if way.deep > 1 for fewer in way.narrower(extents[memory_fast], es)]
+    for way in ways:
+        copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, waves)
+        if copy is None:
+            continue
+        atoms = tuple(a for a in VECTOR_ATOMS if a.bytes <= way.deep * es)
+        access = SharedAccess("copy", "write", copy, 1, waves, atoms)
+        cost = access_cost(tile.place, access, target.banks, target.phases)
+        if cost is None or cost.plan is None:
+            continue
+        share = prod(extents.values()) // threads
+        clocks = waves * cost.worst + transposing_clocks(target, es, share, way.vector, way.deep)
+        if best is None or clocks < best[0]:
+            best = clocks, min(neighbours(cost.plan), way.deep), way
+    return best[1:] if best is not None else (1, CopyWay(tile.fast, vector))
 
 
 def plan_fetched(

@@ -177,7 +177,9 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
 def fetchable(low: Lowering, n: Node) -> bool:
     """Whether a read's tile should come by bulk copies although lanes take its elements from shared memory: it feeds a
     product through elementwise steps, in a loop."""
-    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n) or n.dtype.bits < 8:
+    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n):
+        return False
+    if n.dtype.bits < 8 and not (n.dtype.packed and n.dtype.bits == 4):
         return False
     if low.region_of(n).dim is None or contraction_fed(low, n) is None:
         return False
@@ -189,9 +191,7 @@ def fetchable(low: Lowering, n: Node) -> bool:
 def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
     """Why such a tile cannot; empty if it can."""
     try:
-        staged = plan_fetched(
-            n, low.view_info(n), low.layout(n), low.partition, low.target, 1, budget
-        )
+        staged = plan_fetched(n, *low.fetched_view(n), low.target, 1, budget)
     except (CompileError, ConstraintError) as problem:
         return problem.message
     return bulk_problem(low, staged)

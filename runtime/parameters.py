@@ -28,7 +28,8 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
     boxes = param.map
     assert boxes is not None
-    extents = arrays.extents(ref, param.dtype)
+    packed = param.dtype.bits < 8  # boxes count bytes
+    extents = ref.shape if packed else arrays.extents(ref, param.dtype)
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
     axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
     dims = [max(1, extents[i]) for i in axes]
@@ -45,7 +46,7 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
         "dims": tuple(dims),
         "strides": tuple(strides[1:]),
         "shift": shift,
-        "dtype": param.dtype,
+        "dtype": "u8" if packed else param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }
 

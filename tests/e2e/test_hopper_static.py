@@ -48,10 +48,10 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x256x64, B along N": (F16, tiles(128, 256, 64, 64, 256), {"b_order": "KN"}),
     "f16 128x128x64, A along M, B along N": (F16, tiles(128, 128, 64, 64, 128), {"a_order": "KM", "b_order": "KN"}),
     "bf16 128x256x64 bias relu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu"}),
-    "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64 scales bias addend gelu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "all"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
-    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 256x128x64 gelu": (BF16, tiles(256, 128, 64, 128, 128), {"epilogue": "gelu"}),
     "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
     "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
     "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
@@ -61,13 +61,13 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
     "f16 128x256x64, A of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, None)}),
-    "f16 128x128x64, B of i8": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i8)}),
+    "f16 128x128x64, B of i4": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i4)}),
     "f16 128x256x64, B of i8": (F16, tiles(128, 256, 64, 128, 128), {"stored": (None, wd.i8)}),
     "f16 128x256x64, A and B of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, wd.i8)}),
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
-    "tf32 128x128x32": (TF32, tiles(128, 128, 32, 64, 128), {}),
+    "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
 }
 QUICK = (0, 13, 18, 21, 24)
 
@@ -112,12 +112,17 @@ block_scaled = example_files.load("block_scaled_gemm")
 
 @pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
 def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
-    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    """fp8 with scales per 128 of K, added up in registers: one step a number and a block, what scales are loaded of and
+    multiplied to beside the products."""
     oracle("ptxas"), oracle("nvdisasm")
     sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
     blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
     kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
-    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
+    text = kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm
+    guard(text)
+    during, behind = text[text.index("$K1:") : text.index("$K1_end")].split("wgmma.wait_group")
+    assert behind.count("fma.rn.f32") == tile[0] * tile[1] // 256 and "mul." not in behind and "ld." not in behind
+    assert during.count("ld.global") == during.count("mul.rn.f32") + 1
 
 
 attention = example_files.load("attention")
@@ -204,7 +209,7 @@ def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -
     # none.
     assert ("bar.arrive" in text) == (kind != "paged" and (d == 128 or (d == 256 and "fp8" in kind)))
     # Weights of any width become an operand where they are: only sums and maxima of two rows move, twice each.
-    assert text.count("shfl") <= 8 * (len(loops) + 2)
+    assert text.count("shfl") <= 8 * (len(loops) + 2) and "prmt" not in text
 
 
 backward = example_files.load("attention_backward")

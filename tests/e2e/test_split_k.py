@@ -280,6 +280,29 @@ def test_what_is_no_sum_is_refused() -> None:
     )
 
 
+@pytest.mark.slow
+def test_what_kernels_say_is_in_order_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever comes last says what stands outside of the loop; parts say their trips in their order."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 16)], schedule=wd.Schedule(split_k=3))
+    def talking(x: wd.Memory[M, K, wd.f32], o: wd.Memory[M, wd.f32]):
+        wd.device_print("before")
+
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(acc):
+            wd.device_print("trip", wd.tile_start(K))
+            return acc + wd.sum(wd.read(x), dim=K)
+
+        wd.device_print("after")
+        wd.write(loop, o)
+
+    x, o = products.numbers((16, 80), wd.f32, 1), np.zeros(16, np.float32)
+    talking.compile(x, o, target="gfx942").emulate(x, o)
+    assert capsys.readouterr().out.split("\n") == [
+        "before", "trip = 0", "trip = 16", "trip = 32", "trip = 48", "trip = 64", "after", "",
+    ]  # fmt: skip
+
+
 def test_kernels_without_such_a_loop_are_refused() -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], schedule=wd.Schedule(split_k=2))
     def copy(x: wd.Memory[M, wd.f32], o: wd.Memory[M, wd.f32]):
