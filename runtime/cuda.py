@@ -127,6 +127,10 @@ class Cuda:
         self.device = Device("cuda", index, known_target(self.arch))
         self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
         self._active = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+        self._is_capturing = driver.cuStreamIsCapturing
+        self._current_context = driver.cuCtxGetCurrent
+        self._record_event, self._query_event = driver.cuEventRecord, driver.cuEventQuery
+        self._not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
         self._functions: dict[tuple[int, str, str, int], Function] = {}
         self._maps: dict[Any, bytes] = {}
         self._marks: dict[int, list[Any]] = {}
@@ -137,7 +141,7 @@ class Cuda:
 
     def current(self) -> int:
         """See Driver: the thread's context."""
-        return int(self.driver.cuCtxGetCurrent()[1])
+        return int(self._current_context()[1])
 
     @contextmanager
     def entered(self) -> Iterator[int]:
@@ -241,7 +245,7 @@ class Cuda:
             self.prepared(function, grid, block, params)(stream)
 
     def capturing(self, stream: int) -> bool:
-        return bool(self.driver.cuStreamIsCapturing(stream)[1] == self._active)
+        return bool(self._is_capturing(stream)[1] == self._active)
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         d = self.driver
@@ -253,25 +257,37 @@ class Cuda:
 
     def mark(self, stream: int) -> Any:
         context = self.current()
-        if context not in self._marks:  # not seen before, or another device's
-            with self.entered() as context:
-                self._marks.setdefault(context, [])
-                return context, self._record(context, stream)
-        return context, self._record(context, stream)
+        idle = self._marks.get(context)
+        if idle is not None:
+            return context, self._record(idle, stream)
+        with self.entered() as context:  # not seen before, or another device's
+            return context, self._record(self._marks.setdefault(context, []), stream)
 
-    def _record(self, context: int, stream: int) -> Any:
+    def _record(self, idle: list[Any], stream: int) -> Any:
         """An event of the current context, recorded on the stream; events are used again."""
         try:
-            event = self._marks[context].pop()
+            event = idle.pop()
         except IndexError:
             event = self._call("cuEventCreate", int(self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-        self._call("cuEventRecord", event, stream)
+        self._record_again(event, stream)
         return event
+
+    def _record_again(self, event: Any, stream: int) -> None:
+        answer = self._record_event(event, stream)
+        if answer[0]:
+            check(self.driver, answer, "cuEventRecord")
+
+    def move(self, mark: Any, stream: int) -> bool:
+        context, event = mark
+        if self.current() != context:
+            return False
+        self._record_again(event, stream)
+        return True
 
     def passed(self, mark: Any) -> bool:
         # After a failed kernel every call answers its error, which whoever waits for results is told.
         context, event = mark
-        if self.driver.cuEventQuery(event)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
+        if self._query_event(event)[0] == self._not_ready:
             return False
         self._marks[context].append(event)
         return True

@@ -96,6 +96,11 @@ class Driver(Protocol):
         """A mark on the stream that `passed` is asked about."""
         ...
 
+    def move(self, mark: Any, stream: int) -> bool:
+        """Set a mark that was made on this stream behind what the stream has been given since. False, with nothing
+        done, in a thread where not the same is current as when it was made."""
+        ...
+
     def passed(self, mark: Any) -> bool:
         """Whether the stream has passed the mark, which is then given up."""
         ...

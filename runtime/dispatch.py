@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, cuda, in_flight, streams
+from wavedsl.runtime import arrays, cuda, dlpack, in_flight, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, tensor_map
@@ -41,7 +41,7 @@ class Reader:
 
     `first` comes before; `key` are the facts that tell plans apart; `pointer` gives the address, `stream` the stream
     that the array names itself (None if it may name none). `ordered`: memory of this class goes back to its allocator
-    in the order of the current stream. `kept` is what keeps the memory alive.
+    in the order of the current stream. `export` is what keeps the memory alive beside the array.
     """
 
     key: tuple[str, ...]
@@ -49,7 +49,7 @@ class Reader:
     first: str = ""
     stream: str = ""
     ordered: bool = False
-    kept: str = "{x}"
+    export: str = ""
 
 
 TORCH = Reader(
@@ -59,7 +59,7 @@ TORCH = Reader(
     ordered=True,
 )
 CUPY = Reader(("{x}.shape", "{x}.strides", "{x}.dtype", "{x}.data.device_id"), "{x}.data.ptr", ordered=True)
-DLPACK = Reader(("f{i}",), "p{i}", "p{i}, c{i}, f{i} = read_dlpack({x})", kept="({x}, c{i})")
+DLPACK = Reader(dlpack.KEY, "p{i}", export="c{i}")
 INTERFACE = Reader(
     ("f{i}['shape']", "f{i}.get('strides')", "f{i}['typestr']", "f{i}.get('mask')", "q{i}"),
     "p{i}",
@@ -68,8 +68,9 @@ INTERFACE = Reader(
 )
 
 
-def reader_of(value: Any) -> Reader | None:
-    """The row for arrays of the class of `value`; None for host arrays, which have no short way."""
+def reader_of(value: Any, rank: int) -> Reader | None:
+    """The row for arrays of the class of `value` with `rank` dimensions; None for host arrays, which have no short
+    way."""
     kind = type(value)
     package = streams.package_of(kind)
     own = kind.__module__.partition(".")[0] == package  # derived classes may answer otherwise
@@ -78,7 +79,7 @@ def reader_of(value: Any) -> Reader | None:
     if own and package == "cupy" and kind.__name__ == "ndarray":
         return CUPY
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
-        return replace(DLPACK, ordered=bool(package))
+        return replace(DLPACK, first=dlpack.first(value, rank, bool(package)), ordered=bool(package))
     # The interface is often a property that only makes sense on an array of a device: it is asked of the array.
     if not hasattr(value, "__cuda_array_interface__"):
         return None
@@ -98,23 +99,12 @@ _CODES: dict[str, tuple[str, tuple[type, ...]]] = {
 """Dtype → how `struct` writes it, and the classes of numbers that it rounds and refuses as `pack_scalar` does."""
 
 
-@dataclass
-class _Text:
-    """A function being written: its lines by part, and what they refer to."""
-
-    first: list[str]
-    key: list[str]
-    plan: list[str]
-    values: list[str]
-    names: dict[str, Any]
-
-
 class Dispatch:
     """The short ways of one kernel, by the classes of the arguments. Any of it may be used by several threads."""
 
     def __init__(self) -> None:
         self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
-        self._plans: dict[tuple[type, ...], tuple[str, dict[Any, Any], Callable[..., Any]]] = {}
+        self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
 
     def remember(
@@ -130,32 +120,32 @@ class Dispatch:
         the loaded function, and the grid's and the workgroup's size."""
         driver = launch[0]
         classes = tuple(map(type, values))
-        declared = [p for p in params if not p.source]
-        readers = {
-            p.name: reader_of(v) for p, v in zip(declared, values) if p.kind != "scalar"
-        }
-        if not all(readers.values()):
-            return
         with self._writing:  # or two threads would write two ways, and one of them would be looked up in vain
-            known = self._plans.get(classes)
-            if known is None:
-                key, plans, way = _written(params, classes, readers, driver, where)
-                self._plans[classes] = (driver.device.kind, plans, key)
-            else:
-                kind, plans, key = known
-                if kind != driver.device.kind:  # DLPack arrays of both vendors in one process
+            way = self._written.get(classes)
+            if way is None:
+                declared = [p for p in params if not p.source]
+                refs = [d for p, d in zip(params, described) if not p.source]
+                readers = {
+                    p.name: reader_of(v, len(ref.shape))
+                    for p, v, ref in zip(declared, values, refs)
+                    if isinstance(ref, ArrayRef)
+                }
+                if not all(readers.values()):
                     return
-                way = self.ways[classes]
-            if len(plans) >= PLANS:
-                plans.clear()
-            plans[key(*values)] = _plan(params, values, described, *launch)
-            self.ways[classes] = way
+                way = self._written[classes] = _Way(declared, classes, readers, driver, where)
+            if way.kind != driver.device.kind:  # DLPack arrays of both vendors in one process
+                return
+            form = way.form_of(params)
+            if len(way.plans) >= PLANS:
+                way.plans.clear()
+            way.plans[way.key(*values)] = (form, *_plan(params, values, described, *launch))
+            self.ways[classes] = way.run
 
     def forget(self) -> None:
         """Every call takes the long way once more."""
         with self._writing:
             self.ways.clear()
-            self._plans.clear()
+            self._written.clear()
 
 
 def _plan(
@@ -167,7 +157,8 @@ def _plan(
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
 ) -> tuple[Any, ...]:
-    """What the written function takes out of the table, in the order in which it unpacks it."""
+    """What the written function takes out of the table behind the number of the form, in the order in which it unpacks
+    it."""
     idle: list[Any] = []
     context = driver.current()
     # A plan holds no array: addresses and numbers are written in each call.
@@ -179,16 +170,17 @@ def _plan(
 
     ordered = [type(v) for v in values if arrays.is_array(v) and streams.package_of(type(v))]
     now = streams.current_of(ordered[0], driver.device.index) if ordered else None
-    out: list[Any] = [idle, make, now]
+    sizes: list[int] = []
+    rest: list[Any] = []
     for param, value in zip(params, described):
         if isinstance(value, ArrayRef):
             if not param.source:
-                out.append(value.extent_bytes()[1] - value.pointer)
+                sizes.append(value.extent_bytes()[1] - value.pointer)
             if param.map is not None:
-                out.append(_Maps(driver, tensor_map(param, value)))
+                rest.append(_Maps(driver, tensor_map(param, value)))
         elif param.source:
-            out.append(value)
-    return tuple(out)
+            rest.append(value)
+    return idle, make, now, in_flight.of(driver), *sizes, tuple(rest)
 
 
 def within(
@@ -220,110 +212,145 @@ class _Maps(dict):
         return found
 
 
-def _written(
-    params: Sequence[Param],
-    classes: Sequence[type],
-    readers: Mapping[str, Any],
-    driver: Driver,
-    where: Loc | None,
-) -> tuple[Callable[..., Any], dict[Any, Any], Callable[..., bool]]:
-    """(the key of a call, the table of plans, the short way) for arguments of certain classes."""
-    plans: dict[Any, Any] = {}
-    held = in_flight.of(driver)
-    text = _Text([], ["current()"], ["idle", "make", "now"], [], {
-        "plans": plans,
-        "current": driver.current,
-        "capturing": driver.capturing,
-        "hold": held.hold,
-        "hold_for_graph": held.hold_for_graph,
-        "read_dlpack": arrays.read_dlpack,
-        "number": arrays.device_number,
-    })  # fmt: skip
-    numbers: dict[str, int] = {}
-    form, at = "<", 0
-    for param in params:
-        if not param.source:
-            i = numbers[param.name] = len(numbers)
-            reader = readers.get(param.name)
-            if reader is not None:
-                _read(text, reader, i)
-        i = numbers[param.map.array] if param.source and param.map is not None else numbers.get(param.name, -1)
-        form += f"{param.offset - at}x"
-        at = param.offset + param.size
-        if param.map is not None:
-            text.plan.append(f"m{len(text.plan)}")
-            text.values.append(f"{text.plan[-1]}[p{i}]")
-            form += f"{param.size}s"
-        elif param.source:
-            text.plan.append(f"k{len(text.plan)}")
-            text.values.append(text.plan[-1])
-            form += f"{param.size}s"
-        elif param.kind != "scalar":
-            text.values.append(f"p{i}")
-            form += "Q"
-        else:
-            form += _number(text, param, i, classes[i], where)
-    names = [f"a{i}" for i in range(len(classes))]
-    arrays_of = [(numbers[n], r) for n, r in readers.items()]
-    written = [numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
-    pairs = [(w, i) for w in written for i, _ in arrays_of if i != w and not (i in written and i < w)]
-    apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
-    kept = ", ".join(reader.kept.format(x=f"a{i}", i=i) for i, reader in arrays_of)
-    ordered = all(reader.ordered for _, reader in arrays_of)
-    text.names["pack"] = struct.Struct(form).pack_into
-    first = "\n        ".join([*text.first]) or "pass"
-    key = ", ".join(text.key)
-    stream = "\n        ".join(_stream(arrays_of))
-    source = f"""
-def key({', '.join(names)}):
-        {first}
-        return ({key},)
+class _Way:
+    """The short way for arguments of certain classes, its table of plans, and the key that a call has there.
 
-def way({', '.join(names)}):
+    Calls with the same classes may run texts whose parameters differ: with tensor maps and without, with other hidden
+    numbers. Each such form is a branch; the function is written again when a new one comes.
+    """
+
+    def __init__(
+        self,
+        declared: Sequence[Param],
+        classes: Sequence[type],
+        readers: Mapping[str, Any],
+        driver: Driver,
+        where: Loc | None,
+    ):
+        self.kind = driver.device.kind
+        self.plans: dict[Any, Any] = {}
+        self._numbers = {p.name: i for i, p in enumerate(declared)}
+        self._readers: list[tuple[int, Reader]] = [(self._numbers[name], reader) for name, reader in readers.items()]
+        self._classes = classes
+        self._where = where
+        self._forms: dict[Any, int] = {}
+        self._branches: list[str] = []
+        self._names: dict[str, Any] = {
+            "plans": self.plans,
+            "current": driver.current,
+            "capturing": driver.capturing,
+            "capsule_pointer": dlpack.capsule_pointer,
+            "memory": dlpack.memory,
+            "words": dlpack.words,
+            "number": arrays.device_number,
+        }
+        self._first: list[str] = []
+        key = ["current()"]
+        for i, reader in self._readers:
+            spelled = {"x": f"a{i}", "i": i}
+            if reader.first:
+                self._first.append(reader.first.format(**spelled))
+            if reader.pointer != "p{i}":
+                self._first.append(f"p{i} = {reader.pointer.format(**spelled)}")
+            key += [part.format(**spelled) for part in reader.key]
+            key.append(f"p{i} & {ADDRESS_KEY:#x}")
+        self._key = ", ".join(key)
+        self.key: Callable[..., Any]
+        self.run: Callable[..., bool]
+
+    def form_of(self, params: Sequence[Param]) -> int:
+        """The number of the branch for these parameters, which is written if there is none."""
+        shape = tuple([(p.name, p.offset, p.size, p.source, p.access, p.map and p.map.array) for p in params])
+        found = self._forms.get(shape)
+        if found is None:
+            found = len(self._forms)
+            self._branches.append(self._branch(params, found))
+            self._write()
+            self._forms[shape] = found
+        return found
+
+    def _branch(self, params: Sequence[Param], form: int) -> str:
+        """Lines that fill a block of parameters, `rest` being what plans of this form have beside the common part."""
+        rest: list[str] = []
+        values: list[str] = []
+        layout, at = "<", 0
+        for param in params:
+            owner = param.map.array if param.source and param.map is not None else param.name
+            i = self._numbers.get(owner, -1)
+            layout += f"{param.offset - at}x"
+            at = param.offset + param.size
+            if param.map is not None:
+                rest.append(f"m{len(rest)}")
+                values.append(f"{rest[-1]}[p{i}]")
+                layout += f"{param.size}s"
+            elif param.source:
+                rest.append(f"k{len(rest)}")
+                values.append(rest[-1])
+                layout += f"{param.size}s"
+            elif param.kind != "scalar":
+                values.append(f"p{i}")
+                layout += "Q"
+            else:
+                layout += self._number(param, i, values)
+        self._names[f"pack{form}"] = struct.Struct(layout).pack_into
+        written = [self._numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
+        pairs = [(w, i) for w in written for i, _ in self._readers if i != w and not (i in written and i < w)]
+        apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
+        lines = [
+            *([f"if {apart}: return False"] if apart else []),
+            *([f"{', '.join(rest)}, = rest"] if rest else []),
+            "block = idle.pop() if idle else make()",
+            f"pack{form}(block[0], 0, {', '.join(values)})",
+        ]
+        return "\n            ".join(lines)
+
+    def _number(self, param: Param, i: int, values: list[str]) -> str:
+        """How scalar `i` is written; numbers that `struct` does not write as we do are packed first."""
+        assert param.dtype is not None
+        code, good = _CODES.get(param.dtype.name, ("", ()))
+        if self._classes[i] in good:
+            values.append(f"a{i}")
+            return f"{code}{param.size - struct.calcsize('<' + code)}x"
+        name, dtype, size, where = param.name, param.dtype, param.size, self._where
+        self._names[f"bytes{i}"] = lambda value: arrays.pack_scalar(value, name, dtype, size, where)
+        values.append(f"bytes{i}(a{i})")
+        return f"{param.size}s"
+
+    def _write(self) -> None:
+        """Write `key` and `run`, with all branches."""
+        given = ", ".join(f"a{i}" for i in range(len(self._classes)))
+        first = "\n        ".join(self._first) or "pass"
+        sizes = "".join(f"n{i}, " for i, _ in self._readers)
+        used = "".join(f"a{i}, " for i, _ in self._readers)
+        exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
+        addresses = "".join(f"p{i}, " for i, _ in self._readers)
+        ordered = all(reader.ordered for _, reader in self._readers)
+        stream = "\n        ".join(_stream(self._readers))
+        branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
+        source = f"""
+def key({given}):
+        {first}
+        return ({self._key},)
+
+def way({given}):
     try:
         {first}
-        {', '.join(text.plan)}, = plans[{key},]
-        if {apart or 'False'}:
-            return False
+        form, idle, make, now, held, {sizes}rest = plans[{self._key},]
         {stream}
-        block = idle.pop() if idle else make()
-        pack(block[0], 0, {', '.join(text.values)})
+        {branches}
+        else:  # written after this way
+            return False
     except Exception:  # whatever is unusual about a call, the long way knows what to say
         return False
     block[1](stream)
     idle.append(block)
     if stream > 1 and capturing(stream):
-        hold_for_graph(stream, ({kept},))
-    {'' if ordered else f'else: hold(stream, ({kept},))'}
+        held.hold_for_graph(stream, ({used}{exports}))
+    {'' if ordered else f'else: held.hold(stream, ({used}), ({exports}), ({addresses}))'}
     return True
 """
-    exec(compile(source, "<the short way of a call>", "exec"), text.names)
-    return text.names["key"], plans, text.names["way"]
-
-
-def _read(text: _Text, reader: Reader, i: int) -> None:
-    """What reads array `i`."""
-    spelled = {"x": f"a{i}", "i": i}
-    if reader.first:
-        text.first.append(reader.first.format(**spelled))
-    if reader.pointer != "p{i}":
-        text.first.append(f"p{i} = {reader.pointer.format(**spelled)}")
-    text.key += [k.format(**spelled) for k in reader.key]
-    text.key.append(f"p{i} & {ADDRESS_KEY:#x}")
-    text.plan.append(f"n{i}")
-
-
-def _number(text: _Text, param: Param, i: int, kind: type, where: Loc | None) -> str:
-    """How scalar `i` is written; numbers that `struct` does not write as we do are packed first."""
-    assert param.dtype is not None
-    code, good = _CODES.get(param.dtype.name, ("", ()))
-    if kind in good:
-        text.values.append(f"a{i}")
-        return f"{code}{param.size - struct.calcsize('<' + code)}x"
-    name, dtype, size = param.name, param.dtype, param.size
-    text.names[f"pack{i}"] = lambda value: arrays.pack_scalar(value, name, dtype, size, where)
-    text.values.append(f"pack{i}(a{i})")
-    return f"{param.size}s"
+        exec(compile(source, "<the short way of a call>", "exec"), self._names)
+        self.key, self.run = self._names["key"], self._names["way"]
 
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:

@@ -181,6 +181,8 @@ def streams_are_respected(there: There) -> None:
     there.kernel(source, out, N_ITEMS)
     assert "torch" not in sys.modules and "cupy" not in sys.modules  # nothing is imported for its stream
     assert used() == ["(nil)"] * 2
+    # Where the producer has no current stream, the default one is to wait for what it has under way.
+    assert len(source.told) > 3 and set(source.told) == {1 if there.side == "cuda" else 0}
     numbers = [there.stream() for _ in range(3)]
     for name in ("torch", "cupy"):
         there.load(name)
@@ -199,6 +201,8 @@ def streams_are_respected(there: There) -> None:
         now[package, 0] = numbers[0]
         there.kernel(source, out, N_ITEMS)
         bound = there.kernel.bind(source, out, N_ITEMS)
+        if kind == "derived":  # it is read by DLPack, and is not to synchronise with its own stream
+            assert set(source._exported.told) == {-1}
         for number in (numbers[1], 0, numbers[2], numbers[0]):
             now[package, 0] = number
             there.kernel(source, out, N_ITEMS)
@@ -313,6 +317,23 @@ def arrays_live_until_the_stream_is_done(there: There) -> None:
     del source, out
     assert not alive(weak)
     assert len(held) == 0, held._streams
+    # The device is the arrays' own, whichever the first call was for. Launches of the same arrays are held once.
+    second = in_flight.of(there.driver(1))
+    with there.driver(1).entered():
+        for long in (1, 0, 0):
+            source, out, *_ = there.pair(kind, index=1)
+            there.called(source, out, N_ITEMS, long=long)
+        assert len(held) == 0 and len(second) == 3
+        weak = weakref.ref(source)
+        for _ in range(5):
+            there.called(source, out, N_ITEMS, long=0)
+    del source, out
+    gc.collect()
+    second.release()
+    assert weak() is not None and len(second) == 3
+    there.stand_in.standin_busy(0)
+    second.release()
+    assert weak() is None and len(second) == 0
 
 
 def threads_devices_and_contexts(there: There) -> None:
@@ -480,6 +501,14 @@ def tensor_maps(there: There) -> None:
         "1 extra (nil)", "1 extra (nil)", "1 extra (nil)", "0 extra (nil)"
     ]  # fmt: skip
     assert attributes.count("attribute 6 = 1") == 3
+    # The same classes of arrays, but a text with other parameters: what lies askew is not copied in bulk.
+    askew = operands()
+    askew[0] = there.array("torch", there.memory(m * k)[0] + 2, (m, k), dtype="bfloat16")
+    for arrays, long in ((askew, 1), (first, 0), (askew, 0), (second, 0)):
+        before = there.long
+        dependent(*arrays)
+        assert there.long - before == long
+    assert passed[-2][0] == askew[0].data_ptr() and passed[-1] == [array.data_ptr() for array in second]
     os.environ["STANDIN_FAIL"] = "cuTensorMapEncodeTiled:1:0"
     with pytest.raises(LaunchError, match=r"cuTensorMapEncodeTiled failed: CUDA_ERROR_INVALID_VALUE \(1\): as the"):
         kernel(*operands())
