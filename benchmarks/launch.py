@@ -82,12 +82,12 @@ def driver_calls(side: str, stream: int) -> Callable[[], None]:
 
     room = (ctypes.c_uint64 * 16)()
     pointers = (ctypes.c_void_p * 8)(*[ctypes.addressof(room)] * 8)
-    start = driver.prepared(function, (1, 1, 1), (1, 1, 1), ctypes.addressof(pointers))
+    start = driver.prepared(function, (1, 1, 1), ctypes.addressof(pointers))
     current, capturing = driver.current, driver.capturing
 
     def run(_kept: Any = (room, pointers)) -> None:
         current()
-        start(stream)
+        start(stream, (1, 1, 1))
         capturing(stream)
 
     return run

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, cuda, dlpack, in_flight, streams
+from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, tensor_map
@@ -39,11 +39,14 @@ ADDRESS_KEY = 0xFFFF << 48 | 15
 class Reader:
     """How arrays of one class are read: Python text in which `{x}` is the array and `{i}` its number.
 
-    `first` comes before; `key` are the facts that tell plans apart; `pointer` gives the address, `stream` the stream
-    that the array names itself (None if it may name none). `ordered`: memory of this class goes back to its allocator
-    in the order of the current stream. `export` is what keeps the memory alive beside the array.
+    `first` comes before; `key` are the facts that tell plans apart beside extents and strides, which `shape` are as the
+    object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
+    `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
+    back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
     """
 
+    shape: tuple[str, str]
+    geometry: str
     key: tuple[str, ...]
     pointer: str
     first: str = ""
@@ -54,23 +57,33 @@ class Reader:
 
 TORCH = Reader(
     # A tensor that requires a gradient, or is a lazy negation, is refused by the long way.
-    ("{x}.shape", "{x}.stride()", "{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
+    ("{x}.shape", "{x}.stride()"),
+    "{x}.shape, [{size} * s for s in {x}.stride()]",
+    ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
 )
-CUPY = Reader(("{x}.shape", "{x}.strides", "{x}.dtype", "{x}.data.device_id"), "{x}.data.ptr", ordered=True)
-DLPACK = Reader(dlpack.KEY, "p{i}", export="c{i}")
+CUPY = Reader(
+    ("{x}.shape", "{x}.strides"),
+    "{x}.shape, {x}.strides",
+    ("{x}.dtype", "{x}.data.device_id"),
+    "{x}.data.ptr",
+    ordered=True,
+)
+DLPACK = Reader(dlpack.SHAPE, dlpack.GEOMETRY, dlpack.KEY, "p{i}", export="c{i}")
 INTERFACE = Reader(
-    ("f{i}['shape']", "f{i}.get('strides')", "f{i}['typestr']", "f{i}.get('mask')", "q{i}"),
+    ("f{i}['shape']", "f{i}.get('strides')"),
+    "f{i}['shape'], f{i}.get('strides') or row_major(f{i}['shape'], {size})",
+    ("f{i}['typestr']", "f{i}.get('mask')", "q{i}"),
     "p{i}",
     "f{i} = {x}.__cuda_array_interface__\n        p{i}, q{i} = f{i}['data']",
     stream="f{i}.get('stream')",
 )
 
 
-def reader_of(value: Any, rank: int) -> Reader | None:
-    """The row for arrays of the class of `value` with `rank` dimensions; None for host arrays, which have no short
-    way."""
+def reader_of(value: Any, ref: ArrayRef) -> Reader | None:
+    """The row for arrays of the class, rank and dtype of `value`, whose reference is `ref`; None for host arrays, which
+    have no short way."""
     kind = type(value)
     package = streams.package_of(kind)
     own = kind.__module__.partition(".")[0] == package  # derived classes may answer otherwise
@@ -79,7 +92,7 @@ def reader_of(value: Any, rank: int) -> Reader | None:
     if own and package == "cupy" and kind.__name__ == "ndarray":
         return CUPY
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
-        return replace(DLPACK, first=dlpack.first(value, rank, bool(package)), ordered=bool(package))
+        return replace(DLPACK, first=dlpack.first(value, len(ref.shape), bool(package)), ordered=bool(package))
     # The interface is often a property that only makes sense on an array of a device: it is asked of the array.
     if not hasattr(value, "__cuda_array_interface__"):
         return None
@@ -108,37 +121,24 @@ class Dispatch:
         self._writing = threading.Lock()
 
     def remember(
-        self,
-        params: Sequence[Param],
-        values: Sequence[Any],
-        described: Sequence[ArrayRef | bytes],
-        launch: tuple[Driver, Any, tuple[int, int, int], tuple[int, int, int]],
-        where: Loc | None,
+        self, kernel: Any, compiled: Any, values: Sequence[Any], call: Any, driver: Driver, function: Any
     ) -> None:
         """Make the call that has just been launched a short one from now on, if its arguments are of classes that can
-        be read. `described` has an entry per parameter, `values` are the arguments as given; `launch` is the driver,
-        the loaded function, and the grid's and the workgroup's size."""
-        driver = launch[0]
+        be read; and those that differ in run-time extents only. `values` are the arguments as given, `call` is what
+        `launch.prepare` made of them, `function` the driver's loaded entry."""
         classes = tuple(map(type, values))
+        refs = {p.name: r for p, r in zip(compiled.params, call.values) if isinstance(r, ArrayRef) and not p.source}
         with self._writing:  # or two threads would write two ways, and one of them would be looked up in vain
             way = self._written.get(classes)
             if way is None:
-                declared = [p for p in params if not p.source]
-                refs = [d for p, d in zip(params, described) if not p.source]
-                readers = {
-                    p.name: reader_of(v, len(ref.shape))
-                    for p, v, ref in zip(declared, values, refs)
-                    if isinstance(ref, ArrayRef)
-                }
+                declared = [p for p in compiled.params if not p.source]
+                readers = {p.name: reader_of(v, refs[p.name]) for p, v in zip(declared, values) if p.name in refs}
                 if not all(readers.values()):
                     return
-                way = self._written[classes] = _Way(declared, classes, readers, driver, where)
+                way = self._written[classes] = _Way(declared, classes, readers, driver, compiled.location)
             if way.kind != driver.device.kind:  # DLPack arrays of both vendors in one process
                 return
-            form = way.form_of(params)
-            if len(way.plans) >= PLANS:
-                way.plans.clear()
-            way.plans[way.key(*values)] = (form, *_plan(params, values, described, *launch))
+            way.add(kernel, compiled, values, refs, call, driver, function)
             self.ways[classes] = way.run
 
     def forget(self) -> None:
@@ -148,68 +148,38 @@ class Dispatch:
             self._written.clear()
 
 
-def _plan(
-    params: Sequence[Param],
-    values: Sequence[Any],
-    described: Sequence[ArrayRef | bytes],
-    driver: Driver,
-    function: Any,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-) -> tuple[Any, ...]:
-    """What the written function takes out of the table behind the number of the form, in the order in which it unpacks
-    it."""
-    idle: list[Any] = []
-    context = driver.current()
-    # A plan holds no array: addresses and numbers are written in each call.
-    fixed = [v if isinstance(v, bytes) else bytes(p.size) for p, v in zip(params, described)]
-
-    def make() -> tuple[Any, Callable[[int], None], Any]:
-        fresh = ParameterBlock(params, fixed, {}, driver)
-        return fresh.memory, within(driver, function, grid, block, fresh.address, context), fresh
-
-    ordered = [type(v) for v in values if arrays.is_array(v) and streams.package_of(type(v))]
-    now = streams.current_of(ordered[0], driver.device.index) if ordered else None
-    sizes: list[int] = []
-    rest: list[Any] = []
-    for param, value in zip(params, described):
-        if isinstance(value, ArrayRef):
-            if not param.source:
-                sizes.append(value.extent_bytes()[1] - value.pointer)
-            if param.map is not None:
-                rest.append(_Maps(driver, tensor_map(param, value)))
-        elif param.source:
-            rest.append(value)
-    return idle, make, now, in_flight.of(driver), *sizes, tuple(rest)
-
-
 def within(
-    driver: Driver, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, context: int
-) -> Callable[[int], None]:
+    driver: Driver, function: Any, block: tuple[int, int, int], params: int, context: int
+) -> Callable[[int, tuple[int, int, int]], None]:
     """`driver.prepared` for threads in `context`: where that is not the function's, the device is entered and left."""
-    start = driver.prepared(function, grid, block, params)
+    start = driver.prepared(function, block, params)
     if function.context == context:
         return start
 
-    def enter_and_start(stream: int) -> None:
+    def enter_and_start(stream: int, grid: tuple[int, int, int]) -> None:
         with driver.entered():
-            start(stream)
+            start(stream, grid)
 
     return enter_and_start
 
 
 class _Maps(dict):
-    """Address → tensor map of arrays that differ in nothing else."""
+    """Address → tensor map of arrays that differ in nothing else. `made` gives one from address, sizes and strides."""
 
-    def __init__(self, driver: Driver, spec: Mapping[str, Any]):
+    def __init__(self, made: Callable[..., bytes], dims: tuple[int, ...], strides: tuple[int, ...]):
         super().__init__()
-        self._encode = lambda address: driver.tensor_map(address, **spec)
+        self.made, self._dims, self._strides = made, dims, strides
 
     def __missing__(self, address: int) -> bytes:
         if len(self) >= KEPT_MAPS:
             self.clear()
-        found = self[address] = self._encode(address)
+        found = self[address] = self.made(address, self._dims, self._strides)
         return found
+
+
+def _reach(ref: ArrayRef) -> int:
+    """Bytes from an array's address to its end."""
+    return ref.extent_bytes()[1] - ref.pointer
 
 
 class _Way:
@@ -243,22 +213,119 @@ class _Way:
             "memory": dlpack.memory,
             "words": dlpack.words,
             "number": arrays.device_number,
+            "row_major": dlpack.row_major,
+            "numbers": dlpack.numbers,
+            "further": self._further,
         }
         self._first: list[str] = []
+        geometry: list[str] = []
+        shapes: list[str] = []
         key = ["current()"]
         for i, reader in self._readers:
-            spelled = {"x": f"a{i}", "i": i}
+            storage = declared[i].dtype.storage
+            spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
+            shapes += [part.format(**spelled) for part in reader.shape]
+            geometry.append(f"({reader.geometry.format(**spelled)})")
             if reader.first:
                 self._first.append(reader.first.format(**spelled))
             if reader.pointer != "p{i}":
                 self._first.append(f"p{i} = {reader.pointer.format(**spelled)}")
             key += [part.format(**spelled) for part in reader.key]
             key.append(f"p{i} & {ADDRESS_KEY:#x}")
-        self._key = ", ".join(key)
-        self.key: Callable[..., Any]
+        self._key = ", ".join([*shapes, *key])
+        self._beside = len(shapes)
+        """Where a key goes on behind extents and strides."""
+        self._geometry = ", ".join(geometry)
+        self._families: dict[Any, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+        self._relied: Callable[..., Any] | None = None
+        self._blocks: dict[Any, tuple[list[Any], Callable[[], Any]]] = {}
+        self._read: Callable[..., Any]
         self.run: Callable[..., bool]
 
-    def form_of(self, params: Sequence[Param]) -> int:
+    def add(
+        self,
+        kernel: Any,
+        compiled: Any,
+        values: Sequence[Any],
+        refs: Mapping[str, ArrayRef],
+        call: Any,
+        driver: Driver,
+        function: Any,
+    ) -> None:
+        """Remember the plan of a call, and how calls with other run-time extents get theirs."""
+        form = self._form_of(compiled.params)
+        key, geometry = self._read(*values)
+        context = driver.current()
+        ordered = [type(values[i]) for i, reader in self._readers if reader.ordered]
+        now = streams.current_of(ordered[0], driver.device.index) if ordered else None
+        rest = []
+        for param, value in zip(compiled.params, call.values):
+            if param.map is not None:
+                spec = tensor_map(param, value)
+                maps = _Maps(driver.tensor_maps(**spec), spec["dims"], spec["strides"])
+                maps[value.pointer] = driver.tensor_map(value.pointer, **spec)  # made for this very call
+                rest.append(maps)
+            elif param.source:
+                rest.append(value)
+        idle, make = self._blocks_of(compiled.params, call, driver, function, context)
+        front = (form, idle, make, now, in_flight.of(driver))
+        self._remember(key, (*front, call.grid, *[_reach(r) for r in refs.values()], tuple(rest)))
+        given = [
+            run_time_extents.Array(
+                p.name,
+                dims := kernel.memory_dims(p.name),
+                tuple(d in kernel.dynamic for d in dims),
+                refs[p.name],
+                p.access != "read",
+                p.dtype.packed,
+            )
+            for p in compiled.params
+            if p.name in refs
+        ]
+        if self._relied is None:
+            self._relied = run_time_extents.relied(given)
+        alike = key[self._beside :], self._relied(*geometry)
+        if alike not in self._families and len(self._families) < PLANS:
+            found = run_time_extents.family(compiled, given, rest)
+            if found is not None:
+                self._families[alike] = (found, front)
+
+    def _further(self, key: tuple[Any, ...], *geometry: Any) -> tuple[Any, ...]:
+        """The plan of a call that differs from an earlier one in run-time extents only. LookupError if it does not."""
+        if self._relied is None:
+            raise LookupError
+        extend, front = self._families[key[self._beside :], self._relied(*geometry)]
+        found = extend(*geometry)
+        if found is None:
+            raise LookupError
+        grid, reach, rest = found
+        plan = (*front, grid, *reach, rest)
+        self._remember(key, plan)
+        return plan
+
+    def _remember(self, key: tuple[Any, ...], plan: tuple[Any, ...]) -> None:
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
+
+    def _blocks_of(
+        self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
+    ) -> tuple[list[Any], Callable[[], Any]]:
+        """Idle blocks of parameters with ways into the driver, and what makes another; a call writes all of a block."""
+        found = self._blocks.get((function, call.block, context))
+        if found is None:
+            # Blocks hold no array: addresses and numbers are written in each call.
+            blank = [bytes(p.size) for p in params]
+
+            def make() -> tuple[Any, Callable[[int, tuple[int, int, int]], None], Any]:
+                fresh = ParameterBlock(params, blank, {}, driver)
+                return fresh.memory, within(driver, function, call_block, fresh.address, context), fresh
+
+            call_block = call.block
+            found = self._blocks[function, call.block, context] = ([], make)
+        return found
+
+    def _form_of(self, params: Sequence[Param]) -> int:
         """The number of the branch for these parameters, which is written if there is none."""
         shape = tuple([(p.name, p.offset, p.size, p.source, p.access, p.map and p.map.array) for p in params])
         found = self._forms.get(shape)
@@ -328,21 +395,23 @@ class _Way:
         stream = "\n        ".join(_stream(self._readers))
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
         source = f"""
-def key({given}):
+def read({given}):
         {first}
-        return ({self._key},)
+        return ({self._key},), ({self._geometry},)
 
 def way({given}):
     try:
         {first}
-        form, idle, make, now, held, {sizes}rest = plans[{self._key},]
+        key = ({self._key},)
+        plan = plans.get(key)
+        form, idle, make, now, held, grid, {sizes}rest = plan if plan is not None else further(key, {self._geometry})
         {stream}
         {branches}
         else:  # written after this way
             return False
     except Exception:  # whatever is unusual about a call, the long way knows what to say
         return False
-    block[1](stream)
+    block[1](stream, grid)
     idle.append(block)
     if stream > 1 and capturing(stream):
         held.hold_for_graph(stream, ({used}{exports}))
@@ -350,7 +419,7 @@ def way({given}):
     return True
 """
         exec(compile(source, "<the short way of a call>", "exec"), self._names)
-        self.key, self.run = self._names["key"], self._names["way"]
+        self._read, self.run = self._names["read"], self._names["way"]
 
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:

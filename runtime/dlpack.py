@@ -1,9 +1,9 @@
 """DLPack: where an array lies, read out of the capsule that its `__dlpack__` makes.
 
 In comes an array of any package, out come address, extents, byte strides, dtype, place. `read` is the long way: it
-checks everything and says what is wrong. `FIRST` and `KEY` are the short way's: Python text that reads only what tells
-calls apart, as the raw words of the header. Capsules are never consumed: their own destructors free them with the last
-reference, and until then the producer keeps the memory.
+checks everything and says what is wrong. `first`, `SHAPE` and `KEY` are the short way's: Python text that reads only
+what tells calls apart, as the raw words of the header. Capsules are never consumed: their own destructors free them
+with the last reference, and until then the producer keeps the memory.
 
 The header (`dlpack.h`): `DLTensor` is data, device, rank and dtype, extents, strides, byte offset; it comes first in
 `DLManagedTensor`, behind version, two pointers and flags in `DLManagedTensorVersioned`.
@@ -150,13 +150,22 @@ def a_class(kind: type) -> str:
 words = struct.Struct("=QQiIQQQ").unpack
 """DLTensor as data, device type and number, rank, dtype, extents, strides, byte offset."""
 
-KEY = ("u{i}", "t{i}", "e{i}", "s{i}", "w{i}")
-"""Device, dtype, extents, strides and flags of array `{i}`, which tell plans apart."""
+SHAPE = ("e{i}", "s{i}")
+"""Bytes of the extents and strides of array `{i}`."""
+KEY = ("u{i}", "t{i}", "w{i}")
+"""Its device, dtype and flags."""
+GEOMETRY = "numbers(e{i}), numbers(s{i}, {size}) if s{i} else row_major(numbers(e{i}), {size})"
+"""Extents and strides in bytes as numbers."""
+
+
+def numbers(words: bytes | None, unit: int = 1) -> tuple[int, ...]:
+    """The 64-bit numbers in `words`, times `unit`."""
+    return tuple([unit * n for n in struct.unpack(f"{len(words) // 8}q", words)]) if words else ()
 
 
 def first(value: Any, rank: int, ordered: bool) -> str:
     """Lines that read array `{x}` of `rank` dimensions, number `{i}`, as `value` of the same class is read: pointer
-    `p{i}`, capsule `c{i}` and `KEY`. They fail where a producer answers otherwise."""
+    `p{i}`, capsule `c{i}` and what `SHAPE` and `KEY` name. They fail where a producer answers otherwise."""
     capsule, options = export(value, "array", ordered)
     keywords = ", ".join(f"{k}={v!r}" for k, v in options.items())
     versioned = bool(_is_valid(capsule, VERSIONED))

@@ -93,11 +93,6 @@ class _Pointers(dict):
         return found
 
 
-def _size(number: int) -> Any:
-    """A launch size as ctypes passes it: a C int where that has the same bits."""
-    return number if number < 1 << 31 else ctypes.c_uint(number)
-
-
 class Function:
     """A loaded entry. It keeps its module; `context` is its device's number."""
 
@@ -189,13 +184,14 @@ class Hip:
         return function
 
     def prepared(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
-    ) -> Callable[[int], None]:
+        self, function: Function, block: tuple[int, int, int], params: int
+    ) -> Callable[[int, tuple[int, int, int]], None]:
         launch, streams, refused = self._launch, self._streams, self._refused
-        (x, y, z), (u, v, w) = map(_size, grid), map(_size, block)
+        u, v, w = block
         handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
 
-        def start(stream: int) -> None:
+        def start(stream: int, grid: tuple[int, int, int]) -> None:
+            x, y, z = grid
             status = launch(handle, x, y, z, u, v, w, 0, streams[stream], pointers, None)
             if status:
                 refused(status, "hipModuleLaunchKernel")
@@ -206,7 +202,7 @@ class Hip:
         self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
     ) -> None:
         with self.entered():
-            self.prepared(function, grid, block, params)(stream)
+            self.prepared(function, block, params)(stream, grid)
 
     def capturing(self, stream: int) -> bool:
         state = ctypes.c_int()
@@ -254,6 +250,9 @@ class Hip:
         return True
 
     def tensor_map(self, address: int, **spec: Any) -> bytes:
+        raise LaunchError(f"{self.device} has no tensor maps")
+
+    def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:
         raise LaunchError(f"{self.device} has no tensor maps")
 
     def synchronize(self, stream: int) -> None:

@@ -265,8 +265,7 @@ def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
     if call.place[0] != "cpu" and 0 not in call.grid and not compiled.sites:
         driver = devices.open_driver(device.kind, device.index)
         function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-        started = (driver, function, call.grid, call.block)
-        kernel.dispatch.remember(compiled.params, values, call.values, started, compiled.location)
+        kernel.dispatch.remember(kernel, compiled, values, call, driver, function)
 
 
 def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
@@ -413,7 +412,8 @@ class Bound:
         self._call = call
         self._driver = driver
         self._block = ParameterBlock(compiled.params, call.values, {}, driver)
-        self._idle: dict[int, list[Callable[[int], None]]] = {}
+        self._grid = call.grid
+        self._idle: dict[int, list[Callable[[int, tuple[int, int, int]], None]]] = {}
         self._kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
         ordered = all(streams.package_of(type(v)) for v in values if arrays.is_array(v))
         self._used: set[int] | None = None if ordered else set()
@@ -432,7 +432,7 @@ class Bound:
             start = idle.pop()
         except IndexError:  # every way is taken by a thread at this moment
             start = self._way(context)
-        start(stream)
+        start(stream, self._grid)
         idle.append(start)
         if stream > 1 and self._capturing(stream):
             self._held.hold_for_graph(stream, self._kept)
@@ -446,14 +446,14 @@ class Bound:
         except (AttributeError, LaunchError, TypeError):
             pass  # the stream is gone, and what it was given with it; or the interpreter goes
 
-    def _ways_for(self, context: int) -> list[Callable[[int], None]]:
+    def _ways_for(self, context: int) -> list[Callable[[int, tuple[int, int, int]], None]]:
         """Idle ways into the driver for a thread in `context`."""
         return self._idle.setdefault(context, [self._way(context)])
 
-    def _way(self, context: int) -> Callable[[int], None]:
+    def _way(self, context: int) -> Callable[[int, tuple[int, int, int]], None]:
         c, call, driver = self._compiled, self._call, self._driver
         function = driver.load(c.asm, c.target, c.name, c.shared_bytes)
-        return within(driver, function, call.grid, call.block, self._block.address, context)
+        return within(driver, function, call.block, self._block.address, context)
 
 
 def _run(compiled: Launchable, call: Call, device: Device) -> None:

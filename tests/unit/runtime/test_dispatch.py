@@ -416,9 +416,9 @@ def slow_down(driver) -> None:
     def prepared(*arguments):
         start = once(*arguments)
 
-        def start_late(stream):
+        def start_late(stream, grid):
             time.sleep(0)
-            start(stream)
+            start(stream, grid)
 
         return start_late
 
@@ -445,12 +445,12 @@ def tensor_maps(there: There) -> None:
     passed = []
     once = driver.prepared
 
-    def recorded(function, grid, block, params):
-        start, pointers = once(function, grid, block, params), (ctypes.c_void_p * 3).from_address(params)
+    def recorded(function, block, params):
+        start, pointers = once(function, block, params), (ctypes.c_void_p * 3).from_address(params)
 
-        def spied(stream):
+        def spied(stream, grid):
             passed.append([ctypes.c_uint64.from_address(pointer).value for pointer in pointers])
-            start(stream)
+            start(stream, grid)
 
         return spied
 
@@ -514,6 +514,103 @@ def tensor_maps(there: There) -> None:
         kernel(*operands())
 
 
+def run_time_extents(there: There) -> None:
+    """New extents of run-time dimensions are launched as the long way launches them: grid, parameters, refusals."""
+    from wavedsl.ir.errors import LaunchError
+
+    import wavedsl as wd
+
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    M, N, K = wd.symbols("M N K")
+    cuda = there.side == "cuda"
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 1), wd.WorkgroupConstraint(N, 64, 0)], dynamic=[M, N])
+    def scaled(
+        a: wd.Memory[M, N, wd.f32], row: wd.Memory[N, wd.f32], c: wd.Memory[M, N, wd.f32], by: wd.Scalar[wd.f32]
+    ):
+        wd.write(wd.read(a) * wd.broadcast(wd.read(row), [M, N]) * by, c)
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)], dynamic=[M]
+    )
+    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    launched = []
+    driver = there.driver()
+    once = driver.prepared
+
+    def recorded(function, block, params):
+        start = once(function, block, params)
+
+        def spied(stream, grid):
+            sizes = [p.size for p in next(iter(there.launch._COMPILED[kernel].values())).params]
+            pointers = (ctypes.c_void_p * len(sizes)).from_address(params)
+            launched.append((grid, [ctypes.string_at(at, size) for at, size in zip(pointers, sizes)]))
+            start(stream, grid)
+
+        return spied
+
+    driver.prepared = recorded
+    place = [there.memory(1 << 16)[0] for _ in range(3)]
+
+    def matrix(i, rows, columns, pitch=None, dtype="float32", kind="torch"):
+        return there.array(kind, place[i], (rows, columns), (pitch or columns, 1), dtype=dtype)
+
+    def pair(m, n, pitch=None, kind="torch"):
+        return [matrix(0, m, n, pitch, kind=kind), there.array(kind, place[1], (n,)), matrix(2, m, n, kind=kind), 0.5]
+
+    def operands(m, pitch=96):
+        return [matrix(0, m, 96, pitch, "float16"), matrix(1, 128, 96, None, "float16"), matrix(2, m, 128)]
+
+    def both(arguments, long):
+        """By the way that is expected, and by the long way: the same launch."""
+        before = there.long
+        kernel(*arguments)
+        assert there.long - before == long, (there.long - before, long)
+        ways, kernel.dispatch.ways = kernel.dispatch.ways, {}
+        kernel.ways = {}
+        kernel(*arguments)
+        kernel.ways = kernel.dispatch.ways = ways
+        assert launched[-1] == launched[-2]
+
+    kernel = scaled
+    for kind in there.kinds():
+        both(pair(24, 160, kind=kind), 1)
+        for m, n, pitch in ((25, 160, None), (200, 48, None), (40, 96, 128), (64, 320, 640), (24, 160, None)):
+            both(pair(m, n, pitch, kind), 0)
+        kernel(*pair(31, 168, kind=kind))  # divides by 8 only: another text
+        both(pair(33, 136, kind=kind), 0)
+    for m in (1, 0):  # strides of such say nothing
+        kernel(*pair(m, 160))
+    transposed = pair(24, 160)
+    transposed[2] = there.array("torch", place[2], (24, 160), (1, 24))
+    kernel(*transposed)
+    for wrong, match in (
+        ([*pair(56, 160)[:2], *pair(64, 160)[2:]], "`c` has 64|dimension M is 64 in argument `c`, but 56"),
+        ([pair(56, 160)[0], *pair(56, 176)[1:]], "N is 176|dimension N"),
+        ([*pair(56, 160)[:2], matrix(2, 56, 160, 80), 0.5], "share memory"),
+        ([*pair(56, 160)[:2], there.array("torch", place[0] + 640, (56, 160)), 0.5], "overlaps `a`"),
+    ):
+        with pytest.raises(LaunchError, match=match):
+            kernel(*wrong)
+    kernel = product
+    both(operands(100), 1)
+    for m, pitch in ((101, 96), (65, 104), (330, 96), (100, 96)):
+        both(operands(m, pitch), int(pitch == 104))
+    maps = [p for p in next(iter(there.launch._COMPILED[kernel].values())).params if p.map is not None]
+    assert bool(maps) == cuda
+    with pytest.raises(LaunchError, match=r"M is 80|dimension M"):
+        kernel(*operands(72)[:2], matrix(2, 80, 128))
+
+
 class Choice:
     """A tuning candidate, as `Kernel.variant` takes one."""
 
@@ -530,6 +627,7 @@ SCENARIOS = (
     graphs_hold_what_they_use,
     arrays_live_until_the_stream_is_done,
     threads_devices_and_contexts,
+    run_time_extents,
     tensor_maps,
 )
 
