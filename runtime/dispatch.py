@@ -113,9 +113,14 @@ _CODES: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 class Dispatch:
-    """The short ways of one kernel, by the classes of the arguments. Any of it may be used by several threads."""
+    """The short ways of one kernel, by the classes of the arguments. Any of it may be used by several threads.
 
-    def __init__(self) -> None:
+    With `buckets` they are those of a tuned kernel, whose choice depends on the bucket of each run-time extent; where a
+    dimension has none, on the extent.
+    """
+
+    def __init__(self, buckets: Mapping[Any, Sequence[int]] | None = None) -> None:
+        self._buckets = buckets
         self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
         self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
@@ -135,7 +140,9 @@ class Dispatch:
                 readers = {p.name: reader_of(v, refs[p.name]) for p, v in zip(declared, values) if p.name in refs}
                 if not all(readers.values()):
                     return
-                way = self._written[classes] = _Way(declared, classes, readers, driver, compiled.location)
+                way = self._written[classes] = _Way(
+                    declared, classes, readers, driver, compiled.location, self._buckets
+                )
             if way.kind != driver.device.kind:  # DLPack arrays of both vendors in one process
                 return
             way.add(kernel, compiled, values, refs, call, driver, function)
@@ -196,7 +203,9 @@ class _Way:
         readers: Mapping[str, Any],
         driver: Driver,
         where: Loc | None,
+        buckets: Mapping[Any, Sequence[int]] | None,
     ):
+        self._buckets = buckets
         self.kind = driver.device.kind
         self.plans: dict[Any, Any] = {}
         self._numbers = {p.name: i for i, p in enumerate(declared)}
@@ -283,7 +292,7 @@ class _Way:
             if p.name in refs
         ]
         if self._relied is None:
-            self._relied = run_time_extents.relied(given)
+            self._relied = run_time_extents.relied(given, self._buckets)
         alike = key[self._beside :], self._relied(*geometry)
         if alike not in self._families and len(self._families) < PLANS:
             found = run_time_extents.family(compiled, given, rest)

@@ -256,8 +256,11 @@ _COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakK
 """Kernel object → what it was compiled to, by target and by what of the arguments the text may rely on."""
 
 
-def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
-    """What calling a kernel object does: compile for these arguments and their device if need be, and launch."""
+def launch_kernel(kernel: Any, arguments: Mapping[str, Any], dispatch: Any = None) -> None:
+    """What calling a kernel object does: compile for these arguments and their device if need be, and launch.
+
+    `dispatch` remembers the call: the kernel's own, or that of the tuned kernel which chose this one for it.
+    """
     compiled, device = _compiled(kernel, arguments)
     values = list(arguments.values())
     call = prepare(compiled, values)
@@ -265,7 +268,8 @@ def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
     if call.place[0] != "cpu" and 0 not in call.grid and not compiled.sites:
         driver = devices.open_driver(device.kind, device.index)
         function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-        kernel.dispatch.remember(kernel, compiled, values, call, driver, function)
+        remembering = kernel.dispatch if dispatch is None else dispatch
+        remembering.remember(kernel, compiled, values, call, driver, function)
 
 
 def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:

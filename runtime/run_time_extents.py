@@ -12,6 +12,7 @@ for granted, the call that it was made from has been checked for, and it is equa
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -45,9 +46,14 @@ class Array:
         return any(self.dynamic)
 
 
-def relied(arrays: Sequence[Array]) -> Callable[..., Any]:
-    """A function of the arrays' geometries: equal where `launch._relied_on` is, for calls alike in all else."""
+def relied(arrays: Sequence[Array], buckets: Mapping[Any, Sequence[int]] | None = None) -> Callable[..., Any]:
+    """A function of the arrays' geometries: equal where `launch._relied_on` is, for calls alike in all else.
+
+    `buckets`, for a kernel that is chosen by extents: the bucket of each run-time extent counts too, and the extent
+    itself where its dimension has no limits there.
+    """
     lines, out = [], []
+    names: dict[str, Any] = {"gcd": math.gcd, "bisect_left": bisect.bisect_left}
     for j, array in enumerate(arrays):
         if not array.varies:
             out.append(f"*g{j}[0], *g{j}[1]")
@@ -59,9 +65,12 @@ def relied(arrays: Sequence[Array]) -> Callable[..., Any]:
             if array.dynamic[i]:
                 out.append(f"gcd(n{j}_{i}, {DIVISOR}) if s{j}_{i} == {array.ref.storage.itemsize} else 1")
                 outside = True
-            else:
+            if buckets is not None and array.dynamic[i] and array.dims[i] in buckets:
+                names[f"limits{j}_{i}"] = tuple(buckets[array.dims[i]])
+                out.append(f"bisect_left(limits{j}_{i}, n{j}_{i})")
+            elif buckets is not None or not array.dynamic[i]:
                 out.append(f"n{j}_{i}")
-    return _function(f"({', '.join(out)},)", lines, len(arrays), {"gcd": math.gcd})
+    return _function(f"({', '.join(out)},)", lines, len(arrays), names)
 
 
 def family(compiled: Any, arrays: Sequence[Array], rest: Sequence[Any]) -> Callable[..., Any] | None:

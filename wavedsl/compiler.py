@@ -209,17 +209,10 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
-    import sympy
-
-    from wavedsl.ir.symbols import symbol
-
-    names: dict[str, Any] = {}
+    from wavedsl.ir import symbols
 
     def parse(text: Any) -> Any:
-        if isinstance(text, int):
-            return text
-        expr = sympy.sympify(text)
-        return expr.xreplace({s: names.setdefault(s.name, symbol(s.name)) for s in expr.free_symbols})
+        return text if isinstance(text, int) else symbols.parse(text)
 
     return CompiledKernel(
         data["target"],

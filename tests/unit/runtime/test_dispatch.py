@@ -609,6 +609,51 @@ def run_time_extents(there: There) -> None:
     assert bool(maps) == cuda
     with pytest.raises(LaunchError, match=r"M is 80|dimension M"):
         kernel(*operands(72)[:2], matrix(2, 80, 128))
+    driver.prepared = once
+
+
+def tuned_kernels(there: There) -> None:
+    """The choice of a tuned kernel is looked up once per bucket, and again when it has been tuned."""
+    import types
+
+    import wavedsl as wd
+    from wavedsl.tuning import Candidate, tuned_kernel
+
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    M, BM = wd.symbols("M BM")
+    tiles, looked_up = {"M<=16": 4, "M>16": 16}, []
+
+    @wd.autotune({BM: [4, 8, 16]}, results=Path("none.tuning.json"))
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], dynamic=[M], buckets={M: (16,)})
+    def copied(source: wd.Memory[M, wd.f32], out: wd.Memory[M, wd.f32], by: wd.Scalar[wd.f32]):
+        wd.write(wd.read(source) * by, out)
+
+    def look_up(target, bucket):
+        looked_up.append(bucket)
+        return Candidate((("BM", tiles[bucket]),))
+
+    copied._look_up = look_up
+    address, into = there.memory(1 << 10)[0], there.memory(1 << 10)[0]
+
+    def call(m, grid, long, **keywords):
+        before = there.long
+        copied(there.array("torch", address, (m,)), there.array("torch", into, (m,)), **(keywords or {"by": 2.0}))
+        assert f" grid {grid} 1 1 " in Path(os.environ["STANDIN_LOG"]).read_text().splitlines()[-1]
+        assert there.long - before == long, (m, there.long - before)
+
+    calls = ((16, 4, 1), (16, 4, 0), (48, 3, 1), (64, 4, 0), (16, 4, 0), (32, 2, 0), (12, 3, 1), (4, 1, 0), (8, 2, 1))
+    for m, grid, long in calls:  # 4 and 12 divide alike, and are of one bucket
+        call(m, grid, long)
+    assert looked_up == ["M<=16", "M>16"]
+    call(80, 5, 1, by=1)
+    once, tiles["M>16"] = tuned_kernel.tune, 8
+    target = there.driver().device.target
+    tuned_kernel.tune = lambda *_, **__: types.SimpleNamespace(target=target, bucket="M>16")
+    copied.tune()
+    tuned_kernel.tune = once
+    for m, grid, long in ((48, 6, 1), (64, 8, 0), (16, 4, 1)):
+        call(m, grid, long)
 
 
 class Choice:
@@ -628,6 +673,7 @@ SCENARIOS = (
     arrays_live_until_the_stream_is_done,
     threads_devices_and_contexts,
     run_time_extents,
+    tuned_kernels,
     tensor_maps,
 )
 

@@ -182,8 +182,8 @@ class FakeGpu:
     def passed(self, mark):
         return True
 
-    def prepared(self, function, grid, block, params):
-        return lambda stream: self.launch(function, grid, block, params, stream)
+    def prepared(self, function, block, params):
+        return lambda stream, grid: self.launch(function, grid, block, params, stream)
 
     def launch(self, function, grid, block, params, stream):
         self._step("launch")
