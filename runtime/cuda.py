@@ -311,7 +311,8 @@ class Cuda:
         if found is None:
             if len(self._maps) >= KEPT_MAPS:
                 self._maps.clear()
-            found = self._maps[key] = self.tensor_maps(**spec)(address, spec["dims"], spec["strides"])
+            at = address + spec["shift"]
+            found = self._maps[key] = self.tensor_maps(**spec)(at, spec["dims"], spec["strides"])
         return found
 
     def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:

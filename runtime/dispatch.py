@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
-from wavedsl.runtime.parameters import ParameterBlock, tensor_map
+from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
 
 PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
@@ -173,14 +173,18 @@ def within(
 class _Maps(dict):
     """Address → tensor map of arrays that differ in nothing else. `made` gives one from address, sizes and strides."""
 
-    def __init__(self, made: Callable[..., bytes], dims: tuple[int, ...], strides: tuple[int, ...]):
+    def __init__(self, made: Callable[..., bytes], dims: tuple[int, ...], strides: tuple[int, ...], shift: int):
         super().__init__()
-        self.made, self._dims, self._strides = made, dims, strides
+        self.made, self._dims, self._strides, self._shift = made, dims, strides, shift
+
+    def other(self, boxes: TensorBoxes, extents: tuple[int, ...], strides: tuple[int, ...]) -> _Maps:
+        """The same of arrays with other extents and strides in bytes."""
+        return _Maps(self.made, *map_geometry(boxes, extents, strides))
 
     def __missing__(self, address: int) -> bytes:
         if len(self) >= KEPT_MAPS:
             self.clear()
-        found = self[address] = self.made(address, self._dims, self._strides)
+        found = self[address] = self.made(address + self._shift, self._dims, self._strides)
         return found
 
 
@@ -271,7 +275,7 @@ class _Way:
         for param, value in zip(compiled.params, call.values):
             if param.map is not None:
                 spec = tensor_map(param, value)
-                maps = _Maps(driver.tensor_maps(**spec), spec["dims"], spec["strides"])
+                maps = _Maps(driver.tensor_maps(**spec), spec["dims"], spec["strides"], spec["shift"])
                 maps[value.pointer] = driver.tensor_map(value.pointer, **spec)  # made for this very call
                 rest.append(maps)
             elif param.source:

@@ -10,13 +10,15 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 
 STRIDE = 16
 """Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+FOUR = 4
+"""Rows that a map with pairs of them counts as one."""
 MAP_ALIGN = 64
 """Alignment of a tensor map among the parameters."""
 
@@ -25,16 +27,33 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     """Arguments of `TensorMap` for an array that a kernel reaches by bulk copies, but for the array itself."""
     boxes = param.map
     assert boxes is not None
-    extents = arrays.extents(ref, param.dtype)
-    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
-    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    dims, strides, shift = map_geometry(boxes, arrays.extents(ref, param.dtype), ref.strides)
     return {
         "box": boxes.box,
-        "dims": tuple(max(1, extents[i]) for i in boxes.order),
-        "strides": tuple(strides),
+        "dims": dims,
+        "strides": strides,
+        "shift": shift,
         "dtype": param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }
+
+
+def map_geometry(
+    boxes: TensorBoxes, extents: Sequence[int], byte_strides: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """(sizes, strides, shift) of a tensor map for an array of these extents, in elements, and strides in bytes."""
+    # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
+    axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
+    dims = [max(1, extents[i]) for i in axes]
+    strides = [0] + [byte_strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
+    shift = 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1)
+    if boxes.paired is not None:
+        at = axes.index(boxes.paired)
+        row = strides[at]
+        dims[at], strides[at] = dims[at] // FOUR, row * FOUR
+        dims.insert(1, FOUR)
+        strides.insert(1, row)
+    return tuple(dims), tuple(strides[1:]), shift
 
 
 class ParameterBlock:

@@ -163,10 +163,10 @@ def _map(
     j = places[boxes.array]
     if not arrays[j].varies:
         return ""
-    names[f"maps{k}"] = functools.partial(maps.__class__, maps.made)
-    dims = "".join(f"n{j}_{i}, " for i in boxes.order)
-    strides = "".join(f"s{j}_{i}, " for i in boxes.order[1:])
-    return f"maps{k}(({dims}), ({strides}))"
+    names[f"maps{k}"] = functools.partial(maps.other, boxes)
+    rank = range(len(arrays[j].dims))
+    extents, strides = ("".join(f"{x}{j}_{i}, " for i in rank) for x in "ns")
+    return f"maps{k}(({extents}), ({strides}))"
 
 
 def _number(
