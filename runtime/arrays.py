@@ -200,6 +200,12 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
                 location,
                 "pass a copy, such as numpy.ascontiguousarray makes",
             )
+    if not ref.pointer and ref.size:
+        raise LaunchError(
+            f"argument `{name}` has {ref.size} elements, but no memory: its address is 0",
+            location,
+            "pass an array with memory: this one's was freed, or never made",
+        )
     if ref.pointer % ref.storage.itemsize and ref.size:
         raise LaunchError(
             f"argument `{name}` lies at {ref.pointer:#x}, not aligned to its {ref.storage.itemsize}-byte elements",

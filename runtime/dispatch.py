@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,7 +134,9 @@ class Dispatch:
         `launch.prepare` made of them, `function` the driver's loaded entry."""
         classes = tuple(map(type, values))
         refs = {p.name: r for p, r in zip(compiled.params, call.values) if isinstance(r, ArrayRef) and not p.source}
-        with self._writing:  # or two threads would write two ways, and one of them would be looked up in vain
+        # The call has been launched: arrays that refuse to be read once more are no reason for it to fail.
+        # One thread at a time: two would write two ways, and one of them would be looked up in vain.
+        with suppress(Exception), self._writing:
             way = self._written.get(classes)
             if way is None:
                 declared = [p for p in compiled.params if not p.source]
@@ -376,8 +379,10 @@ class _Way:
         written = [self._numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
         pairs = [(w, i) for w in written for i, _ in self._readers if i != w and not (i in written and i < w)]
         apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
+        there = " and ".join(f"p{i}" for i, _ in self._readers)
+        refused = " or ".join([f"not ({there})", apart] if apart else [f"not ({there})"])
         lines = [
-            *([f"if {apart}: return False"] if apart else []),
+            f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
             "block = idle.pop() if idle else make()",
             f"pack{form}(block[0], 0, {', '.join(values)})",

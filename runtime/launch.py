@@ -298,8 +298,9 @@ def _compiled(
 ) -> tuple[Launchable, Device]:
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
+    scalars = kernel.scalars
     for name, value in arguments.items():
-        if not _is_array(value):
+        if name in scalars or not _is_array(value):  # an array where a number is asked for is refused by its name
             key.append(type(value))
             continue
         ref = arrays.describe(value, name)

@@ -104,6 +104,7 @@ class Kernel:
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
+        self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
         if not self.parameters:
             raise TraceError(
                 f"kernel {function.__name__} has no parameters",

@@ -149,10 +149,26 @@ def changes_are_noticed(there: There) -> None:
         there.refused(source, out, 1 << 31, match="does not fit|an integer from")
         there.refused(source, out, "7", match="Scalar")
         there.refused(there.array(kind, 1 << 50, (N_ITEMS,)), out, N_ITEMS, match="48 bits")
+        there.refused(there.array(kind, 0, (N_ITEMS,)), out, N_ITEMS, match="no memory: its address is 0")
+        there.refused(source, out, source, match="`?n`? is an? .*, but is declared Scalar")
+        there.refused(source, out, np.zeros(3), match="n is an? ndarray, but is declared Scalar")
         # Classes of numbers are told apart, and each has a way.
         there.called(source, out, np.int64(50), long=1)
         there.called(source, out, np.int64(50), long=0)
         there.called(source, out, True, long=1)
+    class Flaky(there.arrays.Dlpack):
+        """It gives capsules to the long way, and none any more when the call is to be remembered."""
+
+        def __dlpack__(self, **options):
+            if len(self.told) >= 3:
+                raise RuntimeError("no more")
+            return super().__dlpack__(**options)
+
+    source, out, x, y = there.pair("dlpack")
+    source = Flaky(source.pointer, source.shape, source.strides, device_type=there.place)
+    there.called(source, out, N_ITEMS, long=1)  # it has been launched: it does not fail
+    assert (y == 2 * x).all()
+    there.refused(source, out, N_ITEMS, match="does not export its memory: no more")
     source, out, *_ = there.pair("torch")
     there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), requires_grad=True), out, 5, match="gradient")
     there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), negative=True), out, 5, match="negated")
