@@ -151,6 +151,10 @@ class Dispatch:
             way.add(kernel, compiled, values, refs, call, driver, function)
             self.ways[classes] = way.run
 
+    def known(self) -> list[_Way]:
+        """The ways that there are."""
+        return list(self._written.values())
+
     def forget(self) -> None:
         """Every call takes the long way once more."""
         with self._writing:

@@ -259,6 +259,7 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
     class Kernel:
         compiled: list = []  # noqa: RUF012
         dynamic = ()
+        scalars = frozenset({"scale"})
 
         def compile_cached(self, arguments, target, why, asked):
             self.compiled.append(target)
