@@ -378,9 +378,14 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
                 f"pass an integer from {low} to {high}",
             )
         return int(value).to_bytes(size, "little", signed=dtype.kind == "int")
+    number, finite = value, True
+    if not isinstance(value, int):
+        finite = np.isfinite(float(value))
+    elif value.bit_length() > 63:  # wider than NumPy's integers
+        number = float(value) if abs(value) < 1 << 1023 else math.inf
     with np.errstate(over="ignore"):
-        packed = np.array(value).astype(dtype.storage)
-    if np.isfinite(float(value)) and not np.isfinite(packed.astype(np.float64)):
+        packed = np.array(number).astype(dtype.storage)
+    if finite and not np.isfinite(packed.astype(np.float64)):
         raise LaunchError(
             f"argument `{name}` is {value!r}, but the kernel declares a scalar {dtype.name}",
             location,
