@@ -27,6 +27,8 @@ from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, s
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
+from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
+from wavedsl.runtime.workspace import of as workspaces_of
 
 PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
@@ -278,9 +280,15 @@ class _Way:
         context = driver.current()
         ordered = [type(values[i]) for i, reader in self._readers if reader.ordered]
         now = streams.current_of(ordered[0], driver.device.index) if ordered else None
-        rest = []
-        for param, value in zip(compiled.params, call.values):
-            if param.map is not None:
+        rest: list[Any] = []
+        need = need_of(call.values)
+        places = {} if need is None else {i: at for i, _, at in need.places}
+        if need is not None:
+            rest += [workspaces_of(driver).lend, need]
+        for i, (param, value) in enumerate(zip(compiled.params, call.values)):
+            if i in places:
+                rest.append(places[i])
+            elif param.map is not None:
                 spec = tensor_map(param, value)
                 maps = _Maps(driver.tensor_maps(**spec), spec["dims"], spec["strides"], spec["shift"])
                 maps[value.pointer] = driver.tensor_map(value.pointer, **spec)  # made for this very call
@@ -358,7 +366,8 @@ class _Way:
 
     def _branch(self, params: Sequence[Param], form: int) -> str:
         """Lines that fill a block of parameters, `rest` being what plans of this form have beside the common part."""
-        rest: list[str] = []
+        rooms = any(p.source in ROOMS for p in params)
+        rest: list[str] = ["lend", "need"] if rooms else []
         values: list[str] = []
         layout, at = "<", 0
         for param in params:
@@ -370,6 +379,10 @@ class _Way:
                 rest.append(f"m{len(rest)}")
                 values.append(f"{rest[-1]}[p{i}]")
                 layout += f"{param.size}s"
+            elif param.source in ROOMS:
+                rest.append(f"o{len(rest)}")
+                values.append(f"loan.{'counters' if param.source == TICKETS else 'sums'} + {rest[-1]}")
+                layout += "Q"
             elif param.source:
                 rest.append(f"k{len(rest)}")
                 values.append(rest[-1])
@@ -388,6 +401,7 @@ class _Way:
         lines = [
             f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
+            *(["loan = lend(stream, need)"] if rooms else []),
             "block = idle.pop() if idle else make()",
             f"pack{form}(block[0], 0, {', '.join(values)})",
         ]
@@ -422,6 +436,7 @@ def read({given}):
         return ({self._key},), ({self._geometry},)
 
 def way({given}):
+    loan = None
     try:
         {first}
         key = ({self._key},)
@@ -436,7 +451,7 @@ def way({given}):
     block[1](stream, grid)
     idle.append(block)
     if stream > 1 and capturing(stream):
-        held.hold_for_graph(stream, ({used}{exports}))
+        held.hold_for_graph(stream, ({used}{exports}loan))
     {'' if ordered else f'else: held.hold(stream, ({used}), ({exports}), ({addresses}))'}
     return True
 """

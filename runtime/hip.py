@@ -154,6 +154,16 @@ class Hip:
         with self.entered():
             return int(self._call("hipMalloc", max(size, 1)))
 
+    def allocate_in_capture(self, size: int) -> int:
+        # The bindings' own function of this name has no way to say which mode.
+        mode = ctypes.c_int(int(self.hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed))
+        exchange = _library().hipThreadExchangeStreamCaptureMode
+        exchange(ctypes.byref(mode))
+        try:
+            return self.allocate(size)
+        finally:
+            exchange(ctypes.byref(mode))
+
     def free(self, address: int) -> None:
         with self.entered():
             self._call("hipFree", address)
@@ -208,6 +218,9 @@ class Hip:
         state = ctypes.c_int()
         self._is_capturing(self._streams[stream], ctypes.byref(state))
         return state.value == CAPTURE_ACTIVE
+
+    def capture(self, stream: int) -> int:
+        return int(self._call("hipStreamGetCaptureInfo_v2", stream, None)[1])
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         graph = self._call("hipStreamGetCaptureInfo_v2", stream, None)[2]

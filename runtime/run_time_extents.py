@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
+from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime.arrays import ArrayRef
+from wavedsl.runtime.workspace import ROOMS
 
 Geometry = tuple[Sequence[int], Sequence[int]]
 """Extents and strides in bytes of one array, as its object has them."""
@@ -79,6 +81,8 @@ def family(compiled: Any, arrays: Sequence[Array], rest: Sequence[Any]) -> Calla
     `rest` is what the plan of the call at hand has for tensor maps and hidden parameters. None where the kernel has
     something that this does not know.
     """
+    if any(p.source in ROOMS for p in compiled.params):  # whose extents vary with the arrays'
+        return None
     if not any(a.varies for a in arrays) or not all(map(_known, arrays)) or not _same_text(compiled, arrays):
         return None
     lines: list[str] = []
@@ -102,10 +106,11 @@ def family(compiled: Any, arrays: Sequence[Array], rest: Sequence[Any]) -> Calla
             inner = f"n{j}_{i + 1} * s{j}_{i + 1}" if i + 1 < len(rank) else str(size)
             refuse.append(f"s{j}_{i} < {inner if array.written else 0}")
         tile = compiled.tiles.get(array.name)
-        if tile is not None:
+        if tile:
             parts = " + ".join(f"(min(n{j}_{i}, {tile[i]}) - 1) * s{j}_{i}" for i in rank)
             refuse.append(f"{parts} >= {1 << 32}")
         reach.append(" + ".join([*[f"(n{j}_{i} - 1) * s{j}_{i}" for i in rank], str(size)]))
+        refuse.append(f"{reach[-1]} {'<=' if high - low > NEAR else '>'} {NEAR}")  # another text
     try:
         grid = [python(g, extents) for g in _sizes(compiled.grid)]
     except KeyError:

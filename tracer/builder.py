@@ -27,6 +27,7 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
+from wavedsl.tracer import advice
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
@@ -737,6 +738,8 @@ def describe(x: Any) -> tuple[str, str]:
         return f"a {type(x).__name__} of {len(x)}", "unpack it: a loop with several carried values gives a tuple"
     if isinstance(x, np.ndarray):
         return "a NumPy array", "pass arrays as arguments of the kernel"
+    if isinstance(x, (bool, np.bool_)):
+        return f"the number {x}", "what is known now needs Python's if and else only"
     if isinstance(x, NUMBERS):
         return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.f32]({x})"
     if isinstance(x, sympy.Basic):
@@ -793,18 +796,16 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         loc, ours = from_traceback(error.__traceback__)
         if loc is None or ours:
             raise
-        hint = ""
         text = str(error)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame if traceback is not None else None
+        hint = advice.for_exception(text, frame)
         if isinstance(error, NameError) and error.name:
-            traceback = error.__traceback__
-            while traceback is not None and traceback.tb_next is not None:
-                traceback = traceback.tb_next
-            frame = traceback.tb_frame if traceback is not None else None
             space = {**frame.f_globals, **frame.f_locals} if frame is not None else {}
             hint = suggest(error.name, space, f"define {error.name} before it is used")
             text = text.split(". Did you mean")[0]
-        elif "does not support ufuncs" in text:
-            hint = "use the functions of wavedsl instead of NumPy's: wd.exp(x)"
         elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
             hint = suggest(str(error.name), dir(error.obj), f"see dir({error.obj.__name__})")
         raise TraceError(text, loc, hint=hint) from error
