@@ -238,8 +238,6 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
 
 
-
-
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
