@@ -75,10 +75,10 @@ class Driver(Protocol):
         ...
 
     def prepared(
-        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
-    ) -> Callable[[int], None]:
-        """A function of the stream that starts the kernel in a thread where `function.context` is current; it is not
-        for two threads at once. `params` is the address of an array of pointers to the parameters."""
+        self, function: Any, block: tuple[int, int, int], params: int
+    ) -> Callable[[int, tuple[int, int, int]], None]:
+        """A function of the stream and the grid that starts the kernel in a thread where `function.context` is current;
+        it is not for two threads at once. `params` is the address of an array of pointers to the parameters."""
         ...
 
     def launch(
@@ -104,6 +104,11 @@ class Driver(Protocol):
         """A mark on the stream that `passed` is asked about."""
         ...
 
+    def move(self, mark: Any, stream: int) -> bool:
+        """Set a mark that was made on this stream behind what the stream has been given since. False, with nothing
+        done, in a thread where not the same is current as when it was made."""
+        ...
+
     def passed(self, mark: Any) -> bool:
         """Whether the stream has passed the mark, which is then given up."""
         ...
@@ -111,6 +116,10 @@ class Driver(Protocol):
     def tensor_map(self, address: int, **spec: Any) -> bytes:
         """The 128 bytes of a tensor map (arguments of `TensorMap`) of an array at `address`. LaunchError where the
         chip has none."""
+        ...
+
+    def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:
+        """A function of address, sizes and strides that makes maps which agree with `spec` in all else."""
         ...
 
     def synchronize(self, stream: int) -> None:

@@ -290,8 +290,11 @@ _COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakK
 """Kernel object → what it was compiled to, by target and by what of the arguments the text may rely on."""
 
 
-def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
-    """What calling a kernel object does: compile for these arguments and their device if need be, and launch."""
+def launch_kernel(kernel: Any, arguments: Mapping[str, Any], dispatch: Any = None) -> None:
+    """What calling a kernel object does: compile for these arguments and their device if need be, and launch.
+
+    `dispatch` remembers the call: the kernel's own, or that of the tuned kernel which chose this one for it.
+    """
     compiled, device = _compiled(kernel, arguments)
     values = list(arguments.values())
     call = prepare(compiled, values)
@@ -299,8 +302,8 @@ def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
     if call.place[0] != "cpu" and 0 not in call.grid and not compiled.sites:
         driver = devices.open_driver(device.kind, device.index)
         function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-        started = (driver, function, call.grid, call.block)
-        kernel.dispatch.remember(compiled.params, values, call.values, started, compiled.location)
+        remembering = kernel.dispatch if dispatch is None else dispatch
+        remembering.remember(kernel, compiled, values, call, driver, function)
 
 
 def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
@@ -329,8 +332,9 @@ def _compiled(
 ) -> tuple[Launchable, Device]:
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
+    scalars = kernel.scalars
     for name, value in arguments.items():
-        if not _is_array(value):
+        if name in scalars or not _is_array(value):  # an array where a number is asked for is refused by its name
             key.append(type(value))
             continue
         ref = arrays.describe(value, name)
@@ -447,10 +451,11 @@ class Bound:
         self._compiled = compiled
         self._call = call
         self._driver = driver
+        self._grid = call.grid
         self._need = need_of(call.values)
         places = {} if self._need is None else dict.fromkeys((i for i, _, _ in self._need.places), 0)
         self._block = ParameterBlock(compiled.params, call.values, places, driver)
-        self._idle: dict[int, list[Callable[[int], Any]]] = {}
+        self._idle: dict[int, list[Callable[[int, tuple[int, int, int]], Any]]] = {}
         self._kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
         ordered = all(streams.package_of(type(v)) for v in values if arrays.is_array(v))
         self._used: set[int] | None = None if ordered else set()
@@ -469,7 +474,7 @@ class Bound:
             start = idle.pop()
         except IndexError:  # every way is taken by a thread at this moment
             start = self._way(context)
-        loan = start(stream)
+        loan = start(stream, self._grid)
         idle.append(start)
         if stream > 1 and self._capturing(stream):
             self._held.hold_for_graph(stream, (self._kept, loan))
@@ -483,34 +488,34 @@ class Bound:
         except (AttributeError, LaunchError, TypeError):
             pass  # the stream is gone, and what it was given with it; or the interpreter goes
 
-    def _ways_for(self, context: int) -> list[Callable[[int], Any]]:
+    def _ways_for(self, context: int) -> list[Callable[[int, tuple[int, int, int]], Any]]:
         """Idle ways into the driver for a thread in `context`."""
         return self._idle.setdefault(context, [self._way(context)])
 
-    def _way(self, context: int) -> Callable[[int], Any]:
+    def _way(self, context: int) -> Callable[[int, tuple[int, int, int]], Any]:
         c, call, driver = self._compiled, self._call, self._driver
         function = driver.load(c.asm, c.target, c.name, c.shared_bytes)
         if self._need is None:
-            return within(driver, function, call.grid, call.block, self._block.address, context)
+            return within(driver, function, call.block, self._block.address, context)
         return self._borrowing(self._need, function, context)
 
-    def _borrowing(self, need: Need, function: Any, context: int) -> Callable[[int], Loan]:
+    def _borrowing(self, need: Need, function: Any, context: int) -> Callable[[int, tuple[int, int, int]], Loan]:
         """A way of a kernel with hidden arrays: each has parameters of its own, and they follow the stream."""
         call, driver = self._call, self._driver
         places = dict.fromkeys((i for i, _, _ in need.places), 0)
         block = ParameterBlock(self._compiled.params, call.values, places, driver)
-        start = within(driver, function, call.grid, call.block, block.address, context)
+        start = within(driver, function, call.block, block.address, context)
         lend = workspaces_of(driver).lend
         last = (0, 0)
 
-        def borrow_and_start(stream: int) -> Loan:
+        def borrow_and_start(stream: int, grid: tuple[int, int, int]) -> Loan:
             nonlocal last  # addresses: to keep the loan would keep it from the next graph
             loan = lend(stream, need)
             if (loan.counters, loan.sums) != last:
                 for i, address in loan.addresses(need).items():
                     block.write(i, address)
                 last = loan.counters, loan.sums
-            start(stream)
+            start(stream, grid)
             return loan
 
         return borrow_and_start

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
@@ -30,10 +30,25 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     assert boxes is not None
     packed = param.dtype.bits < 8  # boxes count bytes
     extents = ref.shape if packed else arrays.extents(ref, param.dtype)
+    dims, strides, shift = map_geometry(boxes, extents, ref.strides)
+    return {
+        "box": boxes.box,
+        "dims": dims,
+        "strides": strides,
+        "shift": shift,
+        "dtype": "u8" if packed else param.dtype,
+        "swizzle": boxes.span if boxes.span > STRIDE else 0,
+    }
+
+
+def map_geometry(
+    boxes: TensorBoxes, extents: Sequence[int], byte_strides: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """(sizes, strides, shift) of a tensor map for an array of these extents, in elements, and strides in bytes."""
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
     axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
     dims = [max(1, extents[i]) for i in axes]
-    strides = [0] + [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
+    strides = [0] + [byte_strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
     shift = 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1)
     if boxes.paired is not None:
         at = axes.index(boxes.paired)
@@ -41,14 +56,7 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
         dims[at], strides[at] = dims[at] // FOUR, row * FOUR
         dims.insert(1, FOUR)
         strides.insert(1, row)
-    return {
-        "box": boxes.box,
-        "dims": tuple(dims),
-        "strides": tuple(strides[1:]),
-        "shift": shift,
-        "dtype": "u8" if packed else param.dtype,
-        "swizzle": boxes.span if boxes.span > STRIDE else 0,
-    }
+    return tuple(dims), tuple(strides[1:]), shift
 
 
 class ParameterBlock:

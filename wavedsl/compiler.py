@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -239,23 +238,14 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
 
 
-_NAME = re.compile(r"[A-Za-z_]\w*\b(?!\s*\()")
-"""A symbol in an expression's text: a name that is not called."""
-
-
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
-    import sympy
-
-    from wavedsl.ir.symbols import symbol
+    from wavedsl.ir import symbols
 
     def parse(text: Any) -> Any:
-        if isinstance(text, int):
-            return text
-        # sympy has functions and constants called N, S, E, I, …
-        return sympy.sympify(text, locals={name: symbol(name) for name in _NAME.findall(text)})
+        return text if isinstance(text, int) else symbols.parse(text)
 
     return CompiledKernel(
         data["target"],

@@ -3,7 +3,7 @@
 `build("cuda", folder)` compiles one with zig's C compiler. The head of every function is taken from the prototypes that
 the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as they declare it: a changed
 prototype does not compile, or shows in the record. Device memory is host memory; a launched kernel is expected to take
-(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map starts with its address.
+(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address, sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
@@ -314,7 +314,9 @@ CUDA_BODIES = {
         'interleave %d swizzle %d promotion %d fill %d", tensorDataType, tensorRank, globalAddress ? "given" : "null", '
         "globalDim[0], globalDim[1], tensorRank > 1 ? globalStrides[0] : 0, boxDim[0], boxDim[1], elementStrides[0], "
         "elementStrides[1], interleave, swizzle, l2Promotion, oobFill); "
-        "memset(tensorMap, 0, sizeof *tensorMap); tensorMap->words[0] = (uint64_t)globalAddress;"
+        "memset(tensorMap, 0, sizeof *tensorMap); tensorMap->words[0] = (uint64_t)globalAddress; "
+        "for (unsigned d = 0; d < tensorRank; d++) { tensorMap->words[1 + d] = globalDim[d]; "
+        "if (d) tensorMap->words[6 + d] = globalStrides[d - 1]; }"
     ),
     "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
     "cuMemsetD8Async": (
