@@ -187,9 +187,16 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
     ]
 
 
+def only_in_loops(low: Lowering, n: Node) -> bool:
+    """Whether a read stands outside of all loops and what it gives is used inside of them only."""
+    home = low.region_of(n)
+    users = low.users().get(n.id, ())
+    return home is low.graph.region and bool(users) and all(low.region_of(u) is not home for u in users)
+
+
 def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
-    one that is carried out once only if waves need the same elements."""
+    one that is carried out once for a loop only if waves need the same elements."""
     if n.id in low.matrix_uses:
         return True
     argument = low.graph.argument(n.attrs["memory"])
@@ -208,7 +215,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     if space is AddressSpace.GLOBAL:
         return False
     cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
-    if once and all(d in low.layout(n).dims for d in cut):
+    if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 

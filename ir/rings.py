@@ -23,12 +23,9 @@ from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
-
-BOX = 256
-"""Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
 
 BARRIER_BYTES = 8
 
@@ -165,13 +162,14 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     equal cuts of the tile along `other`."""
     tile = staged.tile
     assert tile is not None
+    if not tile.other:
+        return [({tile.fast: p * tile.width}, p * tile.panel) for p in range(tile.panels)], 1
     rows = staged.extents[tile.other] // parts
     height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
-    width = tile.span // staged.info.elsize
     found = []
     for p in range(tile.panels):
         for r in range(0, rows, height):
-            found.append(({tile.fast: p * width, tile.other: r}, p * tile.panel + r * tile.span))
+            found.append(({tile.fast: p * tile.width, tile.other: r}, p * tile.panel + r * tile.span))
     return found, height
 
 
@@ -183,7 +181,7 @@ def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
     fast = info.names.index(tile.fast)
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
-    sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
+    sizes = {tile.fast: tile.width, tile.other: height}
     return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
 
 

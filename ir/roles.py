@@ -231,7 +231,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
     first = {str(d) for d in low.partition.grid_axes()[0]}
     for n in ring.members:
         staged = _planned(low, n, 1)
-        rows = staged.extents[staged.tile.other]
+        rows = staged.extents.get(staged.tile.other, 1)  # a row alone is not cut
         if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1

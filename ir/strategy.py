@@ -177,7 +177,7 @@ def fetchable(low: Lowering, n: Node) -> bool:
     if low.region_of(n).dim is None or contraction_fed(low, n) is None:
         return False
     space = low.graph.argument(n.attrs["memory"]).address_space
-    return low.graph.subs.get(space, space) is not AddressSpace.GLOBAL and len(n.dims) == 2
+    return low.graph.subs.get(space, space) is not AddressSpace.GLOBAL and len(n.dims) in (1, 2)
 
 
 def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
@@ -203,6 +203,8 @@ def choose(low: Lowering) -> Strategy:
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
+    rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
+    fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
