@@ -64,7 +64,7 @@ def widened(variant: Variant, value):
 
 def delta_kernel(variant: Variant, *, tile: int = 64):
     """delta[b, h, m] = the sum of dO · O over the head's dimension."""
-    dims = variant.dims(H, M, E)
+    dims, out = variant.dims(H, M, E), wide(variant)
 
     @wd.wave(
         [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(H, 1, 1), wd.WorkgroupConstraint(B, 1, 2)],
@@ -72,8 +72,8 @@ def delta_kernel(variant: Variant, *, tile: int = 64):
         name="attention_delta",
     )
     def delta(
-        o: wd.Memory[(*dims, wide(variant))],
-        d_o: wd.Memory[(*dims, wide(variant))],
+        o: wd.Memory[(*dims, out)],
+        d_o: wd.Memory[(*dims, out)],
         delta: wd.Memory[B, H, M, wd.f32],
     ):
         wd.write(wd.sum(wd.cast(wd.read(o), wd.f32) * wd.cast(wd.read(d_o), wd.f32), dim=E), delta)
