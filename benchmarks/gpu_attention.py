@@ -62,6 +62,7 @@ FORWARD: dict[str, dict[str, Any]] = {
     "alibi": {"alibi": True, "causal": True},
     "f16": {"dtype": wd.f16},
     "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
+    "f8, keys along V": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True, "v_order": "bhds"},
 }
 GRADIENTS = ("delta", "d_rows", "d_q", "d_k", "d_v", "d_bias", "d_slopes", "d_sink")
 BACKWARD: dict[str, dict[str, Any]] = {
@@ -126,7 +127,7 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
-    tile, waves = forward.tile_of(target, size["d"], variant.causal or variant.dtype.bits == 8)
+    tile, waves = forward.tile_of(target, size["d"], variant.causal, variant.dtype.bits)
     launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
     return int(forward.check(variant, given))
 
