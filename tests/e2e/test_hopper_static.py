@@ -208,6 +208,7 @@ def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -
 
 
 backward = example_files.load("attention_backward")
+packed_backward = example_files.load("attention_varlen_backward")
 
 
 GRADIENTS = {
@@ -218,6 +219,8 @@ GRADIENTS = {
     "d 128": (128, 128, {}, None),
     "d 128, 32 queries": (128, 128, {}, backward.Tiles(128, 32, 2)),
     "d 192 and 128, grouped": (192, 128, {"group": 4}, None),
+    "packed, d 64, causal, grouped": (64, 64, {"causal": True, "group": 4}, None),
+    "packed, d 256": (256, 256, {}, None),
     "d 256, causal": (256, 256, {"causal": True}, None),
     "d 256": (256, 256, {}, None),
 }
@@ -237,8 +240,13 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
     d, e, options, tiles = GRADIENTS[name]
     variant = backward.Variant(wd.bf16, **options)
     sizes = {backward.B: 2, backward.H: 16, backward.G: 16 // variant.group, backward.M: 4096, backward.N: 4096}
-    for kernel in backward.kernels(variant, tiles or backward.tile_of("sm_90a", d, e)):
-        if kernel.name not in ("attention_keys", "attention_keys_k", "attention_keys_v", "attention_queries"):
+    if packed := name.startswith("packed"):
+        more = dict(zip((varlen.Z, varlen.Z1, varlen.TQ, varlen.TK), (8, 9, 16384, 16384)))
+        sizes = {**sizes, **more}
+        del sizes[backward.B]
+    example = packed_backward if packed else backward
+    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e)):
+        if not re.search("_(keys(_[kv])?|queries)$", kernel.name) or ("varlen" in kernel.name) != packed:
             continue
         compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: e})
         found = hopper.static(compiled.asm)
