@@ -360,12 +360,14 @@ SMALL = Tiles()
 def tile_of(target: str, d: int, e: int | None = None) -> Tiles:
     """Tiles that suit a target and head sizes of keys and values. On sm_90a a warpgroup's products have 64 rows: its
     sums of dK and dV take d / 2 and e / 2 of 232 registers, scores and their gradients half a step each and their
-    roundings a quarter."""
+    roundings a quarter. A thread of sm_80 has 255 for as many sums of a smaller tile."""
     wide = d + (e or d)
     if target == "sm_90a":
         return Tiles(128, 64 if wide <= 256 else 32, 2, wide > 320)
-    large = wide > 320  # than which four waves' rows of Q and dO leave nothing of 64 KiB
-    return Tiles(64, 32 if wide <= 256 else 16, 4, target == "sm_80" and large, 1 + large)
+    few = target == "sm_80"
+    small = wide > (128 if few else 256)
+    large = wide > 320  # then four waves' rows of Q and dO leave nothing of 64 KiB
+    return Tiles(64, 16 if small else 32, 4, few and small, 1 + large)
 
 
 def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], kind: type, shared: str = ""):

@@ -6,6 +6,7 @@ and the results to the inputs' dtype (of 8-bit inputs: to that of O).
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import example_files
@@ -13,6 +14,7 @@ import numpy as np
 import pairwise
 import pytest
 from products import TARGETS
+from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
@@ -135,6 +137,20 @@ CASES = pairwise.pairwise(
     },
     legal,
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "d", "e"), [("sm_80", 192, 128), ("sm_80", 256, 256), ("gfx942", 256, 256)])
+def test_wide_heads_do_not_spill(target: str, d: int, e: int, oracle: Any) -> None:
+    names = dict(zip("BHGMNDE", (2, 8, 8, 1024, 1024, d, e)))
+    sizes = {getattr(backward, name): n for name, n in names.items()}
+    for kernel in backward.kernels(Variant(wd.bf16, causal=True), backward.tile_of(target, d, e))[1:]:
+        compiled = kernel.compile(target=target, subs=sizes)
+        if target == "sm_80":
+            oracle("ptxas")
+            assert re.findall(r"(\d+) bytes spill", toolchain.assemble_ptx(compiled.asm, target).log) == ["0", "0"]
+        else:
+            assert compiled.resources.spills == 0
 
 
 @pytest.mark.slow
