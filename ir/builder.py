@@ -637,6 +637,11 @@ class Builder(Core):
         attrs = {"bytes": values[0].type.words * 4, "imm": imm, "how": how}
         return self._effect("atomic.global", args, attrs, values[0].type).results[0]
 
+    def atomic_far(self, addr: Value, how: str, *values: Value, mask: Value) -> Value:
+        """`atomic_global` at a 64-bit address of each lane."""
+        attrs = {"bytes": values[0].type.words * 4, "how": how}
+        return self._effect("atomic.far", (addr, mask, *values), attrs, values[0].type).results[0]
+
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,

@@ -69,6 +69,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    graph: tuple[str, ...] = ()
+    """What passes on the graph have decided."""
     plain: str = ""
     """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
@@ -98,7 +100,7 @@ class Lowering:
         self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
         self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
-        self.notes = Notes()
+        self.notes = Notes(graph=graph.notes)
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""
@@ -309,12 +311,21 @@ class Lowering:
                 elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
                 strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
             else:
-                multiple = info.stride_multiple(i)
-                elements = self.b.param(
-                    self.dynamic[f"stride {name}[{i}]"], I32, lo=0, multiple=max(1, multiple // info.elsize)
-                )
-                strides.append(self.b.mul(elements, info.elsize))
+                strides.append(self.b.mul(self._stride(info, i), info.elsize))
         return info, extents, strides
+
+    def wide_strides(self, info: ArrayInfo) -> list[Any]:
+        """Byte strides of an array in 64 bits where they are run-time arguments."""
+        wide = []
+        for i, s in enumerate(info.strides):
+            own = s if s is not None else self.b.mul(self.b.zext(self._stride(info, i)), self.b.i64(info.elsize))
+            wide.append(own)
+        return wide
+
+    def _stride(self, info: ArrayInfo, i: int) -> Value:
+        """A run-time stride in elements of whole bytes."""
+        multiple = max(1, info.stride_multiple(i) // info.elsize)
+        return self.b.param(self.dynamic[f"stride {info.name}[{i}]"], I32, lo=0, multiple=multiple)
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]
