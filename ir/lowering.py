@@ -134,6 +134,8 @@ class Lowering:
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
+        self.kept: set[int] = set()
+        """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None

@@ -245,7 +245,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
         return  # its filler waits for a whole fill at times, and others would not
     for n in ring.members:
         staged = _planned(low, n, 1)
-        rows = staged.extents[staged.tile.other]
+        rows = staged.extents.get(staged.tile.other, 1)  # a row alone is not cut
         if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
             continue
         if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:

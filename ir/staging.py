@@ -42,7 +42,7 @@ from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Digit, Layout, bit
-from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
+from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile, row_tile
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
@@ -361,8 +361,9 @@ def plan_fetched(
     plans = {str(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
-    if c is None or info.names[c] not in names or len(names) != 2:
-        raise ConstraintError(f"argument {info.name}: not a tile of two dimensions, one of them contiguous", node.loc)
+    if c is None or info.names[c] not in names or len(names) > 2:
+        problem = f"argument {info.name}: not a row or a tile of two dimensions, one of them contiguous"
+        raise ConstraintError(problem, node.loc)
     fast = info.names[c]
     order = [d for d in names if d != fast] + [fast]
     extents = {d: plans[d].tile for d in order}
@@ -374,7 +375,10 @@ def plan_fetched(
     best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
     seen: set[int] = set()
     for span in SPANS:
-        tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
+        if len(names) == 1:
+            tile = row_tile(extents[fast], fast, info.elsize, slots)
+        else:
+            tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
         if tile.span in seen or tile.place.bytes * slots > budget:
             continue
         seen.add(tile.span)

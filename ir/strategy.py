@@ -184,8 +184,8 @@ def fetchable(low: Lowering, n: Node) -> bool:
     if low.region_of(n).dim is None or contraction_fed(low, n) is None:
         return False
     argument = low.graph.argument(n.attrs["memory"])
-    space = argument.address_space
-    return not argument.hidden and low.graph.subs.get(space, space) is not AddressSpace.GLOBAL and len(n.dims) == 2
+    space = low.graph.subs.get(argument.address_space, argument.address_space)
+    return not argument.hidden and space is not AddressSpace.GLOBAL and len(n.dims) in (1, 2)
 
 
 def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
@@ -209,6 +209,8 @@ def choose(low: Lowering) -> Strategy:
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
+    rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
+    fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")

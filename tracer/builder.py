@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -414,7 +415,8 @@ class Builder:
         self.home[node.id] = self.regions[-1]
         self.regions[-1].nodes.append(node)
         code = body.__code__
-        spots = [(name, parameter(code, name)) for name in code.co_varnames[: len(inits)]]
+        parameters = [_parameter_at(code, i) for i in range(len(inits))]
+        spots = [(name, parameter(code, name)) for name in parameters]
         arguments = self._carries(region, [n.type for n in inits], spots)
         returned = self._run(body, arguments, region)
         region.yields = self._yields(returned, inits, region, body)
@@ -586,7 +588,8 @@ class Builder:
     def _check_parameters(self, body: Any, inits: Sequence[Node], region: Region) -> None:
         code = body.__code__
         count = code.co_argcount
-        if count != len(inits) or code.co_kwonlyargcount or code.co_flags & 0x0C:
+        enough = count <= len(inits) if code.co_flags & CO_VARARGS else count == len(inits)
+        if not enough or code.co_kwonlyargcount or code.co_flags & CO_VARKEYWORDS:
             raise TraceError(
                 f"iterate: the loop over {region.dim} carries {_count(len(inits), 'value')}, "
                 f"but its function takes {_count(count, 'parameter')}",
@@ -604,7 +607,7 @@ class Builder:
             return Namespace(body, frame, self.namespace())
 
         for position, init in enumerate(inits):
-            name = code.co_varnames[position]
+            name = _parameter_at(code, position)
             declared = resolve(notes.get(name), code, name, namespace)
             if declared is not None:
                 self._check_declared(declared, init.type, name, parameter(code, name), region)
@@ -640,7 +643,7 @@ class Builder:
             )
         nodes = []
         for position, (x, init) in enumerate(zip(values, inits)):
-            name = body.__code__.co_varnames[position]
+            name = _parameter_at(body.__code__, position)
             node = self.node_of(x, f"iterate: the new value of {name}", region.loc)
             self.regions.append(region)
             try:
@@ -691,6 +694,12 @@ class Builder:
             self.combining = outer
         region.yields = (self.node_of(returned, f"{op}: what the combining function returns", loc),)
         return self.results(self.emit(op, (node,), attrs, loc))
+
+
+def _parameter_at(code: CodeType, position: int) -> str:
+    """Name of the parameter that takes a positional argument; that of `*rest` takes all behind the others."""
+    last = code.co_argcount + code.co_kwonlyargcount
+    return code.co_varnames[position if position < code.co_argcount else last]
 
 
 def _count(n: int, thing: str) -> str:

@@ -73,7 +73,8 @@ def iterate(
     """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
 
     `init_args` are the carried values before the first trip, and the result where there is no trip. The function gets
-    the carried values and returns their successors: one value, or a tuple of as many as `init_args` has.
+    the carried values (as parameters, or all of them by `*values`) and returns their successors: one value, or a tuple
+    of as many as `init_args` has.
 
     `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
     over symbols, or single i32 values, which may differ between workgroups (`tile_start`, `tile_stop`).

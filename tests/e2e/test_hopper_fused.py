@@ -243,3 +243,43 @@ def test_block_scales_of_both_operands(dtype: Any, size: tuple[int, int, int], s
     compiled.emulate(a, b, sa, sb, c)
     assert np.array_equal(c, block_scaled.reference(a, b, sa, sb)[0])
     assert strategy(compiled).specialize == (schedule is None or schedule.specialize is None)
+
+
+@pytest.mark.parametrize(("rows", "pitch"), [(64, 200), slow(32, 200), slow(16, 200), (64, 201)])
+def test_a_row_of_factors_comes_by_bulk_copies_where_it_can(rows: int, pitch: int) -> None:
+    """One factor per k: a box of 128 bytes or more is copied into a ring, and nothing in the loop makes all threads
+    meet. A row that is shorter, or lies at no multiple of 16 bytes, is copied by all threads; the tiles still come by
+    bulk copies."""
+    (B,) = wd.symbols("B")
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 64, 0),
+            wd.WorkgroupConstraint(N, 64, 1),
+            wd.WorkgroupConstraint(B, 1, 2),
+            wd.TilingConstraint(K, rows),
+        ]
+    )
+    def scaled(
+        a: wd.Memory[M, K, wd.SHARED, wd.bf16],
+        b: wd.Memory[N, K, wd.SHARED, wd.bf16],
+        factor: wd.Memory[B, K, wd.f32],
+        c: wd.Memory[B, M, N, wd.f32],
+    ):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            x = wd.cast(wd.read(a), wd.f32) * wd.read(factor)
+            return wd.mma(wd.cast(x, wd.bf16), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b = (numbers((64, 200), wd.bf16, i) for i in (1, 2))
+    factor = numbers((2, pitch), wd.f32, 3)[:, :200]
+    c = np.full((2, 64, 64), products.SENTINEL, np.float32)
+    compiled = scaled.compile(a, b, factor, c, target="sm_90a")
+    compiled.emulate(a, b, factor, c)
+    np.testing.assert_array_equal(c, (a.astype(np.float64) * factor[:, None]) @ b.astype(np.float64).T)
+    assert strategy(compiled).bulk and strategy(compiled).specialize
+    assert compiled.kernel_ir is not None
+    rings = "".join(compiled.kernel_ir.notes["lowering"].rings)
+    assert ("factor" in rings) == (rows * 4 % 128 == 0 and pitch * 4 % 16 == 0)

@@ -213,24 +213,54 @@ def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -
 
 
 backward = example_files.load("attention_backward")
+packed_backward = example_files.load("attention_varlen_backward")
+
+
+GRADIENTS = {
+    "d 64, causal": (64, 64, {"causal": True}, None),
+    "d 64": (64, 64, {}, None),
+    "d 64, alibi": (64, 64, {"alibi": True, "causal": True}, None),
+    "d 128, causal": (128, 128, {"causal": True}, None),
+    "d 128": (128, 128, {}, None),
+    "d 128, 32 queries": (128, 128, {}, backward.Tiles(128, 32, 2)),
+    "d 192 and 128, grouped": (192, 128, {"group": 4}, None),
+    "packed, d 64, causal, grouped": (64, 64, {"causal": True, "group": 4}, None),
+    "packed, d 256": (256, 256, {}, None),
+    "d 256, causal": (256, 256, {"causal": True}, None),
+    "d 256": (256, 256, {}, None),
+}
+"""Head sizes of keys and values, options, tiles (None: the example's own)."""
+ONE_STAGE = {("attention_keys", name) for name in ("d 128", "d 128, causal", "d 192 and 128, grouped")}
+"""Where registers do not hold the products of two trips beside the sums."""
 
 
 @pytest.mark.parametrize(
-    ("d", "causal"),
-    [(64, True), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((64, False), (128, True), (128, False)))],
+    "name", [n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow) for n in GRADIENTS]
 )
-def test_gradients_of_attention_overlap_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
-    """Four products per trip of the keys' loop, two of them from registers; three of the queries', in two stages."""
+def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
+    """Four products per trip of the keys' loop, or per kernel of two or three where dK and dV have one each; two or one
+    of them from registers; three of the queries'. One warpgroup copies everything, the rows of the log-sum-exp and of
+    delta too: nothing in a loop makes all others meet."""
     oracle("ptxas"), oracle("nvdisasm")
-    tile, step, waves = backward.tile_of("sm_90a")
-    sizes = {backward.B: 2, backward.H: 16, backward.G: 16, backward.M: 4096, backward.N: 4096}
-    _, keys, queries = backward.kernels(backward.Variant(wd.bf16, causal=causal), tile=tile, step=step, waves=waves)
-    for kernel in (keys, queries):
-        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: d})
+    d, e, options, tiles = GRADIENTS[name]
+    variant = backward.Variant(wd.bf16, **options)
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16 // variant.group, backward.M: 4096, backward.N: 4096}
+    if packed := name.startswith("packed"):
+        more = dict(zip((varlen.Z, varlen.Z1, varlen.TQ, varlen.TK), (8, 9, 16384, 16384)))
+        sizes = {**sizes, **more}
+        del sizes[backward.B]
+    example = packed_backward if packed else backward
+    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e)):
+        if not re.search("_(keys(_[kv])?|queries)$", kernel.name) or ("varlen" in kernel.name) != packed:
+            continue
+        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: e})
         found = hopper.static(compiled.asm)
         assert found.products > 0 and found.spills == 0 and not found.codes
         assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
-        assert compiled.kernel_ir.notes["lowering"].strategy.overlapped == (kernel is queries)
+        strategy = compiled.kernel_ir.notes["lowering"].strategy
+        assert strategy.specialize
+        assert strategy.overlapped == ((kernel.name, name) not in ONE_STAGE)
+        assert strategy.overlapped or "registers" in strategy.why["products"]
 
 
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
