@@ -133,6 +133,8 @@ class Argument:
     dtype: DType
     address_space: AddressSpace | Any | None = None
     loc: Loc | None = None
+    hidden: str = ""
+    """What an array is for that the user does not pass: the launch brings it (`runtime.workspace`)."""
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -164,6 +166,10 @@ class Graph:
     index_dims: tuple[Any, ...] = ()
     dynamic: tuple[Any, ...] = ()
     loc: Loc | None = None
+    notes: tuple[str, ...] = ()
+    """What passes have decided, with reasons, for reports."""
+    traced: Graph | None = None
+    """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
 
     def argument(self, name: str) -> Argument:
         """The argument of that name."""

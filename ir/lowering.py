@@ -69,6 +69,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    graph: tuple[str, ...] = ()
+    """What passes on the graph have decided."""
     plain: str = ""
     """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
@@ -98,7 +100,7 @@ class Lowering:
         self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
         self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
-        self.notes = Notes()
+        self.notes = Notes(graph=graph.notes)
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""

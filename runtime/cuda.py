@@ -159,6 +159,14 @@ class Cuda:
         with self.entered():
             return int(self._call("cuMemAlloc", max(size, 1)))
 
+    def allocate_in_capture(self, size: int) -> int:
+        relaxed = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self._call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            return self.allocate(size)
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", before)
+
     def free(self, address: int) -> None:
         with self.entered():
             self._call("cuMemFree", address)
@@ -242,6 +250,9 @@ class Cuda:
 
     def capturing(self, stream: int) -> bool:
         return bool(self.driver.cuStreamIsCapturing(stream)[1] == self._active)
+
+    def capture(self, stream: int) -> int:
+        return int(self._call("cuStreamGetCaptureInfo", stream)[1])
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         d = self.driver

@@ -48,6 +48,10 @@ class Driver(Protocol):
         """Address of `size` new bytes, aligned to 256."""
         ...
 
+    def allocate_in_capture(self, size: int) -> int:
+        """As `allocate`, in a thread that captures a stream: the memory is no part of the graph."""
+        ...
+
     def free(self, address: int) -> None: ...
 
     def upload(self, address: int, data: np.ndarray) -> None:
@@ -85,6 +89,10 @@ class Driver(Protocol):
 
     def capturing(self, stream: int) -> bool:
         """Whether what the stream is given goes to a graph now."""
+        ...
+
+    def capture(self, stream: int) -> int:
+        """The number of the capture that the stream is in; no two of a process have the same."""
         ...
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:

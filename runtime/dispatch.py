@@ -26,6 +26,8 @@ from wavedsl.runtime import arrays, cuda, in_flight, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, tensor_map
+from wavedsl.runtime.workspace import ROOMS, TICKETS, Room, need_of
+from wavedsl.runtime.workspace import of as workspaces_of
 
 PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
@@ -121,7 +123,7 @@ class Dispatch:
         self,
         params: Sequence[Param],
         values: Sequence[Any],
-        described: Sequence[ArrayRef | bytes],
+        described: Sequence[ArrayRef | bytes | Room],
         launch: tuple[Driver, Any, tuple[int, int, int], tuple[int, int, int]],
         where: Loc | None,
     ) -> None:
@@ -161,7 +163,7 @@ class Dispatch:
 def _plan(
     params: Sequence[Param],
     values: Sequence[Any],
-    described: Sequence[ArrayRef | bytes],
+    described: Sequence[ArrayRef | bytes | Room],
     driver: Driver,
     function: Any,
     grid: tuple[int, int, int],
@@ -179,9 +181,13 @@ def _plan(
 
     ordered = [type(v) for v in values if arrays.is_array(v) and streams.package_of(type(v))]
     now = streams.current_of(ordered[0], driver.device.index) if ordered else None
-    out: list[Any] = [idle, make, now]
-    for param, value in zip(params, described):
-        if isinstance(value, ArrayRef):
+    need = need_of(described)
+    places = {} if need is None else {i: at for i, _, at in need.places}
+    out: list[Any] = [idle, make, now] if need is None else [idle, make, now, need]
+    for i, (param, value) in enumerate(zip(params, described)):
+        if isinstance(value, Room):
+            out.append(places[i])
+        elif isinstance(value, ArrayRef):
             if not param.source:
                 out.append(value.extent_bytes()[1] - value.pointer)
             if param.map is not None:
@@ -239,6 +245,10 @@ def _written(
         "read_dlpack": arrays.read_dlpack,
         "number": arrays.device_number,
     })  # fmt: skip
+    rooms = [p for p in params if p.source in ROOMS]
+    if rooms:
+        text.plan.append("need")
+        text.names["lend"] = workspaces_of(driver).lend
     numbers: dict[str, int] = {}
     form, at = "<", 0
     for param in params:
@@ -254,6 +264,11 @@ def _written(
             text.plan.append(f"m{len(text.plan)}")
             text.values.append(f"{text.plan[-1]}[p{i}]")
             form += f"{param.size}s"
+        elif param.source in ROOMS:
+            text.plan.append(f"o{len(text.plan)}")
+            piece = "counters" if param.source == TICKETS else "sums"
+            text.values.append(f"loan.{piece} + {text.plan[-1]}")
+            form += "Q"
         elif param.source:
             text.plan.append(f"k{len(text.plan)}")
             text.values.append(text.plan[-1])
@@ -268,6 +283,7 @@ def _written(
     written = [numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
     pairs = [(w, i) for w in written for i, _ in arrays_of if i != w and not (i in written and i < w)]
     apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
+    borrowed = "loan = lend(stream, need)" if rooms else ""
     kept = ", ".join(reader.kept.format(x=f"a{i}", i=i) for i, reader in arrays_of)
     ordered = all(reader.ordered for _, reader in arrays_of)
     text.names["pack"] = struct.Struct(form).pack_into
@@ -286,6 +302,7 @@ def way({', '.join(names)}):
         if {apart or 'False'}:
             return False
         {stream}
+        {borrowed}
         block = idle.pop() if idle else make()
         pack(block[0], 0, {', '.join(text.values)})
     except Exception:  # whatever is unusual about a call, the long way knows what to say
@@ -293,7 +310,7 @@ def way({', '.join(names)}):
     block[1](stream)
     idle.append(block)
     if stream > 1 and capturing(stream):
-        hold_for_graph(stream, ({kept},))
+        hold_for_graph(stream, ({kept}, {'loan' if rooms else ''}))
     {'' if ordered else f'else: hold(stream, ({kept},))'}
     return True
 """

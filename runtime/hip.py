@@ -7,6 +7,7 @@ array of pointers.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -37,6 +38,12 @@ def bindings() -> ModuleType:
         # The bindings load libamdhip64 at the first call and raise RuntimeError where it is missing.
         raise ToolchainError(f"no HIP runtime: {error}", hint="install ROCm (libamdhip64.so)") from error
     return hip
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """The library that the bindings have loaded."""
+    return ctypes.CDLL("libamdhip64.so")
 
 
 def check(hip: ModuleType, answer: tuple[Any, ...], call: str) -> Any:
@@ -143,6 +150,16 @@ class Hip:
         with self.entered():
             return int(self._call("hipMalloc", max(size, 1)))
 
+    def allocate_in_capture(self, size: int) -> int:
+        # The bindings' own function of this name has no way to say which mode.
+        mode = ctypes.c_int(int(self.hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed))
+        exchange = _library().hipThreadExchangeStreamCaptureMode
+        exchange(ctypes.byref(mode))
+        try:
+            return self.allocate(size)
+        finally:
+            exchange(ctypes.byref(mode))
+
     def free(self, address: int) -> None:
         with self.entered():
             self._call("hipFree", address)
@@ -195,6 +212,9 @@ class Hip:
 
     def capturing(self, stream: int) -> bool:
         return bool(self.hip.hipStreamIsCapturing(self._streams[stream])[1] == self._active)
+
+    def capture(self, stream: int) -> int:
+        return int(self._call("hipStreamGetCaptureInfo_v2", stream, None)[1])
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         graph = self._call("hipStreamGetCaptureInfo_v2", stream, None)[2]

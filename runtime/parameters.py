@@ -14,6 +14,7 @@ from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
+from wavedsl.runtime.workspace import Room
 
 STRIDE = 16
 """Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
@@ -52,19 +53,23 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
 class ParameterBlock:
     """The parameters' bytes at their offsets in `memory`; `address` is that of the array of pointers to them.
 
-    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position. The driver makes
-    tensor maps.
+    `addresses` replaces the pointers of arrays that were copied to the device, by parameter position, and gives those
+    of rooms. The driver makes tensor maps.
     """
 
     def __init__(
-        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes], addresses: Mapping[int, int], driver: Driver
+        self, params: Sequence[Param], values: Sequence[ArrayRef | bytes | Room], addresses: Mapping[int, int],
+        driver: Driver,
     ):
         size = max((param.offset + param.size for param in params), default=0)
         whole = (ctypes.c_char * (size + MAP_ALIGN))()
         self.memory = (ctypes.c_char * size).from_buffer(whole, -ctypes.addressof(whole) % MAP_ALIGN)
         self.pointers = (ctypes.c_void_p * max(len(params), 1))()
+        self._offsets = [param.offset for param in params]
         for i, (param, value) in enumerate(zip(params, values)):
-            if isinstance(value, ArrayRef):
+            if isinstance(value, Room):
+                value = struct.pack("<Q", addresses[i])
+            elif isinstance(value, ArrayRef):
                 address = addresses.get(i, value.pointer)
                 if param.map is not None:
                     value = driver.tensor_map(address, **tensor_map(param, value))
@@ -73,3 +78,7 @@ class ParameterBlock:
             struct.pack_into(f"{len(value)}s", self.memory, param.offset, value)
             self.pointers[i] = ctypes.addressof(self.memory) + param.offset
         self.address = ctypes.addressof(self.pointers)
+
+    def write(self, position: int, address: int) -> None:
+        """Change the pointer that is the parameter at `position`."""
+        struct.pack_into("<Q", self.memory, self._offsets[position], address)

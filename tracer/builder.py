@@ -27,6 +27,7 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
+from wavedsl.tracer import advice
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
@@ -63,6 +64,8 @@ class Builder:
         """Constants that sums start from."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
+        self.flags: frozenset[str] = frozenset()
+        """Array arguments of i1: a byte per element, so the graph has them as u8 and casts what is read and written."""
         self.combining: str | None = None
         self._scalars: dict[str, Value] = {}
 
@@ -323,7 +326,8 @@ class Builder:
         argument = self.memory(mem, "read")
         resolved, indices = self.mapped(self.windowed(mem, mapping, "read"), argument, "read")
         attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
-        return self.value(self.emit("read", indices, attrs))
+        found = self.emit("read", indices, attrs)
+        return self.value(self.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in self.flags else found)
 
     def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
         if isinstance(value, Array) and not isinstance(mem, Array):
@@ -334,6 +338,14 @@ class Builder:
         node = self.node_of(value, "write")
         resolved, indices = self.mapped(self.windowed(mem, mapping, "write"), argument, "write")
         attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
+        if argument.name in self.flags:
+            if node.dtype is not dt.i1:
+                raise TraceError(
+                    f"write: the value is {node.dtype}, but {argument.name} holds i1",
+                    here(),
+                    hint="compare something, for example x != 0",
+                )
+            node = self.emit("cast", (node,), {"dtype": argument.dtype})
         self.emit("write", [node, *indices], attrs)
 
     def atomic(self, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -726,6 +738,8 @@ def describe(x: Any) -> tuple[str, str]:
         return f"a {type(x).__name__} of {len(x)}", "unpack it: a loop with several carried values gives a tuple"
     if isinstance(x, np.ndarray):
         return "a NumPy array", "pass arrays as arguments of the kernel"
+    if isinstance(x, (bool, np.bool_)):
+        return f"the number {x}", "what is known now needs Python's if and else only"
     if isinstance(x, NUMBERS):
         return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.f32]({x})"
     if isinstance(x, sympy.Basic):
@@ -782,18 +796,16 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         loc, ours = from_traceback(error.__traceback__)
         if loc is None or ours:
             raise
-        hint = ""
         text = str(error)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame if traceback is not None else None
+        hint = advice.for_exception(text, frame)
         if isinstance(error, NameError) and error.name:
-            traceback = error.__traceback__
-            while traceback is not None and traceback.tb_next is not None:
-                traceback = traceback.tb_next
-            frame = traceback.tb_frame if traceback is not None else None
             space = {**frame.f_globals, **frame.f_locals} if frame is not None else {}
             hint = suggest(error.name, space, f"define {error.name} before it is used")
             text = text.split(". Did you mean")[0]
-        elif "does not support ufuncs" in text:
-            hint = "use the functions of wavedsl instead of NumPy's: wd.exp(x)"
         elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
             hint = suggest(str(error.name), dir(error.obj), f"see dir({error.obj.__name__})")
         raise TraceError(text, loc, hint=hint) from error
@@ -817,13 +829,16 @@ def trace(
     """
     code = function.__code__
     arguments = []
+    flags: set[str] = set()
     for parameter_name, annotation in parameters:
         if annotation is None:
             continue
         loc = parameter(code, parameter_name)
         if isinstance(annotation, MemoryType):
             dims, space = annotation.resolve(subs)
-            arguments.append(Argument(parameter_name, "memory", dims, annotation.dtype, space, loc))
+            flags |= {parameter_name} if annotation.dtype is dt.i1 else set()
+            dtype = dt.u8 if annotation.dtype is dt.i1 else annotation.dtype
+            arguments.append(Argument(parameter_name, "memory", dims, dtype, space, loc))
         else:
             arguments.append(Argument(parameter_name, "scalar", (), annotation.dtype, None, loc))
     graph = Graph(
@@ -839,6 +854,7 @@ def trace(
     )
     builder = Builder(graph, namespace)
     builder.fast_math = fast
+    builder.flags = frozenset(flags)
     proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":

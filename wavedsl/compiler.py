@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,9 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.product import Product
 from wavedsl.ir.source import here
+from wavedsl.ir.split_choice import chosen_split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
 
@@ -42,6 +45,8 @@ TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 @functools.cache
 def get_target(name: str) -> Target:
     """The description of a chip. Raises ConstraintError with the legal names."""
+    if not isinstance(name, str):
+        raise ConstraintError(f"the target is {name!r}", hint=f"one of {', '.join(map(repr, TARGETS))}")
     if name.startswith("gfx") and name in TARGETS:
         from wavedsl.codegen.amdgcn.target import get_target as amd
 
@@ -50,7 +55,36 @@ def get_target(name: str) -> Target:
         from wavedsl.codegen.ptx.target import target as nvidia
 
         return nvidia(name)
-    raise ConstraintError(f"unknown target {name!r}", hint=f"one of {', '.join(TARGETS)}")
+    meant = _meant(name)
+    raise ConstraintError(
+        f"unknown target {name!r}", hint=(f"did you mean {meant}? " if meant else "") + f"one of {', '.join(TARGETS)}"
+    )
+
+
+_CHIPS = {
+    "gfx90a": ("mi210", "mi250", "mi250x"),
+    "gfx942": ("mi300", "mi300a", "mi300x", "mi325x"),
+    "gfx950": ("mi350x", "mi355x"),
+    "sm_80": ("a100", "sm_86", "sm_89", "sm_100", "sm_120"),
+    "sm_90a": ("h100", "h200", "sm_90"),
+}
+"""Target → other names of what it runs on."""
+
+
+def _meant(name: str) -> str:
+    """The target that somebody means who writes `name`; empty if there is no telling."""
+    plain = name.lower().removeprefix("emulator:").split(":")[0].replace("-", "_")
+    plain = plain.replace("sm", "sm_", 1) if plain.startswith("sm") and "_" not in plain else plain
+    return next((t for t, chips in _CHIPS.items() if plain == t or plain in chips), "")
+
+
+def reference_product(name: str) -> Product:
+    """The product that a target's decisions are made for where none is at hand."""
+    if name.startswith("gfx"):
+        from wavedsl.codegen.amdgcn.products import PRODUCTS
+    else:
+        from wavedsl.codegen.ptx.products import PRODUCTS
+    return next(p for p in PRODUCTS if p.target == name)
 
 
 @dataclass(eq=False)
@@ -205,6 +239,10 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
     return None if data is None else Loc(**{**data, "call_site": _loc_from_json(data["call_site"])})
 
 
+_NAME = re.compile(r"[A-Za-z_]\w*\b(?!\s*\()")
+"""A symbol in an expression's text: a name that is not called."""
+
+
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
@@ -213,13 +251,11 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
 
     from wavedsl.ir.symbols import symbol
 
-    names: dict[str, Any] = {}
-
     def parse(text: Any) -> Any:
         if isinstance(text, int):
             return text
-        expr = sympy.sympify(text)
-        return expr.xreplace({s: names.setdefault(s.name, symbol(s.name)) for s in expr.free_symbols})
+        # sympy has functions and constants called N, S, E, I, …
+        return sympy.sympify(text, locals={name: symbol(name) for name in _NAME.findall(text)})
 
     return CompiledKernel(
         data["target"],
@@ -292,12 +328,14 @@ def _compile(
     graph = kernel.trace(subs)
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
-    arrays, params, hidden = describe_arguments(graph, binding.dims, arguments)
+    choices = _choices(kernel, chip)
     from wavedsl.ir.pipeline import build_kernel
 
-    choices = _choices(kernel, chip)
     try:
-        ir, partition = build_kernel(graph, binding.dims, arrays, params, chip, dynamic=hidden, choices=choices)
+        found = chosen_split(graph, binding.dims, chip, reference_product(chip.name), choices)
+        graph, dims = found.graph, found.dims
+        arrays, params, hidden = describe_arguments(graph, dims, arguments)
+        ir, partition = build_kernel(graph, dims, arrays, params, chip, dynamic=hidden, choices=choices)
     except WaveError as error:
         if error.location is None:
             error.location = kernel.loc
@@ -318,7 +356,11 @@ def _compile(
         shared,
         ir.params,
         resources,
-        {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
+        {
+            a.name: tuple(found.shapes.get(d, _shape(d, dims)) for d in a.dims)
+            for a in graph.arguments
+            if a.kind == "memory"
+        },
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
         _tiles(graph, arrays, partition),
@@ -352,7 +394,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle"}
+    supported = {"stages", "swizzle", "split_k"}
     supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
@@ -370,7 +412,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
-        dependent=schedule.dependent,
+        dependent=schedule.dependent, split=schedule.split_k,
     )  # fmt: skip
 
 
@@ -468,7 +510,7 @@ def describe_arguments(
         if a.kind == "scalar":
             add(a.name, "scalar", a.dtype, max(1, a.dtype.bits // 8))
             continue
-        add(a.name, "pointer", a.dtype, 8, "", access.get(a.name, "read"))
+        add(a.name, "pointer", a.dtype, 8, a.hidden, access.get(a.name, "read"))
         extents = tuple(_known(evaluate(d, dims), a.name, d) for d in a.dims)
         es = max(1, a.dtype.bits // 8)
         given = None if arguments is None else arguments.get(a.name)

@@ -214,7 +214,8 @@ def bitcast(x: Any, dtype: DType) -> Value:
 
 def _require_dtype(dtype: Any, op: str) -> None:
     if not isinstance(dtype, DType):
-        raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.f32)")
+        same = next((d for d in dt.ALL.values() if dtype is d.numpy and d.bits >= 8), dt.f32)
+        raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.{same})")
 
 
 def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:

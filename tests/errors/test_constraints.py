@@ -162,3 +162,18 @@ def test_bindings(source: str, message: str) -> None:
 def test_forgotten_brackets() -> None:
     with pytest.raises(wd.ConstraintError, match="needs its constraints"):
         run("@wd.wave\ndef kernel(a: wd.Memory[M, wd.f32]):\n    pass\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: wd.HardwareConstraint(vector_shapes=[16]), r"vector_shapes=\[16\]"),
+        (lambda: wd.HardwareConstraint(waves_per_block="many"), "waves_per_block='many'"),
+        (lambda: wd.Schedule(direct_to_shared="yes"), "direct_to_shared='yes'"),
+        (lambda: wd.Schedule(dependent=3), "dependent=3"),
+    ],
+    ids=["vector-shapes", "waves", "choice", "count"],
+)
+def test_options_of_another_type(make, said: str) -> None:
+    with pytest.raises(wd.ConstraintError, match=said):
+        make()

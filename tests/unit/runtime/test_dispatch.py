@@ -275,6 +275,82 @@ def graphs_hold_what_they_use(there: There) -> None:
     there.kernel(source, out, 80)
 
 
+def hidden_memory_belongs_to_a_stream_or_a_graph(there: There) -> None:
+    """Each stream's launches share sums and counters, which grow; a graph has its own, and the next one takes them."""
+    import wavedsl as wd
+
+    M, K = wd.symbols("M K")
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(K, 32)], schedule=wd.Schedule(split_k=2)
+    )
+    def row_sums(source: wd.Memory[M, K, wd.f32], out: wd.Memory[M, wd.f32], n: wd.Scalar[wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(acc):
+            return acc + wd.sum(wd.read(source), dim=K)
+
+        wd.write(loop * wd.cast(n, wd.f32), out)
+
+    log = Path(os.environ["STANDIN_LOG"])
+    os.environ["STANDIN_HIDDEN"] = "1"
+    there.load("torch")
+    driver = there.driver()
+    streams = [there.stream(), there.stream()]
+    cuda = there.side == "cuda"
+    prefix = "cu" if cuda else "hip"
+    modes = driver.driver.CUstreamCaptureMode if cuda else driver.hip.hipStreamCaptureMode
+    mode = modes.CU_STREAM_CAPTURE_MODE_GLOBAL if cuda else modes.hipStreamCaptureModeGlobal
+
+    def on(stream):
+        there.arrays.STREAMS["torch", 0] = stream
+
+    def ask(name, *arguments):
+        with driver.entered():
+            return driver._call(prefix + name, *arguments)
+
+    def arrays(rows):
+        address, into = there.memory(64 * rows)[0], there.memory(rows)[0]
+        return there.array("torch", address, (rows, 64)), there.array("torch", into, (rows,)), 1
+
+    def used(call):
+        """(sums, counters) of the launches of a call, which all find counters of 0."""
+        log.write_text("")
+        call()
+        found = [line.split()[2:] for line in log.read_text().splitlines() if line.startswith("ran with")]
+        assert all(counter == "0" for *_, counter in found)
+        return {tuple(addresses) for *addresses, _ in found}
+
+    def captured(calls):
+        ask("StreamBeginCapture", streams[0], mode)
+        for call in calls:
+            call()
+        graph = ask("StreamEndCapture", streams[0])
+        runnable = ask("GraphInstantiate", graph, 0) if cuda else ask("GraphInstantiate", graph, 0)[0]
+        ask("GraphDestroy", graph)
+        return runnable
+
+    small, large = arrays(40), arrays(4000)
+    bound = row_sums.bind(*small)
+    found = []
+    for stream in streams:
+        on(stream)
+        ways = [lambda: row_sums(*small), lambda: row_sums(*small), bound, bound]
+        (one,) = set.union(*map(used, ways))
+        found.append(one)
+    on(streams[0])
+    (larger,) = used(lambda: row_sums(*large))
+    assert used(bound) == used(lambda: row_sums(*small)) == {larger}  # what has grown serves all
+    for _ in range(2):
+        graph = captured([lambda: row_sums(*small), bound])
+        (own,) = used(lambda: ask("GraphLaunch", graph, streams[0]))
+        found += [own]
+        ask("GraphExecDestroy", graph)
+        gc.collect()
+    assert found[2] == found[3] and len({*found, larger}) == 4, (found, larger)
+    assert used(bound) == {larger}
+    del os.environ["STANDIN_HIDDEN"]
+
+
 def arrays_live_until_the_stream_is_done(there: There) -> None:
     from wavedsl.runtime import in_flight
 
@@ -499,6 +575,7 @@ SCENARIOS = (
     streams_are_respected,  # first: nothing has loaded a package yet
     changes_are_noticed,
     graphs_hold_what_they_use,
+    hidden_memory_belongs_to_a_stream_or_a_graph,
     arrays_live_until_the_stream_is_done,
     threads_devices_and_contexts,
     tensor_maps,
