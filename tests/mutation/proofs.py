@@ -64,8 +64,10 @@ def prove(case: trial.Case, mutant: Mutant) -> str | None:
 
 
 def _changes_a_count(*touched: Instruction) -> bool:
-    """Whether a wait is among instructions with what it may count: then another copy to LDS may be waited for."""
-    return any(_name(i) == "s_waitcnt" for i in touched) and any(_is_memory(i) for i in touched)
+    """Whether a wait is among instructions with what it may count, or with the barrier behind which others rely on it:
+    then other copies to LDS may have arrived there."""
+    others = (i for i in touched if _is_memory(i) or _name(i) == "s_barrier")
+    return any(_name(i) == "s_waitcnt" for i in touched) and any(others)
 
 
 def _decides(i: Instruction) -> bool:
