@@ -76,7 +76,7 @@ def count_issued(compiled: Any, target: Target, extents: Mapping[Any, Any]) -> I
     roles = any(op.name == "if" and _asks_for_wave(op.args[0]) for op in kernel.body.walk())
     out = Issued(groups=groups, waves=kernel.waves * kernel.wave_size // target.wave_size)
     for wave in range(kernel.waves) if roles else (None,):
-        counter = _Counter(kernel, target, _hidden(compiled, extents), wave)
+        counter = _Counter(kernel, target, hidden_values(compiled, extents), wave)
         counter.grid = tuple(evaluate_int(g, extents) for g in compiled.grid)
         counter.region(kernel.body, 1)
         times = groups * (1 if roles else kernel.waves)
@@ -103,7 +103,7 @@ def _asks_for_wave(value: Value) -> bool:
     return False
 
 
-def _hidden(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
+def hidden_values(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
     """Parameter index → value, for hidden extents."""
     names = {str(k): int(v) for k, v in extents.items() if isinstance(v, int)}
     found = {}

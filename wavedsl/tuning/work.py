@@ -157,7 +157,8 @@ def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def count_clocks(task: Task) -> dict[str, Any]:
-    """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by `grid_seconds`."""
+    """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by the cycle model, which
+    replays AMDGCN text as part of the launch, else by `grid_seconds`."""
     from wavedsl.compiler import get_target
     from wavedsl.runtime.launch import sample
 
@@ -168,11 +169,17 @@ def count_clocks(task: Task) -> dict[str, Any]:
     report = sample(compiled, arguments)
     groups = prod(int(_extent(g, values)) for g in compiled.grid)
     target = get_target(task.target)
-    resident = _resident(compiled, target)
-    seconds = grid_seconds(report, groups, resident, task.product)
+    if target.vendor == "amd":
+        from wavedsl.runtime.emulator.cycle_chips import varied
+
+        clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
+        seconds = clocks / task.product.clock
+    else:
+        clocks = report.cycles
+        seconds = grid_seconds(report, groups, _resident(compiled, target), task.product)
     return {
         "status": "ok",
-        "clocks": report.cycles,
+        "clocks": clocks,
         "groups": groups,
         "seconds": seconds,
         "emulation_seconds": time.perf_counter() - started,
