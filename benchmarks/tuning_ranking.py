@@ -1,15 +1,17 @@
 """How well the tuner's prediction ranks candidates: an exhaustive search by the emulator's clocks beside it.
 
-    python benchmarks/tuning_ranking.py [--target gfx950] [--problem wide] [--workers 2] [--every] [--out FOLDER]
+    python benchmarks/tuning_ranking.py [--target gfx950] [--problem wide] [--workers 2] [--out FOLDER]
 
 Every candidate of a space is compiled, predicted and then emulated, without pruning. Per chip and problem: Spearman's
 rank correlation between prediction and clocks, the place of the best candidate by the prediction, whether it is among
-the best 10 %, and how much slower the best of those kept is. `--every` also writes what was found of each candidate.
+the best 10 %, and how much slower the best of those kept is. A run of some chips or problems leaves the rows of the
+others in the results as they are; each row has its date.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import tempfile
 from math import ceil
@@ -145,6 +147,7 @@ def summary(target: str, problem: str, found: list[dict[str, Any]]) -> dict[str,
         "best kept is slower by": f"{100 * loss:.1f} %",
         "best": found[0]["candidate"],
         "compile_cpu_seconds": round(sum(e["compile_cpu_seconds"] for e in found), 1),
+        "date": datetime.date.today().isoformat(),
     }
 
 
@@ -153,18 +156,17 @@ def main() -> None:
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
     parser.add_argument("--problem", choices=PROBLEMS, action="append", help="default: all")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--every", action="store_true", help="write what was found of each candidate too")
     parser.add_argument("--out", type=Path, help="another folder than benchmarks/results")
     given = parser.parse_args()
-    rows, every = [], {}
+    path = (given.out or Path(record.HERE) / "results") / "tuning_ranking.json"
+    rows = {(r["target"], r["problem"]): r for r in json.loads(path.read_text())["rows"]} if path.is_file() else {}
     for target in given.target or TARGETS:
         for problem in given.problem or PROBLEMS:
-            found = search(target, problem, given.workers)
-            rows.append(summary(target, problem, found))
-            every[f"{target} {problem}"] = found
-            print(json.dumps(rows[-1]), flush=True)
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
-    print(record.write("tuning_ranking", rows, given.out, **({"every": every} if given.every else {})))
+            row = rows[target, problem] = summary(target, problem, search(target, problem, given.workers))
+            print(json.dumps(row), flush=True)
+            record.write("tuning_ranking", [rows[key] for key in sorted(rows)], given.out)
+    found = [rows[key] for key in sorted(rows)]
+    print(table(list(found[0]), [list(row.values()) for row in found]))
 
 
 if __name__ == "__main__":

@@ -266,7 +266,10 @@ class _Counter:
             self.out.global_read += moved
             self.out.shared_written += moved
         wide = next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16)
-        self.busy(UNITS[op.name], self.target.cost(name, wide).cycles, times)
+        cost = self.target.cost(name, wide)
+        self.busy(UNITS[op.name], cost.cycles, times)
+        if op.name == "copy.async" and cost.unit == "lsu":  # its bytes pass the port of shared memory as stores do
+            self.beside("lds", self.target.cost("store.shared", wide).cycles, times)
 
     def asynchronous_product(self, op: Op, times: int) -> None:
         """Operands that are not registers are read from shared memory by the matrix unit itself."""
@@ -302,6 +305,10 @@ class _Counter:
         """`clocks` of each hardware wave that this one consists of."""
         self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times * self.warps
         self.out.path += clocks * times
+
+    def beside(self, unit: str, clocks: int, times: int) -> None:
+        """`clocks` of a unit that works while the wave goes on."""
+        self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times * self.warps
 
     def guarded(self, op: Op, times: int, around: tuple[Region, range] | None) -> int:
         """How many of `times` executions the uniform guard lets through, where it can be told."""

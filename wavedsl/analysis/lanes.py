@@ -210,4 +210,3 @@ class Frame:
             touched.update(last.tolist())
             out.append(tuple(array << 40 | x for x in sorted(touched)))
         return out
-
