@@ -14,6 +14,7 @@ import argparse
 import datetime
 import json
 import tempfile
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import record
 import wavedsl as wd
 from wavedsl.reports import table
 from wavedsl.tuning import tune
-from wavedsl.tuning.tuner import Steps
+from wavedsl.tuning.tuner import Steps, by_prediction
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
@@ -88,7 +89,7 @@ def not_checked(task: Any) -> dict[str, Any]:
     return {"status": "ok"}
 
 
-def ranks(values: list[float]) -> list[float]:
+def ranks(values: Sequence[Any]) -> list[float]:
     """Rank of each value from 0; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     found = [0.0] * len(values)
@@ -103,7 +104,7 @@ def ranks(values: list[float]) -> list[float]:
     return found
 
 
-def spearman(a: list[float], b: list[float]) -> float:
+def spearman(a: Sequence[Any], b: Sequence[Any]) -> float:
     """Spearman's rank correlation."""
     x, y = ranks(a), ranks(b)
     mean = (len(a) - 1) / 2
@@ -131,7 +132,7 @@ def search(target: str, problem: str, workers: int | None = None) -> list[dict[s
 
 def summary(target: str, problem: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of one search."""
-    order = sorted(found, key=lambda e: (e["predicted"], e["candidate"]))
+    order = sorted(found, key=lambda e: (*by_prediction(e), e["candidate"]))
     kept = order[: ceil(KEPT * len(found))]
     best = found[0]["seconds"]
     place = min(i for i, e in enumerate(order, 1) if e["seconds"] == best)
@@ -140,7 +141,7 @@ def summary(target: str, problem: str, found: list[dict[str, Any]]) -> dict[str,
         "target": target,
         "problem": problem,
         "candidates": len(found),
-        "correlation": round(spearman([e["predicted"] for e in found], [e["seconds"] for e in found]), 3),
+        "correlation": round(spearman([by_prediction(e) for e in found], [e["seconds"] for e in found]), 3),
         "place of the best": place,
         "kept": len(kept),
         "best is kept": place <= len(kept),

@@ -64,7 +64,8 @@ def _symbol(name: str) -> Any:
 
 
 def compile_candidate(task: Task) -> dict[str, Any]:
-    """Compile and predict: `predicted` seconds by the roofline, `text` the digest of the target text."""
+    """Compile and predict: `predicted` seconds by the roofline, `issue_seconds` those of the fullest unit alone, `text`
+    the digest of the target text."""
     from wavedsl.analysis.roofline import analyze_compiled
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -76,6 +77,7 @@ def compile_candidate(task: Task) -> dict[str, Any]:
     return {
         "status": "ok",
         "predicted": record.seconds,
+        "issue_seconds": record.seconds_by["issue"],
         "bound": record.bound,
         "shared_bytes": compiled.shared_bytes,
         "occupancy": compiled.resources.occupancy if task.target.startswith("gfx") else None,
