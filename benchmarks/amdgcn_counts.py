@@ -7,7 +7,8 @@
 * copy: 16 x 16 numbers of f16;
 * large: tiles of 256 x 256 x 64 of bf16 on 8 waves: the main loop, per step of 64 along K;
 * loop: the main loops of other tiles, per step: nothing but matrix instructions, memory, waits, barriers and the
-  loop's own scalar instructions.
+  loop's own scalar instructions;
+* turned: the loops of all these tiles with B as [K, N], which is transposed on its way to the matrix units.
 
 Static numbers are counted twice: `.resources`, and LLVM's disassembly of the assembled text where llvm-mc and
 llvm-objdump are found. Limits of `small` and `large` hold for gfx942 and gfx950, of the others for every chip. The
@@ -49,18 +50,21 @@ TILES = (
     ((192, 128, 32, 96, 64), "f16"),
     ((16, 16, 16, 16, 16), "f16"),
 )
+COMPUTED = {("gfx942", (64, 64, 64, 32, 32)): 8}
+"""Vector instructions per step of tiles of which LDS is the limit on a chip, B as [K, N]: single elements would keep it
+busy for longer than `without_arithmetic` (`ir/copy_ways.py`) pays for a loop without any."""
 SLACK = 1.10
 """What holds for shapes that are named, holds within this factor for others."""
 
 
-def example(name: str) -> ModuleType:
+def example(name: str, folder: Path = HERE.parent / "examples") -> ModuleType:
     """The module examples/<name>.py; its folder goes last, because it has a copy.py and so has the standard library."""
-    folder = HERE.parent / "examples"
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-    spec = importlib.util.spec_from_file_location(f"example_{name}", folder / f"{name}.py")
+    title = f"{folder.name}_{name}"
+    spec = importlib.util.spec_from_file_location(title, folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[title] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -204,6 +208,29 @@ def rows(targets: tuple[str, ...] = TARGETS, run: bool = True, oracles: tuple[st
     return out
 
 
+def turned_rows(targets: tuple[str, ...] = TARGETS, tiles: tuple | None = None) -> list[dict]:
+    """The same of loops whose B is [K, N]: vector instructions per step, others per step, accumulator moves, spills."""
+    kernels = example("gemm_kernels", HERE)
+    out = []
+    for target in targets:
+        for tile, dtype in tiles or ((LARGE, "bf16"), *TILES):
+            kernel = kernels.product(kernels.Form(getattr(wd, dtype), out=wd.f32, b="KN"), kernels.Config(*tile))
+            sizes = {kernels.M: 64 * tile[0], kernels.N: 64 * tile[1], kernels.K: 64 * tile[2]}
+            compiled = kernel.compile(target=target, subs=sizes)
+            loop = compiled.resources.loops[0]
+            others = sum(v for what, v in loop.instructions.items() if what not in ("mfma", "valu")) / loop.steps
+            for what, value, limit in (
+                ("valu per step", loop.instructions["valu"] / loop.steps, COMPUTED.get((target, tile), 0)),
+                ("others per step", others, loop_limit(compiled)),
+                ("accmove in the loop", loop.instructions["accmove"], 0),
+                ("spills", compiled.resources.spills, 0),
+            ):
+                name = "turned " + "x".join(map(str, tile)) + " " + dtype
+                row = {"kernel": name, "target": target, "what": what, "value": value, "limit": limit}
+                out.append({**row, "counted again": None})
+    return out
+
+
 def wrong(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows above their limit, or counted otherwise by LLVM's disassembler."""
     return [
@@ -223,6 +250,7 @@ def main() -> int:
     given = options.parse_args()
     tools = [shutil.which(name) for name in ("llvm-mc", "llvm-objdump")]
     found = rows(run=not given.no_run, oracles=(tools[0], tools[1]) if all(tools) else None)  # type: ignore[arg-type]
+    found += turned_rows()
     head = ("kernel", "target", "what", "value", "limit", "counted again")
     print(table(head, [["" if r[k] is None else r[k] for k in head] for r in found]))
     print(record.write("amdgcn_counts", found))

@@ -63,6 +63,7 @@ FORWARD: dict[str, dict[str, Any]] = {
     "alibi": {"alibi": True, "causal": True},
     "f16": {"dtype": wd.f16},
     "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
+    "f8, keys along V": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True, "v_order": "bhds"},
 }
 BACKWARD: dict[str, dict[str, Any]] = {
     "gradients": {},
@@ -124,7 +125,7 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
-    tile, waves = forward.tile_of(target, size["d"], variant.causal or variant.dtype.bits == 8)
+    tile, waves = forward.tile_of(target, size["d"], variant.causal, variant.dtype.bits)
     launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
     return int(forward.check(variant, given))
 

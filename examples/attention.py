@@ -39,8 +39,10 @@ class Variant:
     """What is computed. `out`: dtype of O (None: that of the inputs). `window`: keys that a query sees, its own and
     those before. `bias` [B, H, M, N] and `alibi` (slopes [H]) are added to the scaled scores; `cap`: scores become
     cap · tanh(score / cap); `sinks` [H]: one more score per row that takes part in the sum only. `group`: query heads
-    per head of keys. `order`: of the dimensions of Q, K, V and O. `lazy`: what weights are relative to follows a row's
-    maximum only where that has grown by more than this power of 2, so that sums are seldom rescaled; None: always."""
+    per head of keys. `order`: of the dimensions of Q, K, V and O; `v_order`: of V's, where it has one of its own: with
+    "bhds" its keys lie along memory, as 8-bit products of sm_90a take them. `lazy`: what weights are relative to
+    follows a row's maximum only where that has grown by more than this power of 2, so that sums are seldom rescaled;
+    None: always."""
 
     dtype: wd.DType
     out: wd.DType | None = None
@@ -53,6 +55,7 @@ class Variant:
     lse: bool = False
     group: int = 1
     order: str = "bhsd"
+    v_order: str | None = None
     lazy: float | None = None
 
     @property
@@ -101,10 +104,10 @@ class Variant:
         stop = None if self.window is None else wd.tile_stop(N) + (M - N + self.window - 1)
         return wd.tile_start(N) + (M - N) if self.causal else None, stop
 
-    def dims(self, heads, sequence, size):
-        """The dimensions of an array in this variant's order."""
+    def dims(self, heads, sequence, size, order: str | None = None):
+        """The dimensions of an array in this variant's order, or in one of its own."""
         names = {"b": B, "h": heads, "s": sequence, "d": size}
-        return tuple(names[letter] for letter in self.order)
+        return tuple(names[letter] for letter in order or self.order)
 
 
 def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), waves: int = 4):
@@ -127,7 +130,7 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
     def attention(
         q: wd.Memory[(*variant.dims(H, M, D), dtype)],
         k: wd.Memory[(*variant.dims(G, N, D), wd.SHARED, dtype)],
-        v: wd.Memory[(*variant.dims(G, N, E), wd.SHARED, dtype)],
+        v: wd.Memory[(*variant.dims(G, N, E, variant.v_order), wd.SHARED, dtype)],
         o: wd.Memory[(*variant.dims(H, M, E), out)],
         scale: wd.Scalar[wd.f32],
         bias: wd.Memory[B, H, M, N, dtype] if variant.bias else None,
@@ -182,16 +185,18 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
     return attention
 
 
-def tile_of(target: str, d: int, masked: bool = False) -> tuple[tuple[int, int], int]:
-    """(queries, keys) of a tile and waves along the queries that suit a target and a head size; `masked`: part of the
-    blocks are. A warpgroup of sm_90a holds the scores of one block, the weights of the block before and 64 rows of O
-    in registers."""
+def tile_of(target: str, d: int, masked: bool = False, bits: int = 16) -> tuple[tuple[int, int], int]:
+    """(queries, keys) of a tile and waves along the queries that suit a target, a head size and elements of `bits`;
+    `masked`: part of the blocks are. A warpgroup of sm_90a holds the scores of one block, the weights of the block
+    before and 64 rows of O in registers."""
     if target == "sm_80":
         return (128, 64 if d <= 128 else 32), 4 if d <= 64 else 8
     if target != "sm_90a":
         return (128, 64), 4
     if d <= 64:
         return (192, 128), 3
+    if bits == 8:
+        return (128, 64 if d > 128 else 128), 2
     return (128, 128 if masked else 176) if d <= 128 else (128, 80), 2
 
 
@@ -243,7 +248,8 @@ def reference(variant: Variant, q: np.ndarray, k: np.ndarray, v: np.ndarray, sca
     one after the other."""
 
     def outputs(kind: type) -> tuple[np.ndarray, np.ndarray]:
-        arranged = [np.einsum(f"{variant.order}->bhsd", x.astype(kind)) for x in (q, k, v)]
+        orders = (variant.order, variant.order, variant.v_order or variant.order)
+        arranged = [np.einsum(f"{order}->bhsd", x.astype(kind)) for order, x in zip(orders, (q, k, v))]
         repeated = [np.repeat(x, variant.group, axis=1) for x in arranged[1:]]
         with np.errstate(invalid="ignore"):
             scores = (arranged[0] @ repeated[0].swapaxes(-1, -2)) * kind(scale)
@@ -270,12 +276,13 @@ def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0) -> dict
     """Arguments by name for sizes b, h (heads of Q), m, n, d, e, drawn from normal numbers."""
     heads = {"h": sizes["h"], "g": -(-sizes["h"] // variant.group)}
 
-    def drawn(number: int, heads_of: str, sequence: str, size: str) -> np.ndarray:
+    def drawn(number: int, heads_of: str, sequence: str, size: str, order: str) -> np.ndarray:
         extent = {"b": sizes["b"], "h": heads[heads_of], "s": sizes[sequence], "d": sizes[size]}
-        return common.data(tuple(extent[letter] for letter in variant.order), variant.dtype, seed + number)
+        return common.data(tuple(extent[letter] for letter in order), variant.dtype, seed + number)
 
     shapes = [("h", "m", "d"), ("g", "n", "d"), ("g", "n", "e"), ("h", "m", "e")]
-    q, k, v, o = (drawn(i, *shape) for i, shape in enumerate(shapes))
+    orders = (variant.order, variant.order, variant.v_order or variant.order, variant.order)
+    q, k, v, o = (drawn(i, *shape, order) for i, (shape, order) in enumerate(zip(shapes, orders)))
     given = {"q": q, "k": k, "v": v, "o": np.full(o.shape, 93, (variant.out or variant.dtype).storage)}
     given["scale"] = np.float32(1 / math.sqrt(sizes["d"]))
     b, h, m, n = sizes["b"], sizes["h"], sizes["m"], sizes["n"]
@@ -313,6 +320,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--lazy", type=float, help="rescale sums where maxima grew by more than 2 to this power")
     parser.add_argument("--order", default="bhsd", choices=("bhsd", "bshd"), help="of the dimensions of Q, K, V and O")
+    parser.add_argument("--v-order", help="of those of V, where it has one of its own; bhds: keys along memory")
     parser.add_argument("--tile-m", type=int, help="queries per workgroup")
     parser.add_argument("--tile-n", type=int, help="keys per trip")
     parser.add_argument("--waves", type=int, help="waves along the queries")
@@ -320,12 +328,12 @@ def main(arguments: list[str] | None = None) -> int:
     dtype = common.dtype_called(given.dtype)
     variant = Variant(
         dtype, wd.f16 if dtype.bits == 8 else None, given.causal or given.window is not None, given.window, given.bias,
-        given.alibi, given.cap, given.sinks, given.lse, given.group, given.order,
+        given.alibi, given.cap, given.sinks, given.lse, given.group, given.order, given.v_order,
         lazy_of(given.target) if given.lazy is None else given.lazy,
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed)
-    (rows, columns), waves = tile_of(given.target, given.d, variant.causal or dtype.bits == 8)
+    (rows, columns), waves = tile_of(given.target, given.d, variant.causal, dtype.bits)
     if given.tile_m or given.waves:
         rows, waves = given.tile_m or 128, given.waves or 4
     kernel = attention_kernel(variant, tile=(rows, given.tile_n or columns), waves=waves)

@@ -803,8 +803,12 @@ def _extreme(run: _Run, node: Node) -> Named:
     if array.shape[-1] == 0:
         edge = lowest(dtype) if node.op == "max" else highest(dtype)
         return Named(value.dims[:-1], np.full(array.shape[:-1], edge, run.numpy_type(dtype)))
-    chooser = np.fmax if node.op == "max" else np.fmin
-    return Named(value.dims[:-1], run.round(np.asarray(chooser.reduce(array, axis=-1)), dtype))
+    chosen = np.asarray((np.fmax if node.op == "max" else np.fmin).reduce(array, axis=-1))
+    if dtype.is_float:  # -0 is less than +0
+        negative = np.signbit(np.where(array == 0, array, -0.0 if node.op == "max" else 0.0))
+        sign = np.all(negative, axis=-1) if node.op == "max" else np.any(negative, axis=-1)
+        chosen = np.where(chosen == 0, np.where(sign, -0.0, 0.0).astype(array.dtype), chosen)
+    return Named(value.dims[:-1], run.round(chosen, dtype))
 
 
 @_meaning("argmax", "argmin")
@@ -874,6 +878,10 @@ def _cumsum(run: _Run, node: Node) -> Named:
 def _sort(run: _Run, node: Node) -> Named:
     value, array, dtype = _along(run, node)
     ordered = np.sort(array, axis=-1, kind="stable")
+    if dtype.is_float:  # zeros: the negative ones come first
+        zero = ordered == 0
+        negative = np.sum((array == 0) & np.signbit(array), axis=-1, keepdims=True)
+        ordered = np.where(zero, np.where(np.cumsum(zero, axis=-1) <= negative, -0.0, 0.0).astype(array.dtype), ordered)
     return Named(value.dims, run.round(ordered[..., ::-1] if node.attrs["descending"] else ordered, dtype))
 
 
@@ -897,6 +905,8 @@ def _topk(run: _Run, node: Node) -> tuple[Named, Named]:
     if missing > 0:
         pad = [(0, 0)] * (array.ndim - 1) + [(0, missing)]
         chosen = np.pad(chosen, pad, constant_values=lowest(dtype))
+    if dtype.is_float:
+        chosen = chosen + np.zeros((), chosen.dtype)  # zeros have no sign
     indices = (order + run.span(dim)[0]).astype(np.int32)
     if missing > 0:
         indices = np.pad(indices, pad, constant_values=-1)

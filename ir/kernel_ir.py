@@ -177,12 +177,16 @@ class Param:
 @dataclass(frozen=True)
 class TensorBoxes:
     """How bulk copies see an array: boxes of `box` elements along its axes `order`, innermost first, at the array's own
-    strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all)."""
+    strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all). `paired`: an axis
+    whose coordinate counts fours; the place in the four is a dimension of its own, the second. `ended`: an axis that is
+    there once more, as the last dimension, so that boxes may end where coordinates say (`tile_ends`)."""
 
     array: str
     order: tuple[int, ...]
     box: tuple[int, ...]
     span: int
+    ended: int | None = None
+    paired: int | None = None
 
 
 @dataclass

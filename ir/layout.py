@@ -376,6 +376,11 @@ def _spec(dims: tuple[tuple[str, str], ...], free: str) -> Bits:
     return Bits(ins, outs, (columns[b] for b in ins))
 
 
+def with_bits(dims: Mapping[str, str]) -> dict[str, str]:
+    """The dimensions of a `spec` that have bits: one without has a single element and is left out of a layout."""
+    return {d: names for d, names in dims.items() if names.strip()}
+
+
 def identity(kind: str, dim: str, width: int) -> Bits:
     """Coordinate bit i of `dim` is input bit i of `kind`."""
     numbers = range(width)

@@ -653,11 +653,12 @@ def place_barriers(
 
     left = arcs
     chosen: list[int] = []
-    first_reads = sorted({place[i] for i, s in enumerate(steps) if s.kind == "sread" or s.reads})
+    first_reads = {place[i] for i, s in enumerate(steps) if s.kind == "sread" or s.reads}
     while left:
         # Prefer the spot right before a first read: the copy has had the longest time to arrive.
-        best = max(range(n), key=lambda p: (sum(stabbed(a, p) for a in left), p in given, p in first_reads, -p))
-        if not any(stabbed(a, best) for a in left):
+        covers = _arcs_at(left, n, cyclic)
+        best = max(range(n), key=lambda p: (covers[p], p in given, p in first_reads, -p))
+        if not covers[best]:
             raise CompileError("no barrier can separate a shared write from its read", steps[body.order[0]].loc)
         chosen.append(best)
         left = [a for a in left if not stabbed(a, best)]
@@ -665,6 +666,22 @@ def place_barriers(
     chosen.sort()
     following = dict(zip(chosen, [*chosen[1:], chosen[0]]))
     body.barriers = {p: _pending(body, steps, place, p, following[p], cyclic) for p in chosen}
+
+
+def _arcs_at(arcs: Sequence[_Arc], n: int, cyclic: bool) -> list[int]:
+    """Per position, how many arcs a barrier there would serve."""
+    steps = [0] * (2 * n + 1)
+    for a in arcs:
+        if not cyclic:
+            first, last = max(a.start, 0), min(a.end, n - 1)
+        else:
+            first = a.start % n
+            last = first + min(a.end - a.start, n - 1)
+        if first <= last:
+            steps[first] += 1
+            steps[last + 1] -= 1
+    counts = list(accumulate(steps))
+    return [counts[p] + counts[p + n] for p in range(n)]
 
 
 def _commits(copies: Sequence[int], barriers: Sequence[int], cyclic: bool) -> tuple[int, ...]:

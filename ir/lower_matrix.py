@@ -11,7 +11,6 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import SUMMED_WORDS
 from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
 from wavedsl.ir.graph import Node, Region, addend
-from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step
@@ -19,6 +18,7 @@ from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_reduce import across_waves, within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, dense_words
 

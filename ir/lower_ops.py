@@ -14,8 +14,9 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.facts import BITS
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import I32, I64, PRED, Value
+from wavedsl.ir.kernel_ir import I32, PRED, Value
 from wavedsl.ir.lower_cast import cast, rounded_cast, wrap
 
 Rule = Callable[..., Value]
@@ -74,17 +75,31 @@ def _div(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
 
 @_rule("floordiv")
 def _floordiv(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
-    if dtype.is_float:
-        return b.ffloor(b.fdiv(x, y))
-    return _int_divide(b, dtype, x, y)[0]
+    return (_float_divide if dtype.is_float else _int_divide)(b, dtype, x, y)[0]
 
 
 @_rule("mod")
 def _mod(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
-    if dtype.is_float:
-        quotient = b.ffloor(b.fdiv(x, y))
-        return b.ffma(b.fneg(quotient), y, x)
-    return _int_divide(b, dtype, x, y)[1]
+    return (_float_divide if dtype.is_float else _int_divide)(b, dtype, x, y)[1]
+
+
+def _float_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, Value]:
+    """Floor quotient and remainder with the divisor's sign, as NumPy has them.
+
+    The rounded quotient may be the whole number above the exact one, also where the exact one lies just below 0: then
+    the remainder has the wrong sign, and both are corrected.
+    """
+    zero = b.zero(x.type)
+    q = b.ffloor(b.fdiv(x, y))
+    # No multiple of an infinite divisor is taken off.
+    rest = b.select(b.fcmp("eq", q, zero), x, b.ffma(b.fneg(q), y, x))
+    y_low = b.fcmp("lt", y, zero)
+    wrong = b.pand(b.fcmp("ne", rest, zero), b.pxor(b.fcmp("lt", rest, zero), y_low))
+    whole = b.select(wrong, b.fsub(q, b.const(1.0, x.type)), q)
+    inside = b.select(wrong, b.fadd(rest, y), rest)
+    signed_zero = b.select(y_low, b.const(-0.0, x.type), zero)
+    # An infinite dividend has no whole quotient: less itself it is NaN, any other one 0.
+    return b.fsub(whole, b.fsub(x, x)), b.select(b.fcmp("eq", inside, zero), signed_zero, inside)
 
 
 def _int_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, Value]:
@@ -134,9 +149,14 @@ def _unary(method: str) -> Rule:
 
 for _name, _method in (
     ("floor", "ffloor"), ("ceil", "fceil"), ("round", "frint"), ("exp2", "exp2"), ("log2", "log2"), ("sqrt", "sqrt"),
-    ("rsqrt", "rsqrt"), ("sin", "sin"), ("cos", "cos"),
+    ("sin", "sin"), ("cos", "cos"),
 ):  # fmt: skip
     RULES[_name] = _unary(_method)
+
+
+@_rule("rsqrt")
+def _rsqrt(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fdiv(b.const(1.0, x.type), b.sqrt(x)) if dtype is dt.f64 else b.rsqrt(x)
 
 
 @_rule("reciprocal")
@@ -273,18 +293,33 @@ def _invert(b: Builder, dtype: DType, x: Value) -> Value:
     return b.pnot(x) if dtype is dt.i1 else b.not_(x)
 
 
-def _count(b: Builder, count: Value) -> Value:
-    return b.trunc(count) if count.type is I64 else count
+def _shift(b: Builder, shift: Callable[[Value, Value], Value], x: Value, count: Value) -> Value:
+    """Whatever is shifted by its width or more is 0; chips take the count modulo the width, or saturate it."""
+    width = BITS[x.type.kind]
+    short = count if count.type is I32 else b.trunc(count)
+    if _within(count, width):
+        return shift(x, short)
+    return b.select(b.cmp("ult", count, width), shift(x, b.and_(short, width - 1)), b.zero(x.type))
+
+
+def _within(count: Value, width: int) -> bool:
+    return count.lo is not None and count.hi is not None and 0 <= count.lo and count.hi < width
 
 
 @_rule("shl")
 def _shl(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
-    return b.shl(x, _count(b, count))
+    return _shift(b, b.shl, x, count)
 
 
 @_rule("shr")
 def _shr(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
-    return b.lshr(x, _count(b, count)) if _unsigned(dtype) else b.ashr(x, _count(b, count))
+    """Of signed numbers the sign remains: they are shifted by the width less one at most."""
+    if _unsigned(dtype):
+        return _shift(b, b.lshr, x, count)
+    most = BITS[x.type.kind] - 1
+    if not _within(count, most + 1):
+        count = b.select(b.cmp("ult", count, most), count, b.const(most, count.type))
+    return b.ashr(x, count if count.type is I32 else b.trunc(count))
 
 
 def _comparison(how: str) -> Rule:

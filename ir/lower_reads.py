@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
+from wavedsl.ir.copy_ways import Trip, transposing_clocks
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
@@ -18,6 +19,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
+from wavedsl.ir.shared_search import PlaceChoice
 from wavedsl.ir.staging import (
     CopyLanes,
     FragmentLoads,
@@ -30,7 +32,6 @@ from wavedsl.ir.staging import (
     store_copied,
     store_transposed,
     tile_extents,
-    transposing_clocks,
     wave_digits,
 )
 from wavedsl.ir.symbols import AddressSpace
@@ -78,8 +79,9 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 unit = low.units(n)
                 if unit is None:
                     s = plan_staged(
-                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct
-                    )
+                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
+                        trip=beside(low, region, reads, n, depth) if loop else None,
+                    )  # fmt: skip
                 else:
                     cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
                     size = unit.dtype.bytes
@@ -123,12 +125,7 @@ def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: i
     target = low.target
     if low.choices.direct is not None or not target.copy_linear:
         return low.choices.direct
-    busy = 0
-    for n in region_nodes(region):
-        if n.op == "mma":
-            plan = low.inference.mmas[n.id]
-            count = len(low.tiles(plan)) * len(low.k_issues(plan))
-            busy += count * plan.atom.cycles * -(-low.partition.waves // target.simds)
+    busy = product_clocks(low, region)
     width = max(target.copy_async)
     whole = target.cost("copy.async", width)
     bytes = 0
@@ -138,6 +135,35 @@ def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: i
         bytes += prod(extents.values()) * info.elsize
     moved = bytes * whole.cycles // (width * target.wave_size)
     return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+def product_clocks(low: Lowering, region: Region) -> int:
+    """Clocks that the matrix instructions of a trip keep the unit of a SIMD busy."""
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            busy += count * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
+    return busy
+
+
+def beside(low: Lowering, region: Region, reads: Sequence[Node], read: Node, depth: int) -> Trip | None:
+    """What a trip keeps busy beside one of its tiles: the others count as stored once and read by every wave without
+    conflicts. None where the loop has no products, or where copies and products are not each wave's own."""
+    products = product_clocks(low, region)
+    if not products or not low.target.copy_linear:
+        return None
+    waves, shared = low.partition.waves, 0
+    for n in reads:
+        if n is not read:
+            info, layout = low.view_info(n), low.layout(n)
+            tile = prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values())
+            held = layout.elements_per_lane * low.target.wave_size
+            wide, size = 16 * low.target.wave_size, info.elsize
+            shared += tile * size * low.target.cost("store.shared", 16).cycles // wide
+            shared += held * waves * size * low.target.cost("load.shared", 16).cycles // wide
+    return Trip(products, shared, depth)
 
 
 GAP = 1024
@@ -379,6 +405,10 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         pieces = s.vector // s.piece
         resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
         resources = tuple((u, c * pieces) for u, c in resources)
+        stored = s.cost.accesses[1].worst if isinstance(s.cost, PlaceChoice) and low.target.copy_linear else 0
+        if pieces > 1 and stored:  # narrow stores keep LDS busy for less than the turn that each takes to issue
+            counted = stored // s.count * low.partition.waves
+            resources = tuple((u, c if u == "issue" else counted) for u, c in resources)
         steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
 
     if s.loads is None:

@@ -124,7 +124,9 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
             lambda c: from_word(b, c[0], flag),
             (as_word(b, constant(b, n.attrs["identity"], dtype)),),
         )
-    neutral = constant(b, extreme(n.op, dtype), dtype)
+    # A NaN gives way to any number, and is the answer where nothing but NaN is there: so it stands for what is absent.
+    absent = math.nan if n.op != "sum" and dtype.is_float and low.plans[str(n.attrs["dim"])].extent != 0 else None
+    neutral = constant(b, extreme(n.op, dtype) if absent is None else absent, dtype)
     return Reduction(
         lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
     )

@@ -96,6 +96,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         if n.dtype.bits < 32 and n.dtype is not dt.i1:
             word = b.bitcast(number, B32) if number.type is not B32 else number
             number = b.unpack(word, n.dtype, 0)
+        elif n.dtype is dt.i1:
+            number = b.cmp("ne", b.and_(number, 0xFF), 0)
         env[key] = from_elements(b, layout, n.dtype, [number])
     elif n.op == "size":
         extent = _size(low, n)

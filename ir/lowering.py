@@ -24,11 +24,12 @@ from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
-from wavedsl.ir.infer import Inference, MmaPlan
+from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
+from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged

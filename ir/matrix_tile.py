@@ -32,13 +32,15 @@ _MODE = {128: 1, 64: 2, 32: 3, 16: 0}
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """`fast` is the contiguous dimension, `other` the one across; `panel` the bytes of a panel."""
+    """`fast` is the contiguous dimension, `other` the one across; `panel` the bytes of a panel. `block`: in every so
+    many rows the first pairs of each four stand before the second pairs (0: rows stand as they come)."""
 
     place: Place
     fast: str
     other: str
     span: int
     panel: int
+    block: int = 0
 
     @property
     def panels(self) -> int:
@@ -59,9 +61,12 @@ class MatrixTile:
         return self.place.linear_address({d: at.get(d, 0) for d in self.place.dims})
 
 
-def matrix_tile(extents: Mapping[str, int], fast: str, elsize: int, unit: int, slots: int) -> MatrixTile:
+def matrix_tile(
+    extents: Mapping[str, int], fast: str, elsize: int, unit: int, slots: int, block: int = 0
+) -> MatrixTile:
     """A tile of `extents` elements with dimension `fast` contiguous. `unit`: elements of `fast` that every wave's and
-    instruction's share is a multiple of, or the whole extent where the instructions step inside the span.
+    instruction's share is a multiple of, or the whole extent where the instructions step inside the span. `block`: see
+    `MatrixTile`; a power of two from 16 on that divides the rows.
 
     Raises ConstraintError where the contiguous extent is not a multiple of 16 bytes.
     """
@@ -77,9 +82,16 @@ def matrix_tile(extents: Mapping[str, int], fast: str, elsize: int, unit: int, s
     width = span // elsize
     panel = extents[other] * span
     panels = extents[fast] // width
-    pieces = [Piece(fast, 1, width, elsize), Piece(other, 1, extents[other], span)]
+    pieces = [Piece(fast, 1, width, elsize)]
+    if block:
+        pieces += [Piece(other, 1, 2, span), Piece(other, 2, 2, block // 2 * span)]
+        pieces.append(Piece(other, 4, block // 4, 2 * span))
+        if extents[other] > block:
+            pieces.append(Piece(other, block, extents[other] // block, block * span))
+    else:
+        pieces.append(Piece(other, 1, extents[other], span))
     if panels > 1:
         pieces.append(Piece(fast, width, panels, panel))
     bits = (span // 16).bit_length() - 1
     xor: tuple[Xor, ...] = ((bits, 4, 3),) if bits else ()
-    return MatrixTile(Place(tuple(pieces), xor, slots, elsize), fast, other, span, panel)
+    return MatrixTile(Place(tuple(pieces), xor, slots, elsize), fast, other, span, panel, block)

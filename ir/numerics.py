@@ -46,7 +46,7 @@ BOUNDS: dict[str, dict[str, Bound]] = {
         "nvidia": Bound(4, absolute=2.0**-22, source=_ISA),
     },
     "reciprocal": {"amd": Bound(1, source=_AMD), "nvidia": Bound(1, source=_ISA)},
-    "rsqrt": {"amd": Bound(1, source=_AMD), "nvidia": Bound(3, source=_ISA)},
+    "rsqrt": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(3, source=_ISA)},
     "sin": {"amd": Bound(1, absolute=2.0**-19, source=_AMD), "nvidia": Bound(1, absolute=2.0**-19, source=_ISA)},
     "cos": {"amd": Bound(1, absolute=2.0**-19, source=_AMD), "nvidia": Bound(1, absolute=2.0**-19, source=_ISA)},
     # exp(x) = exp2(x log2 e): half an ulp of the product is |x| log2(e) 2^-24 in the exponent.

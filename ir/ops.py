@@ -610,27 +610,12 @@ def minimum_number(a: Any, b: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """Integers wrap. f32 multiplies exactly in f64; f64 adds the product's rounding error back (Dekker, Knuth)."""
-    kind = np.result_type(a, b, c)
-    if not np.issubdtype(kind, np.floating):
+    """Integers wrap; floats are rounded once."""
+    if not np.issubdtype(np.result_type(a, b, c), np.floating):
         return a * b + c
-    if kind == np.float32:
-        return (np.float64(a) * np.float64(b) + np.float64(c)).astype(np.float32)
-    product = a * b
-    a_high, b_high = _upper_half(a), _upper_half(b)
-    a_low, b_low = a - a_high, b - b_high
-    product_error = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
-    total = product + c
-    back = total - product
-    sum_error = (product - (total - back)) + (c - back)
-    exact = total + (product_error + sum_error)
-    return np.where(np.isfinite(exact), exact, total)
+    from wavedsl.ir.rounding import fma
 
-
-def _upper_half(x: Any) -> Any:
-    """The upper 26 bits of an f64 mantissa (Veltkamp's split)."""
-    shifted = x * 134217729.0
-    return shifted - (shifted - x)
+    return fma(a, b, c)
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -696,7 +681,7 @@ for _name, _signature, _allowed, _compute, _precise, _operators, _doc in (
      "Quotient rounded towards minus infinity."),
     ("mod", "x % y", _NUMBER, np.mod, False, ("__mod__", "__rmod__"), "Remainder with the sign of the divisor."),
     ("pow", "pow(x, y)", _FLOAT, _pow, True, ("__pow__", "__rpow__"),
-     "x to the power y: exp2(y * log2(x)), so NaN for a negative x. `x**2` (1 to 8) is a product instead."),
+     "x to the power y: exp2(y * log2(x)), so NaN for a negative x; `x**n` takes one where n is whole in the source."),
     ("neg", "-x", _NUMBER, np.negative, False, ("__neg__",), "Negation."),
     ("abs", "abs(x)", _NUMBER, np.abs, False, ("__abs__",), "Absolute value."),
     ("minimum", "minimum(x, y)", _NUMBER, minimum_number, False, (), "The smaller; a number rather than NaN."),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.fragment import Fragment, from_words
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
 from wavedsl.ir.lowering import Lowering
@@ -183,6 +183,8 @@ def emit_ring_loop(
     b = low.b
     rings = rings_inside(low, region)
     mine = [ring for ring in rings if ring.region is region]
+    for ring in _brought_before(low, region):
+        wait_full(low, ring)  # here, since the loop may have no trip and what has been started must be waited for
     if isinstance(trips, int) and trips == 1:
         inner = Env(env.fixed)
         inner.fixed.update(carried)
@@ -227,6 +229,15 @@ def emit_ring_loop(
         for ring in Products(low, region, postponed, None).late:
             release(low, ring, ring.before(low), some)
     return list(loop.results[: len(inits)])
+
+
+def _brought_before(low: Lowering, region: Region) -> list[Ring]:
+    """Rings of regions around a loop whose tiles products of the loop, or of loops inside it, read."""
+    inside = [n for n in region_nodes(region) if n.op == "iterate"]
+    regions = [region, *(n.attrs["body"] for n in inside)]
+    products = [n for r in regions for n in asynchronous(low, r)]
+    read = {id(low.ring_of[x.id]) for n in products for x in low.inference.mmas[n.id].ports if x.id in low.ring_of}
+    return [ring for ring in low.rings if id(ring) in read and all(ring.region is not r for r in regions)]
 
 
 def _emit_staged(

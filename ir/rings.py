@@ -26,6 +26,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
 
 BOX = 256
 """Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
@@ -46,6 +47,8 @@ class Ring:
     readers: int
     """Waves that give each slot back."""
     bars: int = 0
+    own: int = -1
+    """Byte of the barrier on which the filling thread waits for tiles that it mends; -1 where it never does."""
     bytes: int = 0
     """Bytes of all members' tiles: what a fill brings, whatever of it lies outside the arrays."""
     slot: Any = 0
@@ -131,7 +134,10 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
         low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
         ring.bars = low.shared_top
         low.shared_top += 2 * ring.slots * BARRIER_BYTES
-        low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, 2 * ring.slots * BARRIER_BYTES)
+        if any(may_straddle(low, n) for n in ring.members):
+            ring.own = low.shared_top
+            low.shared_top += BARRIER_BYTES
+        low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, low.shared_top - ring.bars)
 
 
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
@@ -142,6 +148,8 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
             for slot in range(ring.slots):
                 b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
                 b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.cluster)
+            if ring.own >= 0:
+                b.signal_init(ring.own, 1)
         b.signal_publish()
     if low.kernel.cluster > 1:
         b.cluster_barrier()
@@ -166,8 +174,17 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     tile = staged.tile
     assert tile is not None
     rows = staged.extents[tile.other] // parts
-    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     width = tile.span // staged.info.elsize
+    if tile.block:
+        half = tile.block // 2
+        starts = [(r, pair) for r in range(0, rows, tile.block) for pair in range(0, min(2, 2 * rows // tile.block))]
+        found = [
+            ({tile.fast: p * width, tile.other: r, PAIR: 2 * pair}, p * tile.panel + (r + pair * half) * tile.span)
+            for p in range(tile.panels)
+            for r, pair in starts
+        ]
+        return found, half
+    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     found = []
     for p in range(tile.panels):
         for r in range(0, rows, height):
@@ -175,16 +192,21 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     return found, height
 
 
-def map_of(staged: Staged, parts: int = 1) -> TensorBoxes:
-    """The tensor map whose boxes are the panels of a tile, or of one of `parts` of it."""
+def map_of(staged: Staged, parts: int = 1, ended: int | None = None) -> TensorBoxes:
+    """The tensor map whose boxes are the panels of a tile, or of one of `parts` of it. `ended`: the axis along which
+    the tile may end before its array."""
     info, tile = staged.info, staged.tile
     assert tile is not None
     _, height = boxes(staged, parts)
     fast = info.names.index(tile.fast)
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
-    sizes = {tile.fast: tile.span // info.elsize, tile.other: height}
-    return TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
+    sizes = {tile.fast: tile.span // info.elsize, tile.other: height // 2 if tile.block else height}
+    box = [sizes.get(info.names[i], 1) for i in order] + [1] * (ended is not None)
+    if tile.block:
+        box.insert(1, 2)
+    paired = info.names.index(tile.other) if tile.block else None
+    return TensorBoxes(info.name, order, tuple(box), tile.span, ended, paired)
 
 
 def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
@@ -194,37 +216,61 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
     parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
     b.signal_wait(ring.empty(low), parity)
-    bar = ring.full(low)
-    b.signal_expect(bar, ring.bytes)
     base = low.base_at(iteration)
+    tiles = []
+    straddles: Value | None = None
     for n in ring.members:
-        staged = low.staged[n.id]
+        origin = Origin(low, n, low.staged[n.id], Context(env, iteration, None), base)
+        tiles.append((n, low.staged[n.id], origin))
+        if origin.straddles is not None:
+            straddles = origin.straddles if straddles is None else b.por(straddles, origin.straddles)
+    bar: Any = ring.full(low)
+    if straddles is not None:
+        bar = b.select(straddles, ring.own, bar)
+    b.signal_expect(bar, ring.bytes)
+    for n, staged, origin in tiles:
         parts = ring.cluster if n.id in ring.shared else 1
-        spec = map_of(staged, parts)
         found, _ = boxes(staged, parts)
-        rows, skip = 0, 0
+        rows: dict[str, Any] = {}
+        skip: Any = 0
         if parts > 1:
             tile = staged.tile
             assert tile is not None
             share = staged.extents[tile.other] // parts
-            rows, skip = scaled(b, b.cluster_rank(), share), scaled(b, b.cluster_rank(), share * tile.span)
-        start = total(b, [scaled(b, ring.slot, staged.place.bytes), staged.offset])
-        position, *_ = low.located(n, Context(env, iteration, None), base)
-        more = {staged.tile.other} if parts > 1 and staged.tile is not None else set()
+            if tile.block > share:  # each of two brings the pairs of one half
+                rows = {PAIR: scaled(b, b.cluster_rank(), 2)}
+            else:
+                rows = {tile.other: scaled(b, b.cluster_rank(), share)}
+            skip = scaled(b, b.cluster_rank(), share * tile.span)
+        spec = low.kernel.params[ring.maps[n.id]].map
+        assert spec is not None
         for inside, byte in found:
-            names = [staged.info.names[i] for i in spec.order]
-            at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
             b.copy_bulk(
-                b.param(ring.maps[n.id]), total(b, [start, byte, skip]), bar, at, buffer=low.buffer_names[n.id],
+                b.param(ring.maps[n.id]), total(b, [_slot(low, ring, staged), byte, skip]), bar,
+                origin.coordinates(spec, inside, rows), buffer=low.buffer_names[n.id],
                 cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
             )  # fmt: skip
         trips = distance(low, n)
         if trips:  # what lies outside the array is dropped
-            position, *_ = low.located(n, Context(env, iteration, None), low.base_at(total(b, [iteration, trips])))
+            later = low.base_at(total(b, [iteration, trips]))
+            origin = Origin(low, n, staged, Context(env, iteration, None), later)
             for inside, _ in found:
-                names = [staged.info.names[i] for i in spec.order]
-                at = [total(b, [position.base.get(d, 0), inside.get(d, 0), rows if d in more else 0]) for d in names]
-                b.touch_bulk(b.param(ring.maps[n.id]), at)
+                b.touch_bulk(b.param(ring.maps[n.id]), origin.coordinates(spec, inside, rows))
+    if straddles is not None:
+        with b.if_(straddles) as branch:
+            b.signal_wait(ring.own, 0)
+            for n, staged, origin in tiles:
+                if origin.straddles is not None:
+                    origin.zero_past_end(staged, _slot(low, ring, staged), low.buffer_names[n.id])
+            b.proxy_fence()
+            b.signal_arrive(ring.own)  # ends its odd phase: the next time is an even one again
+            b.signal_arrive(ring.full(low))
+            branch.yield_()
+
+
+def _slot(low: Lowering, ring: Ring, staged: Staged) -> Any:
+    """First byte of a member's tile in the ring's slot."""
+    return total(low.b, [scaled(low.b, ring.slot, staged.place.bytes), staged.offset])
 
 
 def wait_full(low: Lowering, ring: Ring) -> None:

@@ -29,6 +29,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
+from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 
 MAP_BYTES = 128
@@ -229,9 +230,13 @@ def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
 def _share(low: Lowering, ring: Ring, cluster: int) -> None:
     """Which members are the same in all workgroups of a cluster: those without a dimension of the first grid axis."""
     first = {str(d) for d in low.partition.grid_axes()[0]}
+    if any(may_straddle(low, n) for n in ring.members):
+        return  # its filler waits for a whole fill at times, and others would not
     for n in ring.members:
         staged = _planned(low, n, 1)
         rows = staged.extents[staged.tile.other]
+        if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
+            continue
         if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1
@@ -301,7 +306,9 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
 
     for ring in rings:
         for n in ring.members:
-            ring.maps[n.id] = take(map_of(low.staged[n.id], ring.cluster if n.id in ring.shared else 1))
+            parts = ring.cluster if n.id in ring.shared else 1
+            ended = next((end.axis for end in tile_ends(low, n)), None)
+            ring.maps[n.id] = take(map_of(low.staged[n.id], parts, ended))
     for outlet in outlets:
         outlet.param = take(outlet.boxes)
     offset = 0

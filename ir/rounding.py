@@ -6,6 +6,7 @@ storage of sub-byte types, little end first.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -153,3 +154,68 @@ def pack(elements: Array, dtype: DType, out: Array) -> None:
     old = np.unpackbits(np.ascontiguousarray(out), axis=-1, bitorder="little")
     old[..., : bits.shape[-1]] = bits
     out[...] = np.packbits(old, axis=-1, bitorder="little")
+
+
+# ---------------------------------------------------------------------------------------------- fused multiply-add
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """a b + c of f32 or f64 arrays, rounded once.
+
+    f32: the product is exact in f64; the sum is rounded to odd there, which leaves f32's rounding what it was. f64: the
+    product's error is known exactly, and the two parts are added by way of odd rounding (Boldo and Melquiond). Where
+    that could overflow or lose bits below the denormals, rational numbers decide.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    with np.errstate(all="ignore"):
+        if a.dtype == np.float32:
+            return _sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
+        product = a * b
+        magnitudes = [np.abs(x) for x in (a, b, product, c)]
+        safe = np.logical_and.reduce([(m < 1e280) & ((m > 1e-280) | (m == 0)) for m in magnitudes])
+        safe &= (product != 0) | (a == 0) | (b == 0)
+        high, low = _two_sum(c, _product_error(a, b, product))
+        top, rest = _two_sum(product, high)
+        out = np.where(safe, top + _sum_to_odd(rest, low), product + c)
+    hard = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    for at in zip(*np.nonzero(hard)):
+        exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
+        if exact:
+            out[at] = _nearest(exact)
+    return out
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return np.inf if exact > 0 else -np.inf
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """a b - product, exactly (Dekker)."""
+    (ah, al), (bh, bl) = (_halves(x) for x in (a, b))
+    return al * bl - (((product - ah * bh) - al * bh) - ah * bl)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """The upper 26 bits of an f64 mantissa, and the rest (Veltkamp)."""
+    shifted = x * 134217729.0
+    high = shifted - (shifted - x)
+    return high, x - high
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b as the rounded sum and its error (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _sum_to_odd(a: Array, b: Array) -> Array:
+    """a + b in f64: of the two neighbours of an inexact sum the one whose last bit is set."""
+    s, error = _two_sum(a, b)
+    bits = np.ascontiguousarray(s).view(np.int64)
+    even = (error != 0) & (bits & 1 == 0) & np.isfinite(s) & np.isfinite(error)
+    away = (error > 0) == (s > 0)
+    return np.where(even, np.where(away, bits + 1, bits - 1), bits).view(np.float64).reshape(s.shape)

@@ -211,7 +211,7 @@ def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], l
             fits = [s for s in range(max(first, b), first + 4) if m + s < top]
             single += [((b, m, s),) for s in fits]
             if m == 4:
-                pairs += [((b, m, s), (b, m, s + b)) for s in fits[:2] if m + s + b < top]
+                pairs += [((b, m, s), (min(b, top - m - s - b), m, s + b)) for s in fits[:2] if m + s + b < top]
     return single, pairs
 
 
@@ -262,17 +262,22 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         dense = [place(_base(dims, elsize, row, ()))] if row % 16 == 0 and extent <= 256 else []
         return [swizzled, dense]
     natural = place(_base(dims, elsize, row, ()))
+    spread = [s for s in map(_spread, accesses) if s]
     plain: list[Place] = [natural]
     single: list[Place] = []
     other: list[Place] = []
     double: list[Place] = []
     if all(m.padded or (m.run and row % m.run == 0) for m in used) and rows > 1:
         pads = [p for p in (8, 16, 32) if (row + p) % granule == 0 and p % elsize == 0]
+        pads += [p for p in (1 << m for m in spread) if p > 32 and (row + p) % granule == 0]
         other += [place(_base(dims, elsize, row + p, ())) for p in pads]
     orders = _orders(accesses, inner, extent, elsize) if all(m.permuted for m in used) else []
     if not row & (row - 1):
         singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(row, row * rows))
+        first = row.bit_length() - 1
+        chunks = [((LINE - m, m, s),) for m in spread for s in range(max(first - m, LINE - m), first - m + 3)]
         single += [natural.varied(xor=x) for x in singles]
+        other += [natural.varied(xor=x) for x in chunks if legal(x)]
         double += [natural.varied(xor=x) for x in pairs]
         for order in orders:
             if elsize << _run(order) >= min(granule, row):
@@ -286,6 +291,24 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         double += [panels.varied(xor=x) for x in pairs]
     whole = [p for p in single if not p.xor or p.xor[0][1] == 4]  # terms on 16-byte chunks suit the widest accesses
     return [plain, whole, [p for p in single if p not in whole], other, double]
+
+
+LINE = 8
+"""Address bits of what 64 banks hold side by side."""
+
+
+def _spread(access: SharedAccess) -> int:
+    """Bit of an address up to which lanes that exchange elements fetch neighbouring bytes of one row, where that is
+    more than a chunk of 16 bytes: what the next row adds must lie above it. 0 for other accesses."""
+    atom = next((a for a in access.atoms if a.lane), None)
+    fragment = access.fragment
+    if access.kind != "read" or fragment is None or atom is None:
+        return 0
+    inner = fragment.inner if isinstance(fragment, Layout) else fragment
+    own = inner.only("l")
+    across = max((sum(1 for c in own.coordinate_columns(d) if c) for d in inner.dims), default=0)
+    bits = across + atom.piece_bytes.bit_length() - 1 - len(atom.element.split())
+    return bits if 4 < bits < LINE else 0
 
 
 def _run(order: Sequence[int]) -> int:

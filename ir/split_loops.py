@@ -7,13 +7,14 @@ them. INVARIANT: ops with effects run in the same order; all waves of a workgrou
 
 A comparison is of use when its two sides differ by k · i + u + l, i the induction variable, u equal for the workgroup
 and l of a known range over its lanes: then it holds for all of them from some trip on, or up to one, which scalar
-arithmetic finds.
+arithmetic finds. Where u is made of numbers that may be anything (loaded lengths), sums could wrap: the form is then
+that of numbers below `ASSUMED`, and where one is not, every trip keeps its masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.build_core import PINNED
@@ -27,7 +28,14 @@ from wavedsl.ir.unroll import static_trips
 SHARE = 12
 """A loop is cut where at least one in this many of its arithmetic operations goes away between the cuts."""
 
+Form = tuple[Linear, int, int]
+"""A sum, and the least and the most that it may be."""
+
 _LIMIT = 1 << 31
+
+ASSUMED = 1 << 27
+"""Numbers that nothing is known of are taken to lie in -ASSUMED .. ASSUMED - 1, which is looked at when the loop is
+reached. Sums of a few do not wrap."""
 
 UNCOUNTED = PINNED | {"vec", "slice", "bitcast"}
 """Ops that take no slot of the vector unit."""
@@ -35,18 +43,20 @@ UNCOUNTED = PINNED | {"vec", "slice", "bitcast"}
 
 @dataclass
 class Edge:
-    """A comparison that holds for every lane while k · i + terms + constant >= 0."""
+    """A comparison that holds for every lane while k · i + terms + constant >= 0, if what is `assumed` is small."""
 
     op: Op
     k: int
     uniform: dict[Value, int]
     constant: int
+    assumed: frozenset[Value] = frozenset()
 
 
 def split_loops(kernel: Kernel, target: Target | None = None) -> Kernel:
     """Cut every loop where that pays. A kernel without such loops comes back as it is."""
     varies = per_wave(kernel)
-    chosen = {op: edges for op in kernel.body.walk() if op.name == "for" and (edges := worthwhile(op, varies))}
+    same = alike(kernel, varies)
+    chosen = {op: edges for op in kernel.body.walk() if op.name == "for" and (edges := worthwhile(op, varies, same))}
     if not chosen:
         return kernel
     fresh = fresh_kernel(kernel)
@@ -71,7 +81,9 @@ def per_wave(kernel: Kernel) -> set[Value]:
 
     def visit(region: Region) -> None:
         for op in region.ops:
-            if op.name in ("wave", "tid") or not op.row.pure or any(a in varies for a in op.args):
+            # What nobody writes is the same for every wave that reads it in one place.
+            pure = op.row.pure or (op.name == "load.global" and _constant(kernel, op.args[0]))
+            if op.name in ("wave", "tid") or not pure or any(a in varies for a in op.args):
                 varies.update(op.results)
             for body in op.regions:
                 varies.update(body.args[1:])  # carried: not followed
@@ -84,7 +96,36 @@ def per_wave(kernel: Kernel) -> set[Value]:
     return varies
 
 
-def worthwhile(loop: Op, varies: set[Value]) -> list[Edge]:
+ALIKE = frozenset("add sub mul shl lshr ashr and or xor min_s max_s select cmp bitcast".split())
+"""Ops whose results are the same in all lanes where their operands are."""
+
+
+def alike(kernel: Kernel, varies: set[Value]) -> set[Value]:
+    """Values of lanes that are the same in all lanes and waves of the workgroup: what is loaded from one place of an
+    array that nobody writes, and what is made of it."""
+    found: set[Value] = set()
+
+    def same(v: Value) -> bool:
+        return v in found or v.const is not None or (v.uniform and v not in varies)
+
+    for op in kernel.body.walk():
+        loaded = op.name == "load.global" and _constant(kernel, op.args[0])
+        if (loaded or op.name in ALIKE) and not op.results[0].uniform and all(map(same, op.args)):
+            found.update(op.results)
+    return found
+
+
+def _constant(kernel: Kernel, buffer: Value) -> bool:
+    """Whether a buffer is, or lies in, an array that the kernel does not write."""
+    if buffer.op is None:
+        return False
+    if buffer.op.name == "param":
+        param = kernel.params[buffer.op.attrs["index"]]
+        return param.kind != "pointer" or param.access == "read"
+    return buffer.op.row.pure and all(a.const is not None or _constant(kernel, a) for a in buffer.op.args)
+
+
+def worthwhile(loop: Op, varies: set[Value], same: set[Value]) -> list[Edge]:
     """The comparisons to cut a loop by: none where too little arithmetic depends on them."""
     step = loop.args[2].const
     trips = static_trips(loop)
@@ -92,7 +133,7 @@ def worthwhile(loop: Op, varies: set[Value]) -> list[Edge]:
         return []
     body = loop.regions[0]
     inside = {r for op in body.walk() for r in op.results} | set(body.args)
-    edges = [e for op in body.ops if (e := edge_of(op, body, inside, varies)) is not None]
+    edges = [e for op in body.ops if (e := edge_of(op, body, inside, varies, same)) is not None]
     if not edges:
         return []
     gone: set[Value] = {e.op.results[0] for e in edges}
@@ -108,7 +149,7 @@ def worthwhile(loop: Op, varies: set[Value]) -> list[Edge]:
     return edges if saved * SHARE >= total else []
 
 
-def edge_of(op: Op, body: Region, inside: set[Value], varies: set[Value]) -> Edge | None:
+def edge_of(op: Op, body: Region, inside: set[Value], varies: set[Value], same: set[Value]) -> Edge | None:
     """A per-lane comparison as a condition on the induction variable; None for any other op."""
     if op.name != "cmp" or op.results[0].uniform or op.args[0].type is not I32:
         return None
@@ -118,9 +159,33 @@ def edge_of(op: Op, body: Region, inside: set[Value], varies: set[Value]) -> Edg
         how = "s" + how[1:]
     if how not in ("slt", "sle", "sgt", "sge"):
         return None
-    form: Linear = difference(b, a) if how in ("slt", "sle") else difference(a, b)
-    constant = form.constant - (how in ("slt", "sgt"))  # a < b is b - a - 1 >= 0
-    iv = body.args[0]
+    first, second = (b, a) if how in ("slt", "sle") else (a, b)
+    strict = how in ("slt", "sgt")  # a < b is b - a - 1 >= 0
+
+    def whole(v: Value) -> bool:
+        return (v.uniform or v in same) and v not in varies and v not in inside
+
+    plain = difference(first, second)
+    found = _edge(op, plain, strict, body.args[0], inside, whole, {})
+    if found is not None and not any(_wild(v) and not whole(v) for v in plain.terms):
+        return found
+    small = _Small(whole)
+    form = small.difference(first, second)
+    return None if form is None else _edge(op, form, strict, body.args[0], inside, whole, small.assumed)
+
+
+def _wild(v: Value) -> bool:
+    """Whether nothing much is known of a number."""
+    assert v.lo is not None and v.hi is not None
+    return v.hi - v.lo >= 2 * ASSUMED
+
+
+def _edge(
+    op: Op, form: Linear, strict: bool, iv: Value, inside: set[Value], whole: Callable[[Value], bool],
+    assumed: dict[Value, None],
+) -> Edge | None:  # fmt: skip
+    """The condition that a difference is not negative, not zero either where that is `strict`."""
+    constant = form.constant - strict
     k = 0
     uniform: dict[Value, int] = {}
     low = high = 0
@@ -131,15 +196,58 @@ def edge_of(op: Op, body: Region, inside: set[Value], varies: set[Value]) -> Edg
         if v in inside:
             return None
         assert v.lo is not None and v.hi is not None
-        ends = sorted((v.lo * factor, v.hi * factor))
-        if v.uniform and v not in varies:
+        least, most = (-ASSUMED, ASSUMED - 1) if v in assumed else (v.lo, v.hi)
+        ends = sorted((least * factor, most * factor))
+        if whole(v):
             uniform[v] = factor
             low, high = low + ends[0], high + ends[1]
         else:
             constant += ends[0]
     if not k or not -_LIMIT <= low + constant <= high + constant < _LIMIT:
         return None
-    return Edge(op, k, uniform, constant)
+    return Edge(op, k, uniform, constant, frozenset(assumed))
+
+
+@dataclass
+class _Small:
+    """Sums that do not wrap if the numbers that nothing is known of are small. `whole`: whether a value is the same in
+    all trips and waves, so that it can be looked at."""
+
+    whole: Callable[[Value], bool]
+    assumed: dict[Value, None] = field(default_factory=dict)
+
+    def difference(self, a: Value, b: Value) -> Linear | None:
+        """The form of a - b, as whole numbers; None where it may wrap all the same."""
+        out, low, high = self.combined(self.form(a), self.form(b), -1)
+        return out if -_LIMIT <= low and high < _LIMIT else None
+
+    def combined(self, x: Form, y: Form, sign: int) -> Form:
+        """The form of x + sign · y."""
+        out = Linear(x[0].constant + sign * y[0].constant, dict(x[0].terms))
+        for v, factor in y[0].terms.items():
+            out.add(v, sign * factor)
+        ends = sorted((sign * y[1], sign * y[2]))
+        return out, x[1] + ends[0], x[2] + ends[1]
+
+    def form(self, v: Value) -> Form:
+        """A value as a sum, with its range."""
+        assert v.lo is not None and v.hi is not None
+        if isinstance(v.const, int):
+            return Linear(v.const), v.const, v.const
+        op = v.op
+        found: Form | None = None
+        if op is not None and op.name in ("add", "sub"):
+            found = self.combined(self.form(op.args[0]), self.form(op.args[1]), 1 if op.name == "add" else -1)
+        elif op is not None and op.name in ("shl", "mul") and isinstance(op.args[1].const, int):
+            scale = 1 << op.args[1].const if op.name == "shl" else op.args[1].const
+            found = self.combined((Linear(), 0, 0), self.form(op.args[0]), scale)
+        if found is not None and -_LIMIT <= found[1] and found[2] < _LIMIT:
+            return found[0], max(found[1], v.lo), min(found[2], v.hi)
+        own = Linear(terms={v: 1})
+        if _wild(v) and self.whole(v):
+            self.assumed[v] = None
+            return own, -ASSUMED, ASSUMED - 1
+        return own, v.lo, v.hi
 
 
 def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hook: Any) -> None:
@@ -153,6 +261,13 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
     for at in _thresholds(b, last, env):
         end = b.min_s(end, at)
     begin = b.min_s(begin, hi)
+    assumed = {v: None for e in edges for v in sorted(e.assumed, key=lambda v: v.id)}
+    if assumed:
+        small = b.true
+        for v in assumed:
+            small = b.pand(small, b.cmp("ult", b.add(_one(b, env[v]), ASSUMED), 2 * ASSUMED))
+        begin = b.select(small, begin, hi if first else lo)
+        end = b.select(small, end, begin)
     end = b.max_s(end, begin)
     carried = [env[a] for a in op.args[3:]]
     if first:  # where nothing is known: the range in which the others hold may end before this one
@@ -172,6 +287,11 @@ def _drain(b: Builder, op: Op) -> None:
         b.mma_wait(0)
 
 
+def _one(b: Builder, v: Value) -> Value:
+    """A value that all lanes have alike, as a number of the workgroup."""
+    return v if v.uniform else b.readfirst(v, same=True)
+
+
 def _thresholds(b: Builder, edges: Sequence[Edge], env: dict[Value, Value]) -> list[Value]:
     """Per edge the trip from which on it holds (k > 0) or up to which it holds, that one left out (k < 0)."""
     found: dict[Value, None] = {}
@@ -184,7 +304,7 @@ def _thresholds(b: Builder, edges: Sequence[Edge], env: dict[Value, Value]) -> l
     for e in least.values():
         rest = b.const(e.constant)
         for v, factor in e.uniform.items():
-            rest = b.add(rest, b.mul(env[v], factor))
+            rest = b.add(rest, b.mul(_one(b, env[v]), factor))
         if e.k > 0:  # k i + rest >= 0 from i = ceil(-rest / k)
             found[b.sub(0, b.floordiv(rest, e.k))] = None
         else:  # rest >= -k i up to i = floor(rest / -k)

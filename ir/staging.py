@@ -20,8 +20,16 @@ from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.copy_ways import (
+    CopyWay,
+    Trip,
+    copy_bits,
+    copy_ways,
+    spread,
+    transposing_clocks,
+    without_arithmetic,
+)
 from wavedsl.ir.direct_copy import (
-    LOAD_ISSUES,
     DirectCopy,
     direct_clocks,
     filled_directly,
@@ -32,10 +40,10 @@ from wavedsl.ir.direct_copy import (
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import MmaPlan
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
-from wavedsl.ir.layout import Bits, Digit, Layout, bit, spec
+from wavedsl.ir.layout import Digit, Layout, bit
 from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
+from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
@@ -71,6 +79,8 @@ class Staged:
     deep: int = 1
     """Vectors of a thread that are neighbours across the array's rows: transposed in registers, so that a piece is
     `piece` elements of a column."""
+    across: int = 0
+    """Vectors that neighbouring lanes copy side by side before they go on to the next row; 0: a whole row of them."""
 
     @property
     def name(self) -> str:
@@ -125,32 +135,6 @@ def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPla
     return Layout(layout.inner, (*layout.digits, *digits), layout.extents), dims
 
 
-def copy_bits(
-    fast: str, rows: Sequence[str], extents: Mapping[str, int], vector: int, lanes: int, waves: int, deep: int = 1
-) -> Bits | None:
-    """The copy as a map e (`deep` rows, then the vector), l, w, r → tile coordinates; None where its sizes are no
-    powers of two."""
-    columns = extents[fast] // vector
-    height = prod(extents[d] for d in rows)
-    if len(rows) > 1 or any(n & (n - 1) for n in (columns, vector, waves)) or extents[fast] % vector:
-        return None
-    threads = lanes * waves
-    if threads % columns:
-        return None
-    sources = [f"l{i}" for i in range(lanes.bit_length() - 1)] + [f"w{i}" for i in range(waves.bit_length() - 1)]
-    across = columns.bit_length() - 1
-    low = deep.bit_length() - 1
-    inner = [f"e{low + i}" for i in range(vector.bit_length() - 1)] + sources[:across]
-    bits = max(0, (height - 1).bit_length())
-    own = [f"e{i}" for i in range(low)]
-    down = (own + sources[across:] + [f"r{i}" for i in range(bits)])[:bits]
-    strings = {fast: " ".join(inner)}
-    if rows and down:
-        strings[rows[0]] = " ".join(down)
-    unused = [s for s in sources if s not in inner and s not in down]
-    return spec({d: t for d, t in strings.items() if t}, free=" ".join(unused))
-
-
 VECTOR_ATOMS = tuple(LoadAtom("vector", n, n, (1, 2, 4, 8)) for n in (16, 8, 4, 2, 1))
 """Plain accesses of shared memory, one vector per lane."""
 
@@ -162,13 +146,15 @@ UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
+    trip: Trip | None = None,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
 
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
-    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included. `reading`: the only
-    way to read the fragments, where elements are units.
+    load atom can transpose on the way to registers: whichever costs fewer cycles, copies included, and
+    `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
+    fragments, where elements are units.
     """
     plans = {str(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
@@ -182,22 +168,22 @@ def plan_staged(
     _, digit_dims = wave_digits(layout, partition, plans)
     vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
     atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
-    best: tuple[float, AddressPlan, Any, bool, PlaceChoice, int, int, int] | None = None
+    found: list[tuple[AddressPlan, CopyWay, bool, PlaceChoice]] = []
+    costs: list[tuple[float, int, bool]] = []
     error: Exception | None = None
     ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
     orientations = [d for d in dict.fromkeys([contracted or memory_fast, memory_fast]) if d in extents]
     ways = [
-        (fast, vector, deep, 0)
-        for fast in orientations
-        for vector, deep in copy_blocks(widest_vector, es, prod(extents.values()), threads, fast != memory_fast, order)
+        way for fast in orientations for way in copy_ways(fast, memory_fast, widest_vector, es, extents, threads, order)
     ]
     if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
         widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
-        ways += [(memory_fast, width // es, 1, width) for width in widths]
-    for fast, vector, deep, linear in ways:
-        copy = copy_bits(memory_fast, order[:-1], extents, vector, target.wave_size, partition.waves, deep)
+        ways += [CopyWay(memory_fast, width // es, linear=width) for width in widths]
+    for way in ways:
+        fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
+        copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, partition.waves)
         copy = None if linear else copy
-        if deep > 1 and copy is None:
+        if (deep > 1 or way.across) and copy is None:
             continue
         # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
         even = prod(extents.values()) // vector % threads == 0
@@ -240,18 +226,21 @@ def plan_staged(
             error = problem
             continue
         total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
+        busy, computed = choice.cycles, fast != memory_fast and (deep > 1 or es == 1)
         if linear:
             filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
             total_cost += direct_clocks(target, filled, widest_vector * es, trips)
+            busy += filled.waves * filled.count * target.cost("store.shared", linear).cycles
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
         fetched = choice.accesses[0].plan
         if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
             joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
             total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
-        if best is None or total_cost < best[0]:
-            best = (total_cost, addresses, fast, asynchronous, choice, vector, deep, linear)
-    if best is None:
+            computed = True
+        costs.append((total_cost, busy, computed))
+        found.append((addresses, way, asynchronous, choice))
+    if not found:
         if direct and (error is None or not isinstance(error, ConstraintError)):
             error = not_direct(target, info, extents, widest_vector * es, partition.waves, error)
         assert error is not None
@@ -259,14 +248,15 @@ def plan_staged(
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    _, addresses, fast, asynchronous, choice, vector, deep, linear = best
+    addresses, way, asynchronous, choice = found[without_arithmetic(costs, trip)]
+    fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
     loads = choice.accesses[0].plan
     assert loads is not None
     stored = choice.accesses[1].plan
     piece = neighbours(stored) if stored is not None else vector if fast == memory_fast else 1
     return Staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
-        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep,
+        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep, across=way.across,
         direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
     )  # fmt: skip
 
@@ -278,39 +268,6 @@ def neighbours(stored: LoadPlan) -> int:
     while count < len(stored.fills) and stored.fills[count] == bit("e", count):
         count += 1
     return 1 << count
-
-
-def copy_blocks(
-    vector: int, es: int, elements: int, threads: int, transposed: bool, order: Sequence[str]
-) -> list[tuple[int, int]]:
-    """(elements per vector, rows per block) of the ways to cut a tile for its copy.
-
-    A tile that is transposed on the way is also cut in blocks of several rows per thread, wherever every thread gets
-    whole blocks: the block is transposed in registers, and its columns are stored as pieces.
-    """
-    ways = [(vector, 1)]
-    if transposed and es <= 2 and len(order) == 2:
-        for deep in (2, 4, 8):
-            v = vector
-            while v >= 4 // es:
-                if deep * es >= 4 and elements % (v * deep * threads) == 0:
-                    ways.append((v, deep))
-                    break
-                v //= 2
-    return ways
-
-
-def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep: int) -> int:
-    """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
-
-    A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two. Single bytes are
-    shifted down first, halves of words are not.
-    """
-    issue = target.clock_unit
-    loads = elements // vector
-    words = elements * es // 4
-    single = elements - words if es == 1 else 0
-    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
 
 
 def plan_matrix(
@@ -338,7 +295,7 @@ def plan_matrix(
             unit = gcd(unit, gcd(plans[fast].wave, plan.atom.m if is_a else plan.atom.n))
     es = info.elsize
     try:
-        tile = matrix_tile(extents, fast, es, unit, slots)
+        tile = matrix_tile(extents, fast, es, unit, slots, max(0 if is_a else plan.block for plan, is_a in uses))
         if tile.place.bytes * slots > budget:
             size = " x ".join(f"{d}={n}" for d, n in extents.items())
             raise ConstraintError(
@@ -467,6 +424,9 @@ class CopyLanes:
         self.fast = dims[-1]
         self.rows = dims[:-1]
         self.columns = staged.extents[self.fast] // staged.vector
+        height = prod(staged.extents[d] for d in self.rows)
+        way = CopyWay(self.fast, staged.vector, staged.deep, staged.across)
+        self.spread = spread(self.columns, height, staged.threads, way) if len(self.rows) <= 1 else None
         self.tid = b.tid()
         self.by_bit = self._by_bit()
         """The lane parts as columns of the thread's number, where sizes are powers of two."""
@@ -475,11 +435,16 @@ class CopyLanes:
         s, columns, threads = self.s, self.columns, self.s.threads
         if len(self.rows) > 1 or threads & (threads - 1) or columns & (columns - 1):
             return None
-        across = min(columns, threads).bit_length() - 1
         bits = threads.bit_length() - 1
-        parts = {self.fast: [s.vector << i for i in range(across)] + [0] * (bits - across)}
+        across = min(s.across or columns, threads).bit_length() - 1
+        down = bits - across
+        if self.spread is not None:
+            down = self.spread.down.bit_length() - 1
+        beside = bits - across - down
+        parts = {self.fast: [s.vector << i for i in range(across)] + [0] * down}
+        parts[self.fast] += [s.vector << across + i for i in range(beside)]
         for d in self.rows:
-            parts[d] = [0] * across + [s.deep << i for i in range(bits - across)]
+            parts[d] = [0] * across + [s.deep << i for i in range(down)] + [0] * beside
         return Columns(self.tid, parts)
 
     def coordinates(self, i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
@@ -488,12 +453,18 @@ class CopyLanes:
         threads, columns = s.threads, self.columns
         lanes: dict[str, Any] = {}
         fixed: dict[str, int] = {}
-        if threads % columns == 0 and len(self.rows) <= 1:
-            row, column = b.udiv(self.tid, columns), b.urem(self.tid, columns)
+        if self.spread is not None:
+            found = self.spread
+            row, column = b.udiv(self.tid, found.across), b.urem(self.tid, found.across)
+            if found.beside > 1:
+                column = b.add(column, b.mul(b.udiv(self.tid, found.across * found.down), found.across))
+                row = b.urem(row, found.down)
             lanes[self.fast] = b.mul(column, s.vector)
+            panel, block = i // s.deep % found.panels, i // s.deep // found.panels
+            fixed[self.fast] = panel * found.beside * found.across * s.vector
             for d in self.rows:
                 lanes[d] = b.mul(row, s.deep) if s.deep > 1 else row
-                fixed[d] = i // s.deep * s.deep * (threads // columns) + i % s.deep
+                fixed[d] = block * s.deep * found.down + i % s.deep
         elif columns % threads == 0 and len(self.rows) <= 1:
             per = columns // threads
             lanes[self.fast] = b.mul(self.tid, s.vector)

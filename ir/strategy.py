@@ -21,6 +21,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
 from wavedsl.ir.views import is_tile, placement
 
@@ -143,13 +144,13 @@ def depends(low: Lowering, n: Node) -> set[str]:
     return own
 
 
-def bulk_problem(graph: Graph, staged: Staged) -> str:
+def bulk_problem(low: Lowering, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    found = placement(graph, staged.node)
-    if found is None or any(m.count is not None for m in found.moved.values()):
-        return f"the rows of {info.name} that its mapping leaves out have to become zero"
-    if not all(simple(graph, c) for c in found.numbers()):
+    found = placement(low.graph, staged.node)
+    if found is None:
+        return f"elements of {info.name} are moved one by one"
+    if not all(simple(low.graph, c) for c in found.numbers()):
         return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None
     c = info.contiguous()
@@ -159,8 +160,12 @@ def bulk_problem(graph: Graph, staged: Staged) -> str:
         return f"{info.name} is rounded to tf32 on the way"
     if info.align < STRIDE:
         return f"{info.name} starts at a multiple of {info.align} bytes only"
-    if len(info.dims) > 5:
-        return f"{info.name} has more than five dimensions"
+    ends = tile_ends(low, staged.node)
+    if any(end.axis == c for end in ends) or len(ends) > 1:
+        return f"where tiles of {info.name} end along {info.names[ends[0].axis]} is no end of rows"
+    more = [*["its tiles end"] * len(ends), *["its rows are taken apart"] * bool(tile.block)]
+    if len(info.dims) + len(more) > 5:
+        return " and ".join([f"{info.name} has more than {5 - len(more)} dimensions", *more])
     for i in range(len(info.dims)):
         if info.strides[i] == 0 and info.extents[i] != 1:
             return f"{info.name} repeats along {info.names[i]}"
@@ -188,7 +193,7 @@ def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
         )
     except (CompileError, ConstraintError) as problem:
         return problem.message
-    return bulk_problem(low.graph, staged)
+    return bulk_problem(low, staged)
 
 
 def choose(low: Lowering) -> Strategy:
@@ -201,7 +206,7 @@ def choose(low: Lowering) -> Strategy:
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
-    problems += [p for s in plans if (p := bulk_problem(low.graph, s))]
+    problems += [p for s in plans if (p := bulk_problem(low, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     problems += [p for p in fetched.values() if p]
     if low.choices.direct is False:

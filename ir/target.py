@@ -13,6 +13,9 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
 
+VECTOR_BYTES = 16
+"""Widest access of one lane on every target."""
+
 
 @dataclass(frozen=True)
 class MmaAtom:
@@ -132,10 +135,10 @@ class Target:
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
+    """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     skips_work: bool = False
     """Whether a branch of a wave around a dozen instructions costs less than they do: waves issue in order, and a
     branch that is not taken by a neighbour holds up nobody."""
-    """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""
     small_floats: frozenset[str] = frozenset()
@@ -160,6 +163,11 @@ class Target:
     """Waves of a workgroup with matrix products, where the constraints leave it open."""
     warpgroup: Callable[[], Target] | None = field(default=None, compare=False)
     """The same chip with four warps as the wave, for kernels whose every product fits its matrix instructions."""
+
+    @property
+    def lane_bits(self) -> int:
+        """Bits of a lane's number."""
+        return self.wave_size.bit_length() - 1
 
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
@@ -265,14 +266,19 @@ def is_contiguous(ref: ArrayRef) -> bool:
     return ref.size == 0 or all(n < 2 or s == e for n, s, e in zip(ref.shape, ref.strides, expected))
 
 
+def _in_words(storage: np.dtype) -> str:
+    return storage.name if storage.isnative else f"{storage.name} in the other byte order ({storage.str})"
+
+
 def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | None = None) -> None:
     """That `ref` can be argument `name` declared with `dtype` and `rank` dimensions. LaunchError names what differs."""
-    if ref.storage != dtype.storage:
+    flags = dtype is dt.u8 and ref.storage == np.bool_  # arrays of i1 are bytes
+    if ref.storage != dtype.storage and not flags:
         packed = (
             f" ({dtype.name} is passed packed in bytes, lowest element in the lowest bits)" if dtype.bits < 8 else ""
         )
         raise LaunchError(
-            f"argument `{name}` has dtype {ref.storage.name}, but the kernel declares {dtype.name}",
+            f"argument `{name}` has dtype {_in_words(ref.storage)}, but the kernel declares {dtype.name}",
             location,
             f"pass an array of {dtype.storage.name}{packed}",
         )
@@ -475,7 +481,15 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
                 f"pass an integer from {low} to {high}",
             )
         return int(value).to_bytes(size, "little", signed=dtype.kind == "int")
-    return np.array(value).astype(dtype.storage).tobytes().ljust(size, b"\0")
+    with np.errstate(over="ignore"):
+        packed = np.array(value).astype(dtype.storage)
+    if np.isfinite(float(value)) and not np.isfinite(packed.astype(np.float64)):
+        raise LaunchError(
+            f"argument `{name}` is {value!r}, but the kernel declares a scalar {dtype.name}",
+            location,
+            "it is beyond the largest number of that type",
+        )
+    return packed.tobytes().ljust(size, b"\0")
 
 
 def _a(kind: type) -> str:

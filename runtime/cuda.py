@@ -289,7 +289,7 @@ class Cuda:
         d = self.driver
         kind, rank, at, dims, strides, box, steps, interleave, swizzle, promotion, fill = TensorMapSpec(
             data_type(spec["dtype"]), spec["dims"], spec["strides"], spec["box"], swizzle=spec["swizzle"]
-        ).driver_arguments(address)
+        ).driver_arguments(address + spec["shift"])
         made = self._call(
             "cuTensorMapEncodeTiled",
             d.CUtensorMapDataType(kind),

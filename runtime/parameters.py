@@ -17,6 +17,8 @@ from wavedsl.runtime.devices import Driver
 
 STRIDE = 16
 """Bytes that a tensor map's strides are multiples of; also the width of an unswizzled row."""
+FOUR = 4
+"""Rows that a map with pairs of them counts as one."""
 MAP_ALIGN = 64
 """Alignment of a tensor map among the parameters."""
 
@@ -27,11 +29,21 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     assert boxes is not None
     extents = arrays.extents(ref, param.dtype)
     # The stride of a dimension of one element says nothing, and NumPy's own is arbitrary.
-    strides = [ref.strides[i] if extents[i] > 1 else STRIDE for i in boxes.order[1:]]
+    axes = boxes.order if boxes.ended is None else (*boxes.order, boxes.ended)
+    dims = [max(1, extents[i]) for i in axes]
+    strides = [0] + [ref.strides[i] if extents[i] > 1 else STRIDE for i in axes[1:]]
+    shift = 0 if boxes.ended is None else -strides[-1] * max(0, extents[boxes.ended] - 1)
+    if boxes.paired is not None:
+        at = axes.index(boxes.paired)
+        row = strides[at]
+        dims[at], strides[at] = dims[at] // FOUR, row * FOUR
+        dims.insert(1, FOUR)
+        strides.insert(1, row)
     return {
         "box": boxes.box,
-        "dims": tuple(max(1, extents[i]) for i in boxes.order),
-        "strides": tuple(strides),
+        "dims": tuple(dims),
+        "strides": tuple(strides[1:]),
+        "shift": shift,
         "dtype": param.dtype,
         "swizzle": boxes.span if boxes.span > STRIDE else 0,
     }

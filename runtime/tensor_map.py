@@ -206,8 +206,9 @@ class TensorMap:
     """A tensor map as an argument of a kernel: an array and how boxes of it are copied.
 
     `box` in elements, innermost dimension first. `dims` (elements) and `strides` (bytes, without dimension 0's) default
-    to the array's own, innermost first; `dtype` to the array's. `swizzle` is the span in bytes (0, 32, 64, 128). Raises
-    LaunchError for what `cuTensorMapEncodeTiled` refuses.
+    to the array's own, innermost first; `dtype` to the array's. `swizzle` is the span in bytes (0, 32, 64, 128). The
+    coordinates 0 lie `shift` bytes from the array's first element, not always inside of it. Raises LaunchError for what
+    `cuTensorMapEncodeTiled` refuses.
     """
 
     def __init__(
@@ -223,6 +224,7 @@ class TensorMap:
         interleave: int = 0,
         promotion: int = 0,
         fill: str = "zero",
+        shift: int = 0,
     ):
         kind = data_type(dtype if dtype is not None else array.dtype.name)
         if dims is None:
@@ -233,7 +235,7 @@ class TensorMap:
                     f"no tensor map: the array's inner stride is {array.strides[-1]} bytes, not one element"
                 )
             strides = tuple(array.strides[-2::-1])
-        self.array = array
+        self.array, self.shift = array, shift
         self.spec = TensorMapSpec(
             kind,
             tuple(map(int, dims)),

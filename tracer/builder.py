@@ -63,6 +63,8 @@ class Builder:
         """Constants that sums start from."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
+        self.flags: frozenset[str] = frozenset()
+        """Array arguments of i1: a byte per element, so the graph has them as u8 and casts what is read and written."""
         self.combining: str | None = None
         self._scalars: dict[str, Value] = {}
 
@@ -323,7 +325,8 @@ class Builder:
         argument = self.memory(mem, "read")
         resolved, indices = self.mapped(self.windowed(mem, mapping, "read"), argument, "read")
         attrs = self._access(argument, resolved, elements_per_thread, cache, "read")
-        return self.value(self.emit("read", indices, attrs))
+        found = self.emit("read", indices, attrs)
+        return self.value(self.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in self.flags else found)
 
     def write(self, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
         if isinstance(value, Array) and not isinstance(mem, Array):
@@ -334,6 +337,14 @@ class Builder:
         node = self.node_of(value, "write")
         resolved, indices = self.mapped(self.windowed(mem, mapping, "write"), argument, "write")
         attrs = self._access(argument, _shift(resolved, 1), elements_per_thread, cache, "write")
+        if argument.name in self.flags:
+            if node.dtype is not dt.i1:
+                raise TraceError(
+                    f"write: the value is {node.dtype}, but {argument.name} holds i1",
+                    here(),
+                    hint="compare something, for example x != 0",
+                )
+            node = self.emit("cast", (node,), {"dtype": argument.dtype})
         self.emit("write", [node, *indices], attrs)
 
     def atomic(self, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -817,13 +828,16 @@ def trace(
     """
     code = function.__code__
     arguments = []
+    flags: set[str] = set()
     for parameter_name, annotation in parameters:
         if annotation is None:
             continue
         loc = parameter(code, parameter_name)
         if isinstance(annotation, MemoryType):
             dims, space = annotation.resolve(subs)
-            arguments.append(Argument(parameter_name, "memory", dims, annotation.dtype, space, loc))
+            flags |= {parameter_name} if annotation.dtype is dt.i1 else set()
+            dtype = dt.u8 if annotation.dtype is dt.i1 else annotation.dtype
+            arguments.append(Argument(parameter_name, "memory", dims, dtype, space, loc))
         else:
             arguments.append(Argument(parameter_name, "scalar", (), annotation.dtype, None, loc))
     graph = Graph(
@@ -839,6 +853,7 @@ def trace(
     )
     builder = Builder(graph, namespace)
     builder.fast_math = fast
+    builder.flags = frozenset(flags)
     proxies: dict[str, Any] = {}
     for argument in arguments:
         if argument.kind == "memory":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import sympy
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
@@ -94,17 +95,30 @@ class Value:
         return self.builder.apply("ceil", (self,))
 
     def __pow__(self, exponent: Any) -> Any:
-        """Small whole exponents of the source are products, so that negative bases have powers; others are `pow`."""
-        if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
-            power, square, rest = None, self, exponent
-            while rest:
-                if rest & 1:
-                    power = square if power is None else self.builder.apply("mul", (power, square))
-                rest >>= 1
-                if rest:
-                    square = self.builder.apply("mul", (square, square))
-            return power
-        return self.builder.apply("pow", (self, exponent))
+        """Whole exponents of the source are products where they are small, so that negative bases have powers; larger
+        ones are `pow` of the magnitude, with the sign of the base if they are odd. Others are `pow`.
+        """
+        whole = _whole(exponent)
+        if whole is None or (whole < 0 and not self.dtype.is_float):
+            return self.builder.apply("pow", (self, exponent))
+        if whole == 0:
+            attrs = {"dims": self.dims, "dtype": self.dtype, "value": 1}
+            return self.builder.value(self.builder.emit("fill", (), attrs))
+        if self.dtype.is_float and abs(whole) > 8:
+            power = self.builder.apply("pow", (abs(self), float(whole)))
+            return self._where_negative(-power, power) if whole % 2 else power
+        power, square, rest = None, self, abs(whole)
+        while rest:
+            if rest & 1:
+                power = square if power is None else self.builder.apply("mul", (power, square))
+            rest >>= 1
+            if rest:
+                square = self.builder.apply("mul", (square, square))
+        return power if whole > 0 else self.builder.apply("div", (1.0, power))
+
+    def _where_negative(self, x: Value, y: Value) -> Any:
+        low = self.builder.apply("lt", (self, 0.0))
+        return self.builder.results(self.builder.emit("where", [low.node, x.node, y.node], {}))
 
     def __matmul__(self, other: Any) -> NoReturn:
         self._refuse("has no @", "wd.mma(x, y) contracts the dimensions that both have")
@@ -133,6 +147,15 @@ class Value:
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         raise TraceError(f"a traced value {what} (it is {self.node.type})", here(), hint=hint)
+
+
+def _whole(exponent: Any) -> int | None:
+    """A whole number of the source, whichever type it is written in, as an int."""
+    if isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
+        return int(exponent)
+    if isinstance(exponent, (float, np.floating)) and float(exponent).is_integer():
+        return int(exponent)
+    return None
 
 
 def _operator(row: str, swapped: bool, unary: bool) -> Callable[..., Any]:

@@ -190,14 +190,14 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
 def _map_json(param: Param) -> list[Any]:
     """A tensor map's description as further fields of its parameter."""
     m = param.map
-    return [] if m is None else [m.array, list(m.order), list(m.box), m.span]
+    return [] if m is None else [m.array, list(m.order), list(m.box), m.span, m.ended, m.paired]
 
 
 def _map_from_json(fields: Sequence[Any]) -> TensorBoxes | None:
     if not fields:
         return None
-    array, order, box, span = fields
-    return TensorBoxes(array, tuple(order), tuple(box), span)
+    array, order, box, span, ended, paired = fields
+    return TensorBoxes(array, tuple(order), tuple(box), span, ended, paired)
 
 
 def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:

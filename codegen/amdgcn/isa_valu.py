@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import CDNA3_UP, CDNA4, Unit, inst
+from wavedsl.ir import rounding
 
 A = Any
 GFX90A = frozenset(("gfx90a",))
@@ -60,24 +61,9 @@ def fma16(a: A, b: A, c: A) -> A:
     return np.where(np.isfinite(s), _to_odd(p + 0 * s, c + 0 * s, s), s).astype(F16)
 
 
-def _split(x: A) -> tuple[A, A]:
-    t = x * 134217729.0
-    high = t - (t - x)
-    return high, x - high
-
-
 def fma64(a: A, b: A, c: A) -> A:
-    """Product and sum with their errors carried (Dekker, Knuth): one rounding except on rare ties."""
-    a, b, c = np.broadcast_arrays(f(a), f(b), f(c))
-    p = a * b
-    ah, al = _split(a)
-    bh, bl = _split(b)
-    e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
-    s = p + c
-    t = s - p
-    r = (p - (s - t)) + (c - t)
-    out = s + (r + e)
-    return np.where(np.isfinite(out) & np.isfinite(e), out, s)
+    """One rounding."""
+    return rounding.fma(f(a), f(b), f(c))
 
 
 def lshl(x: A, n: A) -> A:
@@ -203,11 +189,16 @@ def pack(lo: A, hi: A) -> A:
 
 
 def fmin(a: A, b: A) -> A:
-    return np.fmin(a, b)
+    """The number where one is NaN; -0 is less than +0."""
+    both = (a == 0) & (b == 0)
+    out = np.fmin(a, b)
+    return np.where(both & np.signbit(b), b, np.where(both, a, out)) if both.any() else out
 
 
 def fmax(a: A, b: A) -> A:
-    return np.fmax(a, b)
+    both = (a == 0) & (b == 0)
+    out = np.fmax(a, b)
+    return np.where(both & np.signbit(a), b, np.where(both, a, out)) if both.any() else out
 
 
 def med3(a: A, b: A, c: A) -> A:
@@ -216,7 +207,7 @@ def med3(a: A, b: A, c: A) -> A:
 
 def fmed3(a: A, b: A, c: A) -> A:
     nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
-    return np.where(nan, np.fmin(np.fmin(a, b), c), np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c)))
+    return np.where(nan, fmin(fmin(a, b), c), fmax(fmin(a, b), fmin(fmax(a, b), c)))
 
 
 def ldexp(x: A, n: A) -> A:
@@ -639,8 +630,8 @@ for _t in ("i32", "u32", "i16", "u16"):
     vop3(f"max3_{_t}", f"{_t} <- {_t} {_t} {_t}", lambda a, b, c: np.maximum(np.maximum(a, b), c))
     vop3(f"med3_{_t}", f"{_t} <- {_t} {_t} {_t}", med3)
 for _t in ("f32", "f16"):
-    vop3(f"min3_{_t}", f"{_t} <- {_t} {_t} {_t}", lambda a, b, c: np.fmin(np.fmin(a, b), c))
-    vop3(f"max3_{_t}", f"{_t} <- {_t} {_t} {_t}", lambda a, b, c: np.fmax(np.fmax(a, b), c))
+    vop3(f"min3_{_t}", f"{_t} <- {_t} {_t} {_t}", lambda a, b, c: fmin(fmin(a, b), c))
+    vop3(f"max3_{_t}", f"{_t} <- {_t} {_t} {_t}", lambda a, b, c: fmax(fmax(a, b), c))
     vop3(f"med3_{_t}", f"{_t} <- {_t} {_t} {_t}", fmed3)
 vop3(
     "minimum3_f32", "f32 <- f32 f32 f32", lambda a, b, c: np.minimum(np.minimum(a, b), c), targets=CDNA4, doc="NaN wins"

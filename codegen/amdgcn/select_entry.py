@@ -82,7 +82,12 @@ def _load_params(s: Selector, params: list[int]) -> None:
 def param(s: Selector, op: Op) -> None:
     parts = s.params[op.attrs["index"]]
     if op.results[0].type.words == 1:
-        s.bind(op, parts[0])
+        into = s.kernel.params[op.attrs["index"]].offset % 4
+        if not into:
+            s.bind(op, parts[0])
+            return
+        # Narrow scalars share a word; whoever asks for one takes its low bits.
+        s.emit(s.rows.s_lshr_b32, s.result(op, "s"), parts[0], 8 * into)
         return
     low, high = parts[0], parts[1]
     if low.reg is high.reg and high.start == low.start + 1 and low.start % 2 == 0:

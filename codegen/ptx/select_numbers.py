@@ -496,7 +496,8 @@ def special(s: Selector, register: str) -> Reg:
 
 
 def load_param(s: Selector, param: Param, type_: Type) -> Reg:
-    """A parameter into a register of the op's type; narrow scalars are widened."""
+    """A parameter into a register of the op's type; narrow integers are widened, narrow floats too if it is a
+    float, else they keep their bits."""
     place = Mem(param_name(param))
     if param.kind == "tensormap":
         own = s.set("b64", ("mov", "b64"), Symbol(param_name(param)))
@@ -508,14 +509,10 @@ def load_param(s: Selector, param: Param, type_: Type) -> Reg:
         return s.set("b64", ("ld", "param", "b64"), place)
     if size == 4:
         return s.set("b32", ("ld", "param", "b32"), place)
-    if dtype is dt.f16:
+    if dtype is dt.f16 and type_.is_float:
         return s.set("b32", ("cvt", "f32", "f16"), s.set("b16", ("ld", "param", "b16"), place))
-    if dtype is dt.bf16:
+    if dtype is dt.bf16 and type_.is_float:
         return s.set("b32", ("shl", "b32"), s.set("b32", ("ld", "param", "u16"), place), Imm(16))
-    if dtype.is_float or type_.words != 1:
-        raise CompileError(
-            f"scalar argument {param.name} of {dtype} cannot be passed to {s.target}", None, "pass it as f32"
-        )
     sign = "s" if dtype.is_signed and dtype.is_int else "u"
     return s.set("b32", ("ld", "param", f"{sign}{8 * size}"), place)
 

@@ -523,7 +523,7 @@ class _Engine:
 
     def _passed(self, st: State) -> None:
         if self.checker is not None:
-            self.checker.barrier(st)
+            self.checker.lds.barrier(st)
         st.epoch = st.epoch + 1
 
     def _release(self, states: list[State]) -> None:

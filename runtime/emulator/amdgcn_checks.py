@@ -3,35 +3,33 @@
 In: every executed block and every memory access. Out: findings. Rules, by the names that the code cites:
 
 (WAIT) A register that a load, a scalar load or an LDS read will write may not be read or written until a wait covers
-it.
-  Counters are queues: `n` left means the oldest are done, except that scalar loads and flat accesses finish in any
-  order, so only 0 covers them. A load may overwrite the target of an earlier load of the same ordered queue. Bytes of
-  LDS that a direct copy will write may not be read before `vmcnt` covers it.
+  it. Counters are queues: `n` left means the oldest are done, except that scalar loads and flat accesses finish in
+  any order, so only 0 covers them. A load may overwrite the target of an earlier load of the same ordered queue.
+  Bytes of LDS that a direct copy will write may not be read before `vmcnt` covers it.
 (HAZARD) Between two instructions lie at least the wait states of `hazard_rules`. The outcome of a block depends only
-on the
-  instructions executed shortly before it, so it is computed once per block and such history.
+  on the instructions executed shortly before it, so it is computed once per block and such history.
 (UNDEF) A register lane, or a byte of LDS, that was never written is undefined; values computed from it are undefined,
-lane by
-  lane. It is a finding only where it matters: an address, data stored to global memory, a branch, EXEC, a buffer
-  descriptor. The finding names the instruction that first read it. Partial writes (16-bit halves, bytes, lanes) count
-  as writes.
+  lane by lane. It is a finding only where it matters: an address, data stored to global memory, a branch, EXEC, a
+  buffer descriptor. The finding names the instruction that first read it. Partial writes (16-bit halves, bytes,
+  lanes) count as writes.
 (RACE) Two waves of a workgroup touch the same LDS byte between the same two barriers, at least one writing (another
-value).
-  An access that was not waited for when its wave passed a barrier also belongs to the time after the barrier.
+  value). An access that was not waited for when its wave passed a barrier also belongs to the time after the barrier.
 
 Registers that need attention are one bit mask, so an instruction that touches none costs one test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn import hazard_rules
-from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Reg, Unit
+from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.mfma import coordinates
 from wavedsl.runtime.emulator.amdgcn_decode import Step, _dpp, first_active
+from wavedsl.runtime.emulator.amdgcn_lds import LdsShadow
+from wavedsl.runtime.emulator.amdgcn_marks import IMPLICIT_CODES, Flight, Info, Marks, bits_of, mask_of, name_of
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State, to_lanes
 from wavedsl.runtime.emulator.amdgcn_text import Line
 
@@ -39,181 +37,6 @@ POISON = 0x7FBADBAD
 """What a register holds while its load is under way: a NaN."""
 SCC_BIT = 1 << 253
 LIMITS = {"vmcnt": 63, "lgkmcnt": 15}
-
-
-class Flight:
-    """One memory operation under way: the registers it will write, the LDS it touches, and its data if they come
-    late.
-    """
-
-    __slots__ = ("active", "first", "index", "late", "ordered", "position", "regs", "role", "size")
-
-    def __init__(self, index: int, regs: int, ordered: bool):
-        self.index, self.regs, self.ordered = index, regs, ordered
-        self.role = ""
-        """`read`, `write` or `dma` of LDS."""
-        self.position: Any = None
-        self.active: Any = None
-        self.size = 0
-        self.first: Flight | None = None
-        """The first access of an instruction with two addresses: where it lies."""
-        self.late: Any = None
-
-    def places(self) -> Iterator[Flight]:
-        """What lies in LDS: this, and the first access of two."""
-        if self.position is not None:
-            yield self
-        if self.first is not None:
-            yield self.first
-
-    def select(self, waves: np.ndarray) -> Flight:
-        out = Flight(self.index, self.regs, self.ordered)
-        out.role, out.size = self.role, self.size
-        out.position = None if self.position is None else self.position[waves]
-        out.active = None if self.active is None else self.active[waves]
-        out.first = None if self.first is None else self.first.select(waves)
-        return out
-
-    def merge(self, other: Flight) -> Flight:
-        out = Flight(self.index, self.regs | other.regs, self.ordered)
-        out.role, out.size = self.role, self.size
-        if self.first is not None and other.first is not None:
-            out.first = self.first.merge(other.first)
-        if self.position is not None:
-            out.position = np.concatenate((self.position, other.position))
-            if self.active is not None or other.active is not None:
-                out.active = np.concatenate(
-                    [np.ones(f.position.shape[:2], bool) if f.active is None else f.active for f in (self, other)]
-                )
-        return out
-
-
-class Marks:
-    """Per group: undefined registers (bit mask, lanes, first reader), registers under way, recent hazard producers."""
-
-    __slots__ = ("lanes", "origin", "pending", "tail", "undef", "watch")
-
-    def __init__(self) -> None:
-        self.undef = 0
-        self.pending = 0
-        self.watch = 0
-        self.lanes: dict[int, np.ndarray] = {}
-        """Undefined lanes of a register whose bit is set in `undef`; absent: all of them."""
-        self.origin: dict[int, int] = {}
-        self.tail: tuple[tuple[int, int], ...] = ()
-
-    def select(self, index: np.ndarray) -> Marks:
-        out = Marks()
-        out.undef, out.pending, out.watch, out.tail = self.undef, self.pending, self.watch, self.tail
-        out.lanes = {k: v[index] for k, v in self.lanes.items()}
-        out.origin = dict(self.origin)
-        return out
-
-    def merge(self, other: Marks, a: State, b: State) -> Marks:
-        out = Marks()
-        out.undef, out.pending = self.undef | other.undef, self.pending | other.pending
-        out.watch = out.undef | out.pending
-        out.origin = {**other.origin, **self.origin}
-        for code in set(self.lanes) | set(other.lanes) | _only_one(self.undef, other.undef):
-            width = LANES if code >= 256 else 1
-            parts = []
-            for marks, st in ((self, a), (other, b)):
-                if not marks.undef >> code & 1:
-                    parts.append(np.zeros((st.waves, width), bool))
-                else:
-                    parts.append(marks.lanes.get(code, np.ones((st.waves, width), bool)))
-            out.lanes[code] = np.concatenate(parts)
-        distances: dict[int, int] = {}
-        for index, distance in (*self.tail, *other.tail):
-            distances[index] = min(distance, distances.get(index, distance))
-        out.tail = tuple(sorted(distances.items()))
-        return out
-
-
-def _only_one(a: int, b: int) -> set[int]:
-    return set(_bits(a ^ b))
-
-
-def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out
-
-
-def _mask(codes: Any) -> int:
-    out = 0
-    for c in codes:
-        out |= 1 << c
-    return out
-
-
-class Info:
-    """What checks need to know of one static instruction."""
-
-    __slots__ = (
-        "classes",
-        "counters",
-        "foot",
-        "index",
-        "inst",
-        "line",
-        "loads",
-        "partial",
-        "reads",
-        "register",
-        "sinks",
-        "touch",
-        "writes",
-    )
-
-    def __init__(self, line: Line, index: int):
-        inst = line.inst
-        assert inst is not None
-        self.line, self.index, self.inst = line, index, inst
-        operands = list(line.operands)
-        self.foot = Footprint(inst, operands if inst.special != "waitcnt" else ["-"], line.modifiers)
-        self.classes = hazard_rules.classes(self.foot)
-        reads, writes, sinks = 0, 0, 0
-        self.partial = _is_partial(inst)
-        by_name = self.foot.operands
-        for o in inst.operands:
-            codes = by_name.get(o.name)
-            if codes is None:
-                continue
-            m = _mask(IMPLICIT_CODES.get(o.name, codes) if o.implicit else codes)
-            if o.reads and not (o.writes and self.partial):
-                reads |= m
-                if o.name in ("addr", "srd", "saddr", "soffset", "base", "offset") and inst.mem is not None:
-                    sinks |= m
-                elif o.name == "data" and inst.mem is not None and inst.unit in (Unit.VMEM, Unit.SCRATCH):
-                    sinks |= m if inst.unit is Unit.VMEM else 0
-                elif inst.special == "branch":
-                    sinks |= m
-            if o.writes:
-                writes |= m
-        if writes & _EXEC and inst.unit is Unit.SALU:
-            sinks |= reads & ~_EXEC
-        if "reads_m0" in inst.hazard:
-            reads |= 1 << 124
-            sinks |= 1 << 124
-        self.reads, self.writes, self.sinks = reads, writes, sinks
-        self.touch = reads | writes
-        self.counters = inst.counters
-        self.loads = inst.mem is not None and (inst.mem.op == "load" or inst.mem.returns)
-        # operations that other files do not put in flight themselves
-        self.register = bool(inst.counters) and inst.special in ("nothing", "time", "smem")
-
-
-_EXEC = (1 << 126) | (1 << 127)
-IMPLICIT_CODES = {"scc": (253,), "exec": (126, 127), "vcc": (106, 107), "m0": (124,)}
-
-
-def _is_partial(inst: Inst) -> bool:
-    """Rows that keep part of their destination: what was there does not flow into the rest."""
-    return bool(inst.special or inst.mem is not None) and any(o.reads and o.writes for o in inst.operands)
 
 
 class Checker:
@@ -232,23 +55,13 @@ class Checker:
             for x in lines
             if x.inst is not None and x.inst.mem is not None and x.inst.unit is not Unit.SMEM
         ]
-        self.granule = min([4, *sizes])
-        self.has_dma = any(x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "dma" for x in lines)
-        self.races = engine.waves > 1
+        has_dma = any(x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "dma" for x in lines)
+        self.lds = LdsShadow(engine, min([4, *sizes]), has_dma, engine.waves > 1)
 
     # ---- batches, blocks
 
     def new_batch(self, workgroups: int, stride: int) -> None:
-        n = max(64, workgroups * stride) // self.granule + 64
-        self.w_wave = np.full(n, -1, np.int16)
-        self.w_epoch = np.full(n, -1, np.int32)
-        self.w_index = np.zeros(n, np.int32)
-        self.r_wave = np.full(n, -1, np.int16)
-        self.r_epoch = np.full(n, -1, np.int32)
-        self.r_index = np.zeros(n, np.int32)
-        self.coming = np.zeros(n, bool)
-        """LDS granules that a direct copy will still write."""
-        self.unreturned = np.zeros(n, bool)
+        self.lds.new_batch(workgroups * stride)
         self.first: Flight | None = None
         """The first of two accesses of the instruction at hand."""
 
@@ -373,7 +186,7 @@ class Checker:
             hits &= ~(info.writes & ~info.reads & own & ~foreign)
         if not hits:
             return
-        first = _bits(hits)[0]
+        first = bits_of(hits)[0]
         for name, queue in (("vmcnt", st.vm), ("lgkmcnt", st.lgkm)):
             for f in queue:
                 if f.regs & hits:
@@ -518,7 +331,7 @@ class Checker:
         return undefined, low, origin
 
     def _sinks(self, st: State, marks: Marks, info: Info, bad: int) -> None:
-        for code in _bits(bad):
+        for code in bits_of(bad):
             lanes = self._undefined(st, marks, code)
             vector = code >= 256
             seen = lanes if not vector or st.mask is None else lanes & st.mask
@@ -644,14 +457,14 @@ class Checker:
 
     def _done(self, st: State, f: Flight) -> None:
         self._arrive(st, f)
-        if f.position is not None and (f.role == "dma" or (self.has_dma and f.role == "read")):
+        if f.position is not None and (f.role == "dma" or (self.lds.has_dma and f.role == "read")):
             for part in f.places():
-                g = self._granules(part.position, part.size)
+                g = self.lds.granules(part.position, part.size)
                 g = g if part.active is None else g[part.active]
                 if f.role == "dma":
-                    self.coming[g] = False
+                    self.lds.coming[g] = False
                 else:
-                    self.unreturned[g] = False
+                    self.lds.unreturned[g] = False
 
     def _arrive(self, st: State, f: Flight) -> None:
         if f.late is not None:
@@ -762,150 +575,6 @@ class Checker:
 
     # ---- LDS: (RACE), (UNDEF), direct copies
 
-    def _granules(self, position: np.ndarray, size: int) -> np.ndarray:
-        """Shadow cells of an access, [wave, lane, cell]."""
-        g = self.granule
-        if g > 1 and (size % g or np.bitwise_or.reduce(position, axis=None) % g):
-            self._refine()
-            g = self.granule
-        first = position // g
-        return first[..., None] + np.arange(max(1, size // g))
-
-    def _refine(self) -> None:
-        """Track single bytes from here on: an access was not aligned to the cells."""
-        n = self.granule
-        for name in ("w_wave", "w_epoch", "w_index", "r_wave", "r_epoch", "r_index", "coming", "unreturned"):
-            setattr(self, name, np.repeat(getattr(self, name), n))
-        self.granule = 1
-
-    def _cells(
-        self, st: State, position: np.ndarray, size: int, active: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cells [n, k] of the active lanes, with the wave and epoch of each lane."""
-        g = self._granules(position, size)
-        wave = np.broadcast_to(st.wave[:, None], position.shape)
-        epoch = np.broadcast_to(st.epoch[:, None], position.shape)
-        if active is None:
-            k = g.shape[-1]
-            return g.reshape(-1, k), wave.reshape(-1, 1).astype(np.int16), epoch.reshape(-1, 1).astype(np.int32)
-        return g[active], wave[active][:, None].astype(np.int16), epoch[active][:, None].astype(np.int32)
-
-    def _lane_mask(self, st: State, active: Any, chosen: np.ndarray) -> np.ndarray:
-        mask = np.zeros((st.waves, LANES), bool)
-        if active is None:
-            mask.reshape(-1)[:] = chosen
-        else:
-            mask[active] = chosen
-        return mask
-
-    def _race(
-        self, st: State, index: int, active: Any, conflict: np.ndarray, cells: np.ndarray, other: np.ndarray, what: str
-    ) -> None:
-        lanes: np.ndarray = np.any(conflict, axis=1)
-        at = np.argwhere(conflict)[0]
-        line = self.engine.program.lines[int(other[cells[at[0], at[1]]])]
-        offset = int(cells[at[0], at[1]]) * self.granule % max(1, self.engine.env.stride)
-        self.engine._find(
-            "race",
-            index,
-            f"{what} LDS byte {offset}, which another wave {_TOUCHES[what]} by `{line.text}` "
-            f"(line {line.number}) with no barrier between",
-            st,
-            self._lane_mask(st, active, lanes),
-        )
-
-    def _read(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> np.ndarray | None:
-        """Check and record a read; returns lanes that read bytes never written, or None."""
-        cells, wave, epoch = self._cells(st, position, size, active)
-        if not cells.size:
-            return None
-        writer = self.w_wave[cells]
-        if self.races:
-            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
-            if conflict.any():
-                self._race(st, index, active, conflict, cells, self.w_index, "reads")
-        if self.has_dma:
-            early = self.coming[cells]
-            if early.any():
-                lanes = self._lane_mask(st, active, early.any(axis=1))
-                at = np.argwhere(early)[0]
-                line = self.engine.program.lines[int(self.w_index[cells[at[0], at[1]]])]
-                self.engine._find(
-                    "missing-wait",
-                    index,
-                    f"reads LDS before `{line.text}` (line {line.number}) has written it: no wait for vmcnt covers it",
-                    st,
-                    lanes,
-                )
-        if self.races:
-            same = self.r_epoch[cells] == epoch
-            before = self.r_wave[cells]
-            self.r_wave[cells] = np.where(same & (before != wave) & (before != -1), np.int16(-2), wave)
-            self.r_epoch[cells] = epoch
-            self.r_index[cells] = index
-            after = self.r_wave[cells]
-            mixed = (after != wave) & (after != -2)
-            if mixed.any():
-                self.r_wave[cells[mixed]] = -2
-        never = (writer == -1).any(axis=1)
-        return self._lane_mask(st, active, never) if never.any() else None
-
-    def _write(
-        self,
-        st: State,
-        index: int,
-        position: np.ndarray,
-        size: int,
-        active: Any,
-        words: np.ndarray | None,
-        exclusive: bool,
-    ) -> None:
-        """Check and record a write. `words`: what is written, to tell harmless equal writes from races."""
-        cells, wave, epoch = self._cells(st, position, size, active)
-        if not cells.size:
-            return
-        if self.races:
-            reader = self.r_wave[cells]
-            conflict = (self.r_epoch[cells] == epoch) & (reader != wave) & (reader != -1)
-            if conflict.any():
-                self._race(st, index, active, conflict, cells, self.r_index, "overwrites")
-            writer = self.w_wave[cells]
-            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
-            if conflict.any() and exclusive and not self._same(st, position, size, active, words, conflict):
-                self._race(st, index, active, conflict, cells, self.w_index, "writes")
-        self.w_wave[cells] = wave
-        self.w_epoch[cells] = epoch
-        self.w_index[cells] = index
-        if self.races and exclusive:
-            other = self.w_wave[cells] != wave
-            if other.any() and not self._equal(st, position, size, active, words, other):
-                self._race(st, index, active, other, cells, self.w_index, "writes")
-
-    def _same(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
-        """Whether the bytes already there are the ones written now."""
-        if words is None:
-            return False
-        from wavedsl.runtime.emulator.amdgcn_memory import lds_load
-
-        now = lds_load(self.engine.env, position, size, active)
-        limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
-        equal = ((now ^ words) & limit == 0).all(axis=0)
-        equal = equal.reshape(-1) if active is None else equal[active]
-        return bool(equal[conflict.any(axis=1)].all())
-
-    def _equal(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
-        """Whether lanes of different waves that write the same address at once write the same words."""
-        if words is None:
-            return False
-        at = position.reshape(-1) if active is None else position[active]
-        w = words.reshape(words.shape[0], -1) if active is None else words[:, active]
-        limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
-        _, inverse = np.unique(at, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        first = np.zeros(inverse.max() + 1, np.intp)
-        first[inverse[::-1]] = np.arange(inverse.size)[::-1]
-        return bool(((w ^ w[:, first[inverse]]) & limit == 0).all())
-
     def lds_load(
         self, st: State, index: int, position: np.ndarray, size: int, active: Any, dead: Any, last: bool,
         deliver: Callable[..., None], j: int, row: int, n: int,
@@ -913,7 +582,7 @@ class Checker:
         """One address of an LDS read: check it, then deliver now or late. The last one of an instruction is its
         flight.
         """
-        never = self._read(st, index, position, size, active)
+        never = self.lds.read(st, index, position, size, active)
         marks: Marks = st.check
         info = self.infos[index]
         whole = not info.inst.mem.convert  # type: ignore[union-attr]
@@ -924,7 +593,7 @@ class Checker:
         if never is not None and whole:
             for code in codes:
                 self._define(st, marks, code, never, index, True)
-        regs = _mask(codes)
+        regs = mask_of(codes)
         f = None
         self._overtaken(st, st.lgkm, regs)
         if last:
@@ -939,9 +608,9 @@ class Checker:
         if f is not None:
             f.role, f.position, f.active, f.size = "read", position, active, size
             f.first, self.first = self.first, None
-        if self.has_dma:
-            g = self._granules(position, size)
-            self.unreturned[g if active is None else g[active]] = True
+        if self.lds.has_dma:
+            g = self.lds.granules(position, size)
+            self.lds.unreturned[g if active is None else g[active]] = True
 
     def lds_store(
         self,
@@ -955,7 +624,7 @@ class Checker:
         row: int,
         n: int,
     ) -> None:
-        self._write(st, index, position, size, active, words, True)
+        self.lds.write(st, index, position, size, active, words, True)
         marks: Marks = st.check
         info = self.infos[index]
         for name in ("data", "data1"):
@@ -964,7 +633,7 @@ class Checker:
                     lanes = self._undefined(st, marks, code)
                     lanes = lanes if active is None else lanes & active
                     if lanes.any():
-                        self.w_wave[self._granules(position, size)[lanes]] = -1
+                        self.lds.w_wave[self.lds.granules(position, size)[lanes]] = -1
         if last:
             f = self._launch(st, index, 0)
             f.role, f.position, f.active, f.size = "write", position, active, size
@@ -972,37 +641,12 @@ class Checker:
         else:
             self.first = _part(index, "write", position, active, size)
 
-    def lds_atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
-        """Atomics order themselves among waves; against plain accesses they are writes."""
-        cells, wave, epoch = self._cells(st, position, size, active)
-        if not cells.size:
-            return
-        if self.races:
-            lines = self.engine.program.lines
-            for owner, when, who in (
-                (self.w_wave, self.w_epoch, self.w_index),
-                (self.r_wave, self.r_epoch, self.r_index),
-            ):
-                conflict = (owner[cells] != wave) & (owner[cells] != -1) & (when[cells] == epoch)
-                if conflict.any():
-                    at = np.argwhere(conflict)
-                    plain = [p for p in at[:64].tolist() if not _is_atomic(lines[int(who[cells[p[0], p[1]]])].inst)]
-                    if plain:
-                        only = np.zeros_like(conflict)
-                        only[plain[0][0], plain[0][1]] = True
-                        self._race(
-                            st, index, active, only, cells, who, "overwrites" if owner is self.r_wave else "writes"
-                        )
-        self.w_wave[cells] = wave
-        self.w_epoch[cells] = epoch
-        self.w_index[cells] = index
-
     def lds_touch(self, st: State, index: int, position: np.ndarray, size: int, active: Any, write: bool) -> None:
         """A flat access that turned out to lie in LDS."""
         if write:
-            self._write(st, index, position, size, active, None, False)
+            self.lds.write(st, index, position, size, active, None, False)
         else:
-            self._read(st, index, position, size, active)
+            self.lds.read(st, index, position, size, active)
 
     def dma(
         self,
@@ -1015,14 +659,14 @@ class Checker:
         deliver: Callable[..., None],
     ) -> None:
         """A copy straight to LDS: its bytes may not be read before vmcnt covers it."""
-        self._write(st, index, position, size, active, None, True)
-        g = self._granules(position, size)
+        self.lds.write(st, index, position, size, active, None, True)
+        g = self.lds.granules(position, size)
         cells = g if active is None else g[active]
-        if self.unreturned[cells].any():
-            lanes = self._lane_mask(st, active, self.unreturned[cells].reshape(-1, g.shape[-1]).any(axis=1))
+        if self.lds.unreturned[cells].any():
+            lanes = self.lds.lane_mask(st, active, self.lds.unreturned[cells].reshape(-1, g.shape[-1]).any(axis=1))
             self.engine._find("race", index, "overwrites LDS that an earlier read of this wave has not returned yet: "
                               "no wait for lgkmcnt covers it", st, lanes)  # fmt: skip
-        self.coming[cells] = True
+        self.lds.coming[cells] = True
         f = self._launch(st, index, 0)
         f.role, f.position, f.active, f.size = "dma", position, active, size
         if self._late():
@@ -1032,24 +676,6 @@ class Checker:
             f.late = (deliver, 0, both, active)
         else:
             deliver(st, 0, both, active)
-
-    def barrier(self, st: State) -> None:
-        """(RACE) What is under way when a wave passes a barrier also happens after it."""
-        if not self.races:
-            return
-        for f in (*st.vm, *st.lgkm):
-            for part in f.places():
-                cells, wave, epoch = self._cells(st, part.position, part.size, part.active)
-                if not cells.size:
-                    continue
-                if f.role == "read":
-                    self.r_wave[cells] = wave
-                    self.r_epoch[cells] = epoch + 1
-                    self.r_index[cells] = f.index
-                else:
-                    self.w_wave[cells] = wave
-                    self.w_epoch[cells] = epoch + 1
-                    self.w_index[cells] = f.index
 
 
 def _part(index: int, role: str, position: Any, active: Any, size: int) -> Flight:
@@ -1062,17 +688,3 @@ def _part(index: int, role: str, position: Any, active: Any, size: int) -> Fligh
 def _put_back(st: State, row: int, words: np.ndarray, active: Any) -> None:
     for i, word in enumerate(words):
         np.copyto(st.U[row + i], word, where=True if active is None else active)
-
-
-_TOUCHES = {"reads": "wrote", "overwrites": "read", "writes": "also wrote"}
-
-
-def _is_atomic(inst: Inst | None) -> bool:
-    return inst is not None and inst.mem is not None and inst.mem.op == "atomic"
-
-
-def name_of(code: int) -> str:
-    """A register code as the text spells it."""
-    if code >= 512:
-        return f"a{code - 512}"
-    return f"v{code - 256}" if code >= 256 else str(Reg("s", code))

@@ -322,7 +322,7 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         at = position[chosen]
         if check is not None:
             check.aligned(st, index, address, size, st.mask)
-            check.lds_atomic(st, index, position, size, active)
+            check.lds.atomic(st, index, position, size, active)
         rows = [st.U[r : r + n] for r in data]
         if mem.function == "cmpswap":
             rows.reverse()  # LDS gives (compare, new)

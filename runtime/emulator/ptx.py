@@ -222,7 +222,7 @@ def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
     if isinstance(a, TensorMap):
         if p.size != BYTES or p.align % ALIGNMENT:
             raise LaunchError(f"parameter {p.name} is no tensor map: {BYTES} bytes aligned to {ALIGNMENT} are needed")
-        return encode(a.spec, memory.add(a.array, p.name))
+        return encode(a.spec, memory.add(a.array, p.name) + a.shift)
     if isinstance(a, np.ndarray) and a.ndim == 0 and p.size == a.itemsize and p.size != 8:
         return a.tobytes()
     if isinstance(a, np.ndarray):

@@ -19,7 +19,7 @@ from wavedsl.codegen.ptx.isa_memory import ATOMIC
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.ptx_machine import PARAM_BASE, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, WINDOW, Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
-from wavedsl.runtime.emulator.ptx_memory import Access, _words_of, address_of, space_of
+from wavedsl.runtime.emulator.ptx_memory import Access, address_of, space_of, words_of
 from wavedsl.runtime.emulator.ptx_operands import source
 from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg, Vector
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, DATA_TYPES, TensorMapSpec, decode, patch
@@ -200,15 +200,6 @@ class BulkCopies:
         and whether it lies in the tensor. `coords` [rank, lanes]."""
         m = self.m
         size = spec.item_size
-        allocation = m.memory.find(base)
-        if allocation is None:
-            self._say("out-of-bounds", inst, f"the tensor lies at {m.memory.describe(base, 1)}", int(lanes[0]))
-            return None
-        if writes and not allocation.writeable:
-            self._say("out-of-bounds", inst, f"argument `{allocation.name}` is read-only", int(lanes[0]))
-            return None
-        data = allocation.data[base - allocation.base :]
-        data = data[: len(data) // size * size].view(f"u{size}")
         index = np.zeros((len(lanes),) + (1,) * spec.rank, np.int64)
         inside = np.ones_like(index, dtype=bool)
         strides = (size, *spec.strides)
@@ -221,6 +212,22 @@ class BulkCopies:
             inside = inside & ((place >= 0) & (place < spec.dims[d])).reshape(shape)
         n = len(lanes)
         index, inside = index.reshape(n, -1), np.broadcast_to(inside, index.shape).reshape(n, -1)
+        if not inside.any():
+            return np.zeros(1, f"u{size}"), np.zeros_like(index), inside
+        # Coordinates 0 may lie in front of the array: what counts is where the first element inside the tensor lies.
+        first = int(index.min(where=inside, initial=np.iinfo(np.int64).max))
+        allocation = m.memory.find(base + first * size)
+        if allocation is None:
+            text = f"the tensor lies at {m.memory.describe(base + first * size, 1)}"
+            self._say("out-of-bounds", inst, text, int(lanes[0]))
+            return None
+        if writes and not allocation.writeable:
+            self._say("out-of-bounds", inst, f"argument `{allocation.name}` is read-only", int(lanes[0]))
+            return None
+        before = (base - allocation.base) // size
+        data = allocation.data[(base - allocation.base) % size :]
+        data = data[: len(data) // size * size].view(f"u{size}")
+        index = index + before
         top = int(index.max(where=inside, initial=0))
         if top >= len(data):
             over = (top + 1 - len(data)) * size
@@ -357,7 +364,7 @@ class BulkCopies:
         size = len(parts) * isa.TYPE_BITS[type_] // 8
 
         def get(lanes: Array) -> Any:
-            words = _words_of(self.m, parts, type_, lanes)
+            words = words_of(self.m, parts, type_, lanes)
             for i in range(len(lanes)):
                 yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0
 

@@ -15,11 +15,19 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator import ptx_bulk, ptx_matrix, ptx_memory, ptx_wmma
+from wavedsl.runtime.emulator import (
+    ptx_address,
+    ptx_atomic,
+    ptx_bulk,
+    ptx_matrix,
+    ptx_matrix_move,
+    ptx_memory,
+    ptx_wmma,
+)
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
+from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
 from wavedsl.runtime.emulator.ptx_machine import Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
-from wavedsl.runtime.emulator.ptx_memory import AsyncCopies
 from wavedsl.runtime.emulator.ptx_operands import Destination, put, source
 from wavedsl.runtime.emulator.ptx_parse import NOTHING, Imm, Inst, Label, Vector
 from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
@@ -82,13 +90,13 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
     if "wmma" in effects:
         return ptx_wmma.step_of(m, inst, row, pc)
     if "matrix" in effects:
-        return ptx_matrix.mma(m, inst, row, pc) if opcode == "mma" else ptx_memory.matrix_move(m, inst, row, pc)
+        return ptx_matrix.mma(m, inst, row, pc) if opcode == "mma" else ptx_matrix_move.matrix_move(m, inst, row, pc)
     if "bulk" in effects:
         return engines.bulk.step(inst, row, pc)
     if "atomic" in effects:
-        return ptx_memory.atomic(m, inst, row, pc)
+        return ptx_atomic.atomic(m, inst, row, pc)
     if "address" in effects:
-        return ptx_memory.convert_address(m, inst, row)
+        return ptx_address.convert_address(m, inst, row)
     if opcode in ("ld", "ldu"):
         return ptx_memory.load(m, inst, row, pc)
     if opcode == "st":
@@ -98,7 +106,7 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
     if "tensormap" in effects:
         return (ptx_bulk.publish if "copy" in effects else ptx_bulk.replace)(m, inst, row, pc)
     if "mapa" in effects:
-        return ptx_memory.map_address(m, inst, row)
+        return ptx_address.map_address(m, inst, row)
     if "async" in effects:
         return copies.copy(inst, row, pc)
     if "commit" in effects:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
+from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
 from wavedsl.runtime.emulator.ptx_machine import SHARED_WINDOW, WINDOW, Machine
-from wavedsl.runtime.emulator.ptx_memory import Access, AsyncCopies
+from wavedsl.runtime.emulator.ptx_memory import Access
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
 from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg
 

@@ -1,4 +1,4 @@
-"""Memory instructions of the PTX emulator: loads, stores, atomics, asynchronous and matrix copies.
+"""Memory instructions of the PTX emulator: loads and stores.
 
 In: an instruction as written with its table row. Out: a closure `step(mask)`. The idea: an access turns into byte
 offsets of its lanes; one OR over them and one maximum prove alignment and bounds for all, and only when that fails are
@@ -9,13 +9,11 @@ Invariant: a lane whose access is a finding reads zero and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.codegen.ptx.isa import NUMPY, TYPE_BITS
-from wavedsl.codegen.ptx.isa_memory import ATOMIC
+from wavedsl.codegen.ptx.isa import TYPE_BITS
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import (
     CLUSTER_SHIFT,
@@ -71,11 +69,11 @@ def address_of(m: Machine, address: Address) -> Callable[[Array], Array]:
     return lambda lanes: np.full(m.T if lanes is None else len(lanes), fixed, np.int64)
 
 
-def _pick(a: Array, lanes: Array) -> Array:
+def pick(a: Array, lanes: Array) -> Array:
     return a if lanes is None else a[lanes]
 
 
-class _Window:
+class Window:
     """Access to one on-chip space: bytes in one array, a slice of it per CTA (shared) or per thread (local)."""
 
     def __init__(self, m: Machine, space: str, remote: bool = False):
@@ -101,7 +99,7 @@ class _Window:
         lanes = np.arange(m.T) if lanes is None else lanes
         cta, near = m.resolve(address, lanes)
         offset, kept = self._here(near, width, inst, lanes)
-        cta = cta[_positions(lanes, kept, m.T)]
+        cta = cta[positions_of(lanes, kept, m.T)]
         alive: Array = m.live.reshape(m.ctas, -1).any(axis=1)
         ended = ~alive[cta]
         if ended.any() and not m.seen("race", inst):
@@ -155,7 +153,7 @@ class _Window:
             self.rows[width // 4][at >> (3 if width == 8 else 4)] = words.T
 
 
-def _words_of(m: Machine, parts: list[Any], type_: str, lanes: Array) -> Array:
+def words_of(m: Machine, parts: list[Any], type_: str, lanes: Array) -> Array:
     """Values of a store or atomic as uint32 words [n, lanes]."""
     bits = TYPE_BITS[type_]
     n = m.T if lanes is None else len(lanes)
@@ -202,7 +200,7 @@ def immediate(p: Imm, type_: str) -> int:
     return value & ((1 << bits) - 1)
 
 
-def _writers(m: Machine, parts: list[Any], type_: str) -> list[Callable[[Array, Array], None]]:
+def writers_of(m: Machine, parts: list[Any], type_: str) -> list[Callable[[Array, Array], None]]:
     """Per destination register: put element i (words [n, lanes] given) into the register."""
     bits = TYPE_BITS[type_]
     signed = type_[0] == "s"
@@ -259,8 +257,8 @@ class Access:
         words = set(inst.name.split("."))
         self.strong = bool(words & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
         self.address = address_of(m, address)
-        self.shared = _Window(m, "shared", space == "generic" or "shared::cluster" in words)
-        self.local = _Window(m, "local")
+        self.shared = Window(m, "shared", space == "generic" or "shared::cluster" in words)
+        self.local = Window(m, "local")
 
     def split(self, address: Array, lanes: Array) -> list[tuple[str, Array, Array]]:
         """(space, addresses, lanes) parts of a generic access."""
@@ -363,7 +361,7 @@ class Access:
                 return
             address, kept = self._aligned(address, lanes)
             if kept is not lanes:
-                words = words[:, _positions(lanes, kept, m.T)]
+                words = words[:, positions_of(lanes, kept, m.T)]
             try:
                 fault = m.memory.store(address, words, width)
             except ValueError as e:  # the array behind the address is read-only
@@ -380,7 +378,7 @@ class Access:
         window = self.shared if space == "shared" else self.local
         offset, kept = window.check(before, width, self.inst, lanes)
         if kept is not lanes:
-            words = words[:, _positions(lanes, kept, m.T)]
+            words = words[:, positions_of(lanes, kept, m.T)]
         if space == "local":
             window.store(offset, width, words, kept)
             if m.checks and m.local_valid is not None and len(offset):
@@ -486,7 +484,7 @@ class Access:
         )
 
 
-def _positions(lanes: Array, kept: Array, total: int) -> Array:
+def positions_of(lanes: Array, kept: Array, total: int) -> Array:
     """Where `kept` stands within `lanes` (both sorted; None: all)."""
     if kept is None:
         return slice(None)
@@ -496,7 +494,7 @@ def _positions(lanes: Array, kept: Array, total: int) -> Array:
 # ------------------------------------------------------------------------------------------------ steps
 
 
-def _parts(a: Any) -> list[Any]:
+def parts_of(a: Any) -> list[Any]:
     return list(a.parts) if isinstance(a, Vector) else [a]
 
 
@@ -505,12 +503,12 @@ def load(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
     type_ = row.mods["type"]
     address = inst.args[1]
     space = space_of(m, row, address)
-    parts = _parts(inst.args[0])
+    parts = parts_of(inst.args[0])
     width = len(parts) * TYPE_BITS[type_] // 8
     if space == "param" and not isinstance(address.base, Reg):
         return _load_fixed_param(m, inst, parts, type_, address, width, pc)
     access = Access(m, inst, pc, space, address, width, False)
-    writers = _writers(m, parts, type_)
+    writers = writers_of(m, parts, type_)
 
     def step(mask: Mask) -> None:
         for words, lanes in access.load(mask):
@@ -534,7 +532,7 @@ def _load_fixed_param(
 
         return fail
     words = access._load_param(one, np.zeros(1, np.int64))
-    writers = _writers(m, parts, type_)
+    writers = writers_of(m, parts, type_)
 
     def step(mask: Mask) -> None:
         lanes = None if mask is None else m.lanes(mask)
@@ -548,444 +546,13 @@ def store(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
     """`st`."""
     type_ = row.mods["type"]
     address = inst.args[0]
-    parts = _parts(inst.args[1])
+    parts = parts_of(inst.args[1])
     width = len(parts) * TYPE_BITS[type_] // 8
     access = Access(m, inst, pc, space_of(m, row, address), address, width, True)
-    _words_of(m, parts, type_, np.zeros(0, np.int64))
+    words_of(m, parts, type_, np.zeros(0, np.int64))
 
     def step(mask: Mask) -> None:
         lanes = None if mask is None else m.lanes(mask)
-        access.store(_words_of(m, parts, type_, lanes), mask)
-
-    return step
-
-
-def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
-    """`atom` and `red`: threads take turns in an adversarial order; those on different addresses go together."""
-    type_, op = row.mods["type"], ATOMIC[row.mods["op"]]
-    returns = row.row.opcode == "atom"
-    args = inst.args[1:] if returns else inst.args
-    address, parts = args[0], _parts(args[1])
-    cas = row.mods["op"] == "cas"
-    second = _parts(args[2]) if cas else []
-    bits = TYPE_BITS[type_]
-    size = bits // 8
-    width = size * len(parts)
-    access = Access(m, inst, pc, space_of(m, row, address), address, width, True)
-    one = Access(m, inst, pc, access.space, address, size, True)
-    writers = _writers(m, _parts(inst.args[0]), type_) if returns else []
-    dtype = NUMPY[type_]
-    # A ufunc whose running result is that of one thread after another, bit for bit.
-    running = _RUNNING.get(row.mods["op"])
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2") or (type_[0] == "f" and row.mods["op"] != "add"):
-        running = None
-
-    def typed(words: Array) -> Array:
-        raw = words.T
-        if bits == 64:
-            return np.ascontiguousarray(raw).view(np.uint64)[:, 0].view(dtype)
-        small = np.ascontiguousarray(raw[:, 0]).astype(f"u{size}")
-        return small.view(dtype).reshape(-1, 2) if type_ in isa.PACKED else small.view(dtype)
-
-    def untyped(values: Array) -> Array:
-        if bits == 64:
-            return np.ascontiguousarray(np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2).T)
-        flat = np.ascontiguousarray(values)
-        return (
-            flat.view(np.uint32).reshape(1, -1)
-            if bits == 32
-            else flat.view(f"u{size}").astype(np.uint32).reshape(1, -1)
-        )
-
-    def run(space: str, at: Array, lanes: Array, a: Array, b: Array) -> Array:
-        """One element per lane, in rounds of distinct addresses; returns the old words."""
-        old_words = np.zeros((max(1, bits // 32), len(at)), np.uint32)
-        turn = m.rng.permutation(len(at)) if m.checks else np.arange(len(at))
-        window = one.shared if space == "shared" else one.local
-        # Threads of one address stand together, in their order: rank 0 goes first, then rank 1, …
-        place = at[turn] if space == "global" else m.cta_of[lanes[turn]] * (1 << 40) + at[turn]
-        turn = turn[np.argsort(place, kind="stable")]
-        place = np.sort(place)
-        starts = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1]))) if len(turn) else turn
-        lengths = np.diff(np.append(starts, len(turn)))
-        rounds = int(lengths.max()) if len(turn) else 0
-
-        def fetch(now: Array) -> tuple[Array, Any]:
-            if space != "global":
-                return window.load(at[now] - window.base, size, lanes[now]), None
-            words, fault = m.memory.load(at[now], size)
-            if fault is not None:
-                one._outside(fault, lanes[now])
-            return words, fault
-
-        def keep(now: Array, values: Array, fault: Any) -> None:
-            if space != "global":
-                window.store(at[now] - window.base, size, values, lanes[now])
-                return
-            ok = np.ones(len(now), bool) if fault is None else ~fault.mask
-            m.memory.store(at[now][ok], values[:, ok], size)
-
-        if running is not None and rounds > 4 * len(starts):
-            # Few addresses, many threads on each: a running sum (or minimum, …) gives every thread what it saw.
-            for start, length in zip(starts.tolist(), lengths.tolist()):
-                now = turn[start : start + length]
-                words, fault = fetch(now[:1])
-                values = np.concatenate([typed(words), a[now]])
-                seen = running.accumulate(values, dtype=values.dtype)
-                old_words[:, now] = untyped(seen[:-1])
-                keep(now[:1], untyped(seen[-1:]), fault)
-            return old_words
-        for i in range(rounds):
-            now = turn[starts[lengths > i] + i]
-            words, fault = fetch(now)
-            old = typed(words)
-            new = op(old, a[now], b[now]) if cas else op(old, a[now])
-            keep(now, untyped(np.asarray(new, dtype=old.dtype)), fault)
-            old_words[:, now] = words
-        return old_words
-
-    def step(mask: Mask) -> None:
-        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
-        for space, at, ls in access.split(access.address(lanes), lanes):
-            if space == "global":
-                at, ls = access._aligned(at, ls)
-            elif space == "shared":
-                offset, ls = access.shared.check(at, width, inst, ls)
-                at = offset + SHARED_BASE
-                access.touch_shared(offset, ls, None, atomic=True)
-            else:
-                m.report("unsupported", inst, f"atomic on {space} memory", int(ls[0]))
-                return
-            olds = []
-            for i, p in enumerate(parts):
-                a = typed(_words_of(m, [p], type_, ls))
-                b = typed(_words_of(m, [second[0]], type_, ls)) if cas else a
-                olds.append(run(space, at + i * size, ls, a, b))
-            words = np.concatenate(olds)
-            if bits < 32 and len(olds) > 1:
-                words = np.stack([olds[2 * i][0] | olds[2 * i + 1][0] << np.uint32(16) for i in range(len(olds) // 2)])
-            for put in writers:
-                put(words, ls)
-
-    return step
-
-
-_RUNNING = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
-
-
-# ------------------------------------------------------------------------------------------------ asynchronous copies
-
-
-@dataclass
-class Copy:
-    """Asynchronous copies in flight: threads, their group numbers, granules, and the data if it arrives late."""
-
-    threads: Array
-    group: Array
-    granules: Array
-    offset: Array
-    words: Array | None
-    window: _Window
-    width: int
-
-
-class AsyncCopies:
-    """`cp.async` of every thread: which groups are open, which copies have not been waited for."""
-
-    def __init__(self, m: Machine):
-        self.m = m
-        self.group = np.zeros(m.T, np.int32)
-        self.pending: list[Copy] = []
-        self.arrival = ("early", "late", "random")[int(m.rng.integers(3))]
-
-    def reset(self) -> None:
-        self.group[:] = 0
-        self.pending.clear()
-
-    def copy(self, inst: Inst, row: isa.Inst, pc: int) -> Step:
-        m = self.m
-        dst, src, size = inst.args[0], inst.args[1], inst.args[2]
-        if not isinstance(size, Imm) or size.value not in (4, 8, 16):
-            raise CompileError("cp.async copies 4, 8 or 16 bytes")
-        if row.mods["cop"] == "cg" and size.value != 16:
-            raise CompileError("cp.async.cg copies 16 bytes")
-        width = size.value
-        take = inst.args[3] if len(inst.args) > 3 else None
-        policy = "cache_hint" in row.mods
-        if policy and len(inst.args) == 4:
-            take = None
-        ignore = isinstance(take, RegUse) and take.reg.type == "pred"
-        to = Access(m, inst, pc, "shared", dst, width, True)
-        frm = Access(m, inst, pc, "global", src, width, False)
-
-        def step(mask: Mask) -> None:
-            lanes = None if mask is None else m.lanes(mask)
-            offset, lanes = to.shared.check(to.address(lanes), width, inst, lanes)
-            count = None
-            if isinstance(take, Imm):
-                count = np.full(len(offset), take.value, np.int64)
-            elif ignore and isinstance(take, RegUse):
-                p = _pick(m.reg(take.reg), lanes) != take.negated
-                count = np.where(p, 0, width)
-            elif isinstance(take, RegUse):
-                count = _pick(m.reg(take.reg), lanes).astype(np.int64)
-            words = self._read(frm, lanes, count, len(offset), width)
-            if not m.checks:
-                to.shared.store(offset, width, words, lanes)
-                to.touch_shared(offset, lanes, None)
-                return
-            late = self.arrival == "late" or (self.arrival == "random" and bool(m.rng.integers(2)))
-            to.shared.store(offset, width, np.full_like(words, 0x7FBADBAD) if late else words, lanes)
-            g = to.touch_shared(offset, lanes, None, pending=True)
-            if g is not None:
-                threads = np.arange(m.T) if lanes is None else lanes
-                self.pending.append(
-                    Copy(threads, self.group[threads].copy(), g, offset, words if late else None, to.shared, width)
-                )
-
-        return step
-
-    def _read(self, frm: Access, lanes: Array, count: Array, n: int, width: int) -> Array:
-        """Words to copy; bytes from `count` on are zero, and a count of zero does not touch memory, though its address
-        has to be aligned like any other.
-        """
-        m = self.m
-        if count is None or bool((count >= width).all()):
-            return self._global(frm, frm.address(lanes), lanes, width, n)
-        words = np.zeros((width // 4, n), np.uint32)
-        threads = np.arange(m.T) if lanes is None else lanes
-        none = threads[count <= 0]
-        if m.checks and len(none):
-            frm._aligned(frm.address(none), none)
-        for c in np.unique(count[count > 0]).tolist():
-            at = np.flatnonzero(count == c)
-            part = threads[at]
-            if c >= width:
-                words[:, at] = self._global(frm, frm.address(part), part, width, len(part))
-                continue
-            address, kept = frm._aligned(frm.address(part), part)
-            at = at[_positions(part, kept, m.T)]
-            got, fault = m.memory.load(address, int(c))
-            if fault is not None:
-                frm._outside(fault, kept)
-            words[: got.shape[0], at] = got
-        return words
-
-    def _global(self, frm: Access, address: Array, lanes: Array, width: int, n: int) -> Array:
-        m = self.m
-        kept_address, kept = frm._aligned(address, lanes)
-        got, fault = m.memory.load(kept_address, width)
-        if fault is not None:
-            frm._outside(fault, kept)
-        if got.shape[1] == n:
-            return got
-        words = np.zeros((width // 4, n), np.uint32)
-        words[:, _positions(lanes, kept, m.T)] = got
-        return words
-
-    def commit(self, mask: Mask) -> None:
-        if mask is None:
-            self.group += 1
-        else:
-            self.group[mask] += 1
-
-    def wait(self, keep: int | None) -> Step:
-        """Wait until at most `keep` groups are pending; None waits for everything, committed or not."""
-
-        def step(mask: Mask) -> None:
-            if not self.pending:
-                return
-            rest = []
-            for c in self.pending:
-                done = c.group < (self.group[c.threads] - keep) if keep is not None else np.ones(len(c.threads), bool)
-                if mask is not None:
-                    done &= mask[c.threads]
-                if not done.any():
-                    rest.append(c)
-                    continue
-                whole = bool(done.all())
-                self._arrive(c, slice(None) if whole else done)
-                if not whole:
-                    k = ~done
-                    rest.append(
-                        Copy(
-                            c.threads[k],
-                            c.group[k],
-                            c.granules[k],
-                            c.offset[k],
-                            None if c.words is None else c.words[:, k],
-                            c.window,
-                            c.width,
-                        )
-                    )
-            self.pending = rest
-
-        return step
-
-    def _arrive(self, c: Copy, which: Any) -> None:
-        m = self.m
-        threads = c.threads[which]
-        if c.words is not None:
-            c.window.store(c.offset[which], c.width, c.words[:, which], threads)
-        m.shadow.settle(c.granules[which], m.global_warp[threads])
-
-
-# ------------------------------------------------------------------------------------------------ matrices
-
-
-def matrix_move(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
-    """`ldmatrix` and `stmatrix`: lanes 8 j … 8 j + 7 give the row addresses of matrix j."""
-    what = row.row.data.what
-    count = what.count
-    address, vector = (inst.args[0], inst.args[1]) if what.store else (inst.args[1], inst.args[0])
-    parts = _parts(vector)
-    regs = [m.reg(p.reg) for p in parts]
-    access = Access(
-        m,
-        inst,
-        pc,
-        "shared" if "space" in row.mods or isinstance(address.base, Sym) else "generic",
-        address,
-        16,
-        what.store,
-    )
-    rows_of = 8 * count
-    suppliers = np.arange(m.T).reshape(m.NW, 32)[:, :rows_of].reshape(-1)
-    window = access.shared
-
-    def offsets(lanes: Array) -> tuple[Array, Array]:
-        at = access.address(lanes)
-        if access.space == "generic":
-            inside = (at >= SHARED_WINDOW) & (at < SHARED_WINDOW + WINDOW)
-            at = np.where(inside, at - SHARED_WINDOW, -1)
-        return window.check(at, 16, inst, lanes)
-
-    every = suppliers if rows_of < 32 else None
-
-    def step(mask: Mask) -> None:
-        if mask is None:
-            lanes, warps, nw = every, None, m.NW
-        else:
-            active = mask.reshape(m.NW, 32).any(axis=1)
-            if not active.any():
-                return
-            warps = np.flatnonzero(active)
-            lanes, nw = suppliers.reshape(m.NW, rows_of)[warps].reshape(-1), len(warps)
-        offset, kept = offsets(lanes)
-        full = len(offset) == nw * rows_of
-        if what.store:
-            source = np.empty((nw, count, 32), np.uint32)
-            for j, r in enumerate(regs):
-                source[:, j] = r.reshape(m.NW, 32) if warps is None else r.reshape(m.NW, 32)[warps]
-            data = source
-            if what.trans:
-                data = np.ascontiguousarray(source.view(np.uint16).reshape(nw, count, 8, 8).transpose(0, 1, 3, 2)).view(
-                    np.uint32
-                )
-            rows = data.reshape(nw * rows_of, 4)
-            if not full:
-                rows = rows[_positions(np.arange(m.T) if lanes is None else lanes, kept, m.T)]
-            window.store(offset, 16, rows.T, kept)
-            access.touch_shared(offset, kept, None)
-            return
-        got = window.load(offset, 16, kept).T
-        access.touch_shared(offset, kept, None)
-        if not full:
-            rows = np.zeros((nw * rows_of, 4), np.uint32)
-            rows[_positions(np.arange(m.T) if lanes is None else lanes, kept, m.T)] = got
-        else:
-            rows = np.ascontiguousarray(got)
-        if what.trans:
-            data = np.ascontiguousarray(rows.view(np.uint16).reshape(nw, count, 8, 8).transpose(0, 1, 3, 2)).view(
-                np.uint32
-            )
-        else:
-            data = rows
-        words = data.reshape(nw, count, 32)
-        for j, r in enumerate(regs):
-            if warps is None:
-                r.reshape(m.NW, 32)[:] = words[:, j]
-            else:
-                r.reshape(m.NW, 32)[warps] = words[:, j]
-
-    return step
-
-
-# ------------------------------------------------------------------------------------------------ addresses
-
-
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
-
-
-def convert_address(m: Machine, inst: Inst, row: isa.Inst) -> Step:
-    """`cvta`, `cvta.to`, `isspacep`."""
-    space = row.mods["space"].split("::")[0]
-    window = _WINDOWS.get(space, 0)
-    d = inst.args[0].reg
-    source = inst.args[1]
-    if "is" in row.effects:
-        out, values = m.reg(d), m.reg(source.reg)
-
-        def test(mask: Mask) -> None:
-            if window:
-                inside = (values >= np.uint64(window)) & (values < np.uint64(window + WINDOW))
-            else:
-                inside = values < np.uint64(PARAM_WINDOW)
-            np.copyto(out, inside, where=True if mask is None else mask)
-
-        return test
-    dst = m.reg(d)
-    if isinstance(source, Sym):
-        values = np.full(1, m.symbols[source.name][1] + source.offset, dst.dtype)
-        window = _WINDOWS.get(m.symbols[source.name][0], 0) or window
-    else:
-        values = m.reg(source.reg)
-    delta = np.array((-window if "to" in row.effects else window) % (1 << 64), np.uint64).astype(dst.dtype)
-
-    def step(mask: Mask) -> None:
-        if mask is None:
-            np.add(values, delta, out=dst)
-        else:
-            np.add(values, delta, out=dst, where=mask)
-
-    return step
-
-
-def map_address(m: Machine, inst: Inst, row: isa.Inst) -> Step:
-    """`mapa` and `getctarank`: between an address and the rank of the CTA whose memory it names."""
-    wide = row.mods["type"] == "u64"
-    window = 0 if "space" in row.mods else SHARED_WINDOW
-    d = m.reg(inst.args[0].reg)
-    low = (1 << CLUSTER_SHIFT) - 1
-    source = inst.args[1]
-    fixed = m.symbols[source.name][1] + source.offset + window if isinstance(source, Sym) else 0
-    values = m.reg(source.reg).view("i8" if wide else "i4") if isinstance(source, RegUse) else None
-    rank = inst.args[2] if len(inst.args) > 2 else None
-
-    def step(mask: Mask) -> None:
-        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
-        at = (values[lanes].astype(np.int64) if values is not None else np.full(len(lanes), fixed, np.int64)) - window
-        if rank is None:
-            far = at >> CLUSTER_SHIFT
-            d[lanes] = np.where(far > 0, far - 1, m.cta_of[lanes] % m.cluster)
-            return
-        if isinstance(rank, Imm):
-            cta = np.full(len(lanes), rank.value, np.int64)
-        elif isinstance(rank, RegUse):
-            cta = m.reg(rank.reg)[lanes].astype(np.int64)
-        else:
-            cta = np.broadcast_to(m.special[rank.name], (m.T,))[lanes].astype(np.int64)
-        beyond = cta >= m.cluster
-        if beyond.any() and not m.seen("out-of-bounds", inst):
-            i = int(np.argmax(beyond))
-            m.report("out-of-bounds", inst, f"CTA {int(cta[i])} of a cluster of {m.cluster}", int(lanes[i]))
-        d[lanes] = (((at & low) | (cta + 1) << CLUSTER_SHIFT) + window).astype(np.uint64).astype(d.dtype)
+        access.store(words_of(m, parts, type_, lanes), mask)
 
     return step

@@ -18,12 +18,12 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_flow
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
+from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
 from wavedsl.runtime.emulator.ptx_decode import Engines, decode, guarded
 from wavedsl.runtime.emulator.ptx_flow import Flow
 from wavedsl.runtime.emulator.ptx_gather import Gathering
 from wavedsl.runtime.emulator.ptx_machine import Machine
 from wavedsl.runtime.emulator.ptx_mbarrier import SPINS, Deadlock, MBarriers
-from wavedsl.runtime.emulator.ptx_memory import AsyncCopies
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
 from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, Reg, RegUse, as_arg
 from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas

@@ -33,9 +33,8 @@ def test_options_are_right_on_the_emulator(benchmark, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942"])
-def test_every_option_is_right(benchmark, target):
-    assert benchmark.main(["--emulate", target]) == 0
+def test_every_option_is_right(benchmark):
+    assert benchmark.main(["--emulate", "sm_90a"]) == 0
 
 
 def test_a_wrong_result_is_reported_and_nothing_is_timed(benchmark, capsys, monkeypatch):

@@ -17,7 +17,7 @@ import numpy as np
 import products
 import pytest
 from hopper import tiles
-from products import BF16, F16, F16_OUT, I8, TF32, Kind, numbers
+from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
@@ -394,6 +394,34 @@ def test_attention(options: dict[str, Any], sizes: tuple[int, int, int, int], ti
 
 
 @pytest.mark.parametrize(
+    ("dtype", "options", "sizes", "tile", "waves"),
+    [
+        (wd.f8e4m3, {"v_order": "bhds", "causal": True}, (2, 128, 176, 64), (128, 64), 2),
+        slow(wd.f8e5m2, {"v_order": "bhds", "lse": True}, (2, 64, 192, 128), (64, 96), 1),
+        slow(wd.f8e4m3, {"v_order": "bshd", "order": "bhsd"}, (2, 64, 100, 64), (64, 32), 1),
+        slow(wd.f8e4m3, {"v_order": "bhds", "group": 2}, (2, 256, 128, 64), (128, 64), 2),
+    ],
+    ids=["causal", "three-blocks", "transposed", "shared-heads"],
+)
+def test_attention_of_8_bits(
+    dtype: wd.DType, options: dict[str, Any], sizes: tuple[int, int, int, int], tile: tuple[int, int], waves: int
+) -> None:
+    """Keys come in pairs, so that no weight leaves its lane; where V's keys lie along memory, by bulk copies."""
+    variant = attention.Variant(dtype, out=wd.bf16, **options)
+    heads, m, n, d = sizes
+    given = attention.arguments_of(variant, {"b": 1, "h": heads, "m": m, "n": n, "d": d, "e": d}, m + n)
+    kernel = attention.attention_kernel(variant, tile=tile, waves=waves)
+    if m == 2 * tile[0]:
+        kernel.schedule = wd.Schedule(cluster=(2, 1, 1))  # each brings the pairs of one half to both
+    compiled = kernel.compile(**given, target="sm_90a")
+    compiled.emulate(**given)
+    assert attention.check(variant, given) == 0
+    assert compiled.asm.count("shfl") <= 8 * 4
+    assert ("multicast" in compiled.asm) == (m == 2 * tile[0])
+    assert strategy(compiled).overlapped == (variant.v_order == "bhds" and n % 16 == 0)
+
+
+@pytest.mark.parametrize(
     "schedule", [slow({"persistent": True}), slow({"stages": 1}), slow({"stages": 3}), slow({"specialize": False})]
 )
 def test_attention_by_schedules(schedule: dict[str, Any]) -> None:
@@ -435,14 +463,80 @@ paged = example_files.load("attention_decode")
     ],
 )
 def test_packed_sequences(options: dict[str, Any], lengths: list[int], keys: list[int], heads: int, d: int) -> None:
-    """Rows that belong to the next sequence have to become zero: all threads copy, to where the products read."""
+    """Rows that belong to the next sequence have to become zero: tensor maps end where sequences do."""
     variant = varlen.Variant(wd.bf16, **options)
     given, extents = varlen.arguments_of(variant, lengths, keys, heads, d)
     compiled = varlen.varlen_kernel(variant, tile=(64, 32), waves=1).compile(**given, target="sm_90a", subs=extents)
-    assert "wgmma.mma_async" in compiled.asm
-    assert "mapping leaves out" in strategy(compiled).why["copies"]
+    assert strategy(compiled).specialize and strategy(compiled).overlapped
     compiled.emulate(**given)
     assert varlen.check(variant, given) == 0
+
+
+def test_a_sequence_sees_nothing_of_its_neighbours() -> None:
+    """Tiles reach into the next sequence; what it holds must not count, be it NaN or infinite."""
+    variant = varlen.Variant(wd.bf16)
+    given, extents = varlen.arguments_of(variant, [40, 33, 0, 20], [40, 33, 7, 20], 1, 64)
+    kernel = varlen.varlen_kernel(variant, tile=(64, 32), waves=1)
+    compiled = kernel.compile(**given, target="sm_90a", subs=extents)
+    compiled.emulate(**given)
+    clean = given["o"].copy()
+    given["q"][40:73], given["k"][40:80], given["v"][40:80] = np.nan, np.nan, np.inf
+    compiled.emulate(**given)
+    assert np.isnan(given["o"][40:73].astype(np.float32)).all()
+    others = np.r_[0:40, 73:93]
+    np.testing.assert_array_equal(given["o"][others], clean[others])
+
+
+ROWS = wd.sym.ROWS
+
+
+def product_of_moved_rows(kind: str, subs: dict[Any, int]) -> wd.CompiledKernel:
+    """c = aᵀ b over rows of two arrays: moved by a number known before launch or by one that is not, counted or not."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)],
+        name="product_of_moved_rows",
+    )
+    def product(
+        a: wd.Memory[ROWS, M, wd.SHARED, wd.f16],
+        b: wd.Memory[ROWS, N, wd.SHARED, wd.f16],
+        c: wd.Memory[M, N, wd.f32],
+        start: wd.Scalar[wd.i32],
+        count: wd.Scalar[wd.i32],
+    ):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            row = wd.index(K) + (16 if kind == "known" else start)
+            row = wd.where(wd.index(K) < count, row, -1) if kind == "counted" else row
+            left, right = (wd.IndexMapping(dims, {ROWS: row}) for dims in ((M, K), (K, N)))
+            return wd.mma(wd.read(a, mapping=left), wd.read(b, mapping=right), acc)
+
+        wd.write(loop, c)
+
+    return product.compile(target="sm_90a", subs=subs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "moves"),
+    [
+        ("known", [(16, 100)]),
+        ("moved", [(16, 100), (-70, 100), (150, 100)]),
+        ("counted", [(16, 70), (150, 90), (0, -4), (-64, 99), (-9, 200), (-9, 30), (-70, 72), (-2147483648, 100)]),
+    ],
+)
+def test_tiles_end_where_their_rows_do(kind: str, moves: list[tuple[int, int]]) -> None:
+    """Bulk copies of tiles that end before their array does, by a count or by an extent that tiles do not divide: what
+    follows is zero, also where the tile starts in front of the array."""
+    depth, rows = 100, 200
+    compiled = product_of_moved_rows(kind, {M: 64, N: 64, K: depth, ROWS: rows})
+    assert strategy(compiled).specialize
+    a, b = (numbers((rows, 64), wd.f16, seed) for seed in (1, 2))
+    for start, count in moves:
+        c = np.full((64, 64), products.SENTINEL, np.float32)
+        compiled.emulate(a, b, c, np.int32(start), np.int32(count))
+        taken = [start + k for k in range(min(depth, count)) if 0 <= start + k < rows]
+        want = a[taken].astype(np.float32).T @ b[taken].astype(np.float32)
+        np.testing.assert_array_equal(c, want, f"{start} {count}")
 
 
 @pytest.mark.parametrize(

@@ -124,24 +124,28 @@ attention = example_files.load("attention")
 varlen = example_files.load("attention_varlen")
 paged = example_files.load("attention_decode")
 
-OPTIONS: dict[str, dict[str, Any]] = {"full": {}, "causal": {"causal": True}, "grouped": {"group": 4}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "full": {}, "causal": {"causal": True}, "grouped": {"group": 4}, "fp8": {}, "fp8 causal": {"causal": True}
+}  # fmt: skip
 
 
 def attention_text(kind: str, d: int) -> str:
-    """Attention's text for heads of size `d`: tiles as the example chooses them; 128 queries and 64 keys of packed
-    sequences, pages of 128 keys."""
+    """Attention's text for heads of size `d`: tiles as the example chooses them, pages of 128 keys; for fp8 V's keys
+    lie along memory."""
     if kind == "packed":
         variant = varlen.Variant(wd.bf16, causal=True, group=4)
         sizes = dict(zip("Z Z1 M N H G TQ TK".split(), (8, 9, 4096, 4096, 16, 4, 16384, 16384)))
         subs = {getattr(varlen, name): n for name, n in sizes.items()}
-        kernel = varlen.varlen_kernel(variant, tile=(128, 64), waves=2)
+        tile, waves = attention.tile_of("sm_90a", d, True)
+        kernel = varlen.varlen_kernel(variant, tile=tile, waves=waves)
         return kernel.compile(target="sm_90a", subs={**subs, varlen.D: d, varlen.E: d}).asm
     if kind == "paged":
         kernel = paged.split_kernel(paged.Variant(wd.bf16, group=4), page=128, pages=32, splits=4, tile=64, rows=64)
         sizes = {paged.Z: 8, paged.G: 4, paged.M: 64, paged.P: 512, paged.J: 32}
         return kernel.compile(target="sm_90a", subs={**sizes, paged.D: d, paged.E: d}).asm
-    variant = attention.Variant(wd.bf16, **OPTIONS[kind])
-    tile, waves = attention.tile_of("sm_90a", d, variant.causal)
+    narrow = {"out": wd.bf16, "v_order": "bhds"} if "fp8" in kind else {}
+    variant = attention.Variant(wd.f8e4m3 if narrow else wd.bf16, **OPTIONS[kind], **narrow)
+    tile, waves = attention.tile_of("sm_90a", d, variant.causal, variant.dtype.bits)
     sizes = {attention.B: 2, attention.H: 16, attention.G: 16 // variant.group, attention.M: 4096, attention.N: 4096}
     kernel = attention.attention_kernel(variant, tile=tile, waves=waves)
     return kernel.compile(target="sm_90a", subs={**sizes, attention.D: d, attention.E: d}).asm
@@ -186,19 +190,21 @@ QUICK_ATTENTION = {("full", 128), ("causal", 64), ("packed", 128), ("paged", 256
     ],
 )
 def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -> None:
-    """Where bulk copies bring the tiles, Q K of the next block runs beside P V of this one, and P V beside the softmax
-    of the next; a causal loop is cut in two, with masks and without, and both parts do."""
+    """Q K of the next block runs beside P V of this one, and P V beside the softmax of the next; a causal loop is cut
+    in two, with masks and without, and both parts do."""
     oracle("ptxas"), oracle("nvdisasm")
     text = attention_text(kind, d)
     found = hopper.static(text)
     assert found.spills == 0 and not found.codes
     assert found.groups == len(re.findall(r"\bcommit_group\.sync", text)) >= 2
-    if kind != "packed":
-        loops = groups_in_flight(text)
-        assert len(loops) >= (2 if kind == "causal" else 1)
-        assert all(beside >= 1 and most == ["shared", "registers"] for beside, most in loops)
-        # Wide heads' products take so long that softmaxes need no turns; three warpgroups have none.
-        assert ("bar.arrive" in text) == (kind in OPTIONS and d == 128)
+    loops = groups_in_flight(text)
+    assert len(loops) >= (2 if "causal" in kind or kind == "packed" else 1)
+    assert all(beside >= 1 and most == ["shared", "registers"] for beside, most in loops)
+    # Wide heads' products take so long that softmaxes need no turns, 8-bit ones but half as long; three warpgroups have
+    # none.
+    assert ("bar.arrive" in text) == (kind != "paged" and (d == 128 or (d == 256 and "fp8" in kind)))
+    # Weights of any width become an operand where they are: only sums and maxima of two rows move, twice each.
+    assert text.count("shfl") <= 8 * (len(loops) + 2)
 
 
 backward = example_files.load("attention_backward")

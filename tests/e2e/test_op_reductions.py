@@ -62,10 +62,11 @@ def numbers(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarra
 @pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.u64, *MORE], ids=str)
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_index_of_the_extreme(op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
-    for shape, tile in SHAPES:
+    for shape, tile in SHAPES[op == "argmin" :: 2]:  # the two take turns
         kernel = row_kernel(lambda x: getattr(wd, op)(x, dim=N), dtype, wd.i32)
         arguments = [numbers(shape, dtype), np.zeros(shape[:1], np.int32)]
-        agree(kernel, arguments, target, oracle if shape == (9, 100) else None, subs=dict(zip((BM, BN, WM, WN), tile)))
+        checked = oracle if shape in ((9, 100), (17, 50)) else None
+        agree(kernel, arguments, target, checked, subs=dict(zip((BM, BN, WM, WN), tile)))
     column = column_kernel(lambda x: getattr(wd, op)(x, dim=M), dtype, wd.i32)
     agree(column, [numbers((13, 40), dtype), np.zeros(40, np.int32)], target)
 

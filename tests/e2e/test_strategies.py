@@ -4,6 +4,7 @@ dtype."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import products
@@ -62,18 +63,23 @@ def test_f16(monkeypatch, strategy):
     check(monkeypatch, target, wd.f16, strategy, b_rows=strategy in ("gemv", "split_k", "skinny"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", SIZES)
-@pytest.mark.parametrize(
-    ("target", "dtype"),
-    [(t, d) for t in TARGETS for d in (wd.f64, wd.f32, wd.f16, wd.bf16, FP8.get(t)) if d is not None],
-    ids=str,
-)
-def test_every_dtype_and_target(monkeypatch, target, dtype, strategy):
-    """The layout of B alternates over dtypes and strategies."""
-    order = [d.name for d in (wd.f64, wd.f32, wd.f16, wd.bf16)]
-    turn = list(SIZES).index(strategy) + (order.index(dtype.name) if dtype.name in order else TARGETS.index(target))
-    check(monkeypatch, target, dtype, strategy, b_rows=bool(turn % 2))
+DTYPES = {t: [wd.f64, wd.f32, wd.f16, wd.bf16, *([FP8[t]] if t in FP8 else [])] for t in TARGETS}
+
+
+def every_case() -> list[Any]:
+    """Every strategy, dtype and target. CI runs every second one, all pairs of the three among them."""
+    found = []
+    for i, (target, dtypes) in enumerate(DTYPES.items()):
+        for j, dtype in enumerate(dtypes):
+            for k, strategy in enumerate(SIZES):
+                marks = [pytest.mark.slow, *([pytest.mark.exhaustive] if (i + j + k) % 2 else [])]
+                found.append(pytest.param(target, dtype, strategy, bool((j + k // 2) % 2), marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("target", "dtype", "strategy", "b_rows"), every_case(), ids=str)
+def test_every_dtype_and_target(monkeypatch, target, dtype, strategy, b_rows):
+    check(monkeypatch, target, dtype, strategy, b_rows=b_rows)
 
 
 @pytest.mark.parametrize("strategy", ["shallow_k", "wave_parallel"])

@@ -3,6 +3,8 @@ shared memory, whatever part of them lies outside the array."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import products
 import pytest
@@ -35,23 +37,46 @@ def test_products_of_transposed_operands(target: str, kind: products.Kind, tiles
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
-def test_large_tiles_are_stored_in_pieces_of_a_column(target: str) -> None:
-    """No element goes to shared memory by itself, and every word of it takes one byte permutation."""
+def compiled_loop(target: str, tiles: tuple[int, ...]) -> tuple[Any, list[Op]]:
+    """The kernel of a long product, and the operations of its loop."""
+    sizes = {M: 8 * tiles[0], N: 8 * tiles[1], K: 64 * tiles[2]}
     kernel = products.gemm(products.F16, b_order="KN")
-    tiles = dict(zip(TILE, (128, 128, 64, 64, 64)))
-    compiled = kernel.compile(target=target, subs={**tiles, M: 512, N: 512, K: 4096})
-
-    def inside(op: Op) -> list[Op]:
-        return [x for region in op.regions for x in region.ops]
-
+    compiled = kernel.compile(target=target, subs={**dict(zip(TILE, tiles)), **sizes})
     (loop,) = (op for op in compiled.kernel_ir.body.ops if op.name == "for")
-    stores = [op.attrs["bytes"] for op in inside(loop) if op.name == "store.shared"]
+    return compiled, [x for region in loop.regions for x in region.ops]
+
+
+def test_where_shared_memory_is_the_limit_a_word_takes_one_permutation() -> None:
+    """A trip of 64 x 64 x 64 on four waves keeps LDS of gfx942 busy for longer than its matrix units: single elements
+    would take twice the clocks of blocks, so no element goes to shared memory by itself."""
+    compiled, ops = compiled_loop("gfx942", (64, 64, 64, 32, 32))
+    stores = [op.attrs["bytes"] for op in ops if op.name == "store.shared"]
     assert min(stores) >= 4
-    words = sum(size for op, size in zip((o for o in inside(loop) if o.name == "store.shared"), stores)) // 4
-    permutations = sum(op.name == "permute_bytes" for op in inside(loop))
-    assert permutations == words // 2  # that of B; A is stored as it is
+    permutations = sum(op.name == "permute_bytes" for op in ops)
+    assert permutations == sum(stores) // 4 // 2  # those of B; A is stored as it is
     assert compiled.resources.loops[0].instructions["valu"] == permutations
+
+
+@pytest.mark.parametrize(
+    ("target", "tiles"),
+    [
+        ("gfx90a", (64, 64, 64, 32, 32)),
+        ("gfx942", (128, 128, 64, 64, 64)),
+        ("gfx942", (256, 128, 64, 64, 64)),
+        ("gfx950", (256, 128, 64, 64, 64)),
+    ],
+    ids=str,
+)
+def test_nothing_is_computed_to_transpose_a_tile(target: str, tiles: tuple[int, ...]) -> None:
+    """Where the matrix units are the limit no vector instruction stands in the loop, and LDS has no conflicts: lanes
+    go down some rows before they cross one, transposing reads find rows in other banks."""
+    compiled, ops = compiled_loop(target, tiles)
+    assert compiled.resources.loops[0].instructions["valu"] == 0
+    assert not any(op.name == "permute_bytes" for op in ops)
+    a, b, c = products.operands(products.F16, tiles[0], tiles[1], 2 * tiles[2] + 8, b_order="KN")
+    small = products.gemm(products.F16, b_order="KN").compile(a, b, c, target=target, subs=dict(zip(TILE, tiles)))
+    assert small.emulate(a, b, c).bank_conflicts == 0
+    products.expect_equal(c, products.exact(a, b, products.F16, b_order="KN")[0], products.F16)
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])

@@ -27,8 +27,16 @@ def test_copy(target: str):
     assert "b: largest error against NumPy 0," in run("copy.py", "--target", target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", slow_but(["mma", "small", "gemm", "waves16"], "gemm"))
+@pytest.mark.parametrize(
+    ("kernel", "target"),
+    [
+        ("gemm", "gfx950"), ("gemm", "sm_80"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+            ("gemm", "gfx90a"), ("mma", "gfx942"), ("mma", "sm_80"), ("small", "gfx90a"), ("small", "sm_80"),
+            ("waves16", "gfx950"), ("waves16", "sm_80"),
+        )),
+    ],
+)  # fmt: skip
 def test_gemm(kernel: str, target: str):
     out = run("gemm.py", "--kernel", kernel, "--target", target)
     assert "c: largest error against NumPy" in out and "no findings" in out

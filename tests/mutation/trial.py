@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from wavedsl.runtime.emulator import amdgcn, amdgcn_checks, ptx, ptx_memory, ptx_run
+from wavedsl.runtime.emulator import amdgcn, amdgcn_checks, ptx, ptx_copies, ptx_run
 from wavedsl.runtime.emulator.report import Collector, Finding
 
 import wavedsl as wd
@@ -151,7 +151,7 @@ def execute(c: Case, text: str, seed: int, checks: bool = True, data: int = 0) -
     """The arrays after a run of the text. Results arrive as ARRIVALS[seed % 3] says. Raises Found at the first
     finding."""
 
-    class Copies(ptx_memory.AsyncCopies):
+    class Copies(ptx_copies.AsyncCopies):
         def __init__(self, machine: Any):
             super().__init__(machine)
             self.arrival = ARRIVALS[seed % 3]

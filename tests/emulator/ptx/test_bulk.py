@@ -348,3 +348,15 @@ def test_parameters():
         with pytest.raises(LaunchError, match="not a multiple of 16"):
             launch(text, [TensorMap(shifted, (4, 4))])
     launch(text, [TensorMap(np.zeros((8, 16), np.float32), (4, 4))], checks=True)
+
+
+def test_a_map_that_starts_in_front_of_its_array():
+    """One dimension named twice, counted from its last row before the array: boxes end where the last coordinate says."""
+    array = np.random.default_rng(3).integers(0, 1 << 16, (20, 16), np.uint16)
+    rows, stride = array.shape[0], array.strides[0]
+    ended = TensorMap(array, (16, 8, 1), dims=(16, rows, rows), strides=(stride, stride), shift=-stride * (rows - 1))
+    for row, end in ((3, 20), (3, 9), (3, 3), (0, 1), (16, 20), (5, 0)):
+        want = np.zeros((8, 16), np.uint16)
+        want[: max(0, min(8, end - row))] = array[row : min(row + 8, max(end, row))]
+        got = loaded(ended, (0, row + rows - end, end - 1)).view(np.uint16).reshape(8, 16)
+        np.testing.assert_array_equal(got, want, f"{row} {end}")

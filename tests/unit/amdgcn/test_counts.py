@@ -27,3 +27,19 @@ def test_counts_are_within_their_limits(counts: Any, target: str, oracle: Callab
     rows = counts.rows((target,), oracles=(oracle("llvm-mc"), oracle("llvm-objdump")))
     assert sum(r["limit"] is not None for r in rows) > 40 and sum(r["counted again"] is not None for r in rows) > 40
     assert counts.wrong(rows) == []
+
+
+SOME = {
+    "gfx90a": (((128, 128, 64, 64, 64), "f16"),),
+    "gfx942": (((64, 64, 64, 32, 32), "bf16"), ((256, 128, 64, 64, 64), "bf16")),
+    "gfx950": (((128, 64, 64, 32, 64), "bf16"),),
+}
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "every"])
+@pytest.mark.parametrize("target", list(SOME))
+def test_turned_operands_are_within_their_limits(counts: Any, target: str, every: bool) -> None:
+    """No vector instruction transposes B, but where it would cost clocks of LDS that nothing else hides."""
+    rows = counts.turned_rows((target,), None if every else SOME[target])
+    assert len(rows) == 4 * (1 + len(counts.TILES) if every else len(SOME[target]))
+    assert counts.wrong(rows) == []

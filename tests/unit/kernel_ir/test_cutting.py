@@ -7,7 +7,7 @@ import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import F32, Param, vector
+from wavedsl.ir.kernel_ir import F32, I32, Param, vector
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.linear import difference, linear
 from wavedsl.ir.pair_floats import pair_floats
@@ -68,6 +68,51 @@ def test_the_middle_loop_has_no_masks() -> None:
     inside = {op.name for op in parts["whole"].regions[0].ops}
     assert not inside & {"cmp", "select", "pand"}
     assert {"cmp", "select"} <= {op.name for op in parts["masked"].regions[0].ops}
+
+
+def loaded_sum(waves: int, access: str = "read"):
+    """Each lane adds the indices i * 64 + j, j < 16, in low + thread .. high - low + thread, both loaded, over 8 trips;
+    sums wrap."""
+    params = [
+        Param("y", "pointer", dtypes.f32, 0, 8, access="write"),
+        Param("ends", "pointer", dtypes.i32, 8, 8, access=access),
+    ]
+    kernel = new_kernel("sum", "gfx942", waves=waves, params=params, grid=(1, 1, 1))
+    b = Builder(kernel)
+    tid = b.tid() if waves > 1 else b.lane()
+    ends = b.buffer(b.param(1), 8)
+    low, high = (b.bitcast(b.load_global(ends, 4 * i, bytes=4), I32) for i in range(2))
+    size = b.sub(high, low)
+    with b.for_(0, 8, 1, [b.const(0.0, F32)], label="i") as loop:
+        total = loop.carried[0]
+        for j in range(16):
+            at = b.add(b.mul(loop.iv, 64), j)
+            inside = b.pand(b.cmp("sge", at, b.add(tid, low)), b.cmp("slt", at, b.add(tid, size)))
+            total = b.fadd(total, b.select(inside, b.cvt(at, F32), b.const(0.0, F32)))
+        if waves > 1:
+            b.barrier()
+        loop.yield_([total])
+    b.store_global(b.buffer(b.param(0), 64 * waves * 4), b.mul(tid, 4), loop.results[0])
+    return b.finish()
+
+
+@pytest.mark.parametrize("waves", [1, 2])
+def test_numbers_that_are_loaded_cut_loops_where_sums_with_them_cannot_wrap(waves: int) -> None:
+    cut = split_loops(loaded_sum(waves))
+    assert [op.attrs["part"] for op in loops(cut)] == ["masked", "whole", "masked"]
+    assert not check(cut, TARGET)
+    edge, far = 1 << 27, 1 << 31
+    for ends in ((0, 500), (130, 470), (-far, 40), (far - 20, 9), (-9, far - 5), (edge, 2 * edge), (-edge, 7)):
+        want, got = np.zeros(64 * waves, np.float32), np.zeros(64 * waves, np.float32)
+        run(loaded_sum(waves), [want, np.array(ends, np.int32)])
+        run(cut, [got, np.array(ends, np.int32)])
+        assert np.array_equal(got, want), ends
+
+
+def test_numbers_that_may_be_written_meanwhile_cut_no_loop() -> None:
+    """Waves might cut at different trips."""
+    kernel = loaded_sum(2, "readwrite")
+    assert split_loops(kernel) is kernel
 
 
 def test_loops_that_gain_too_little_stay_whole() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from wavedsl.ir.infer import coalesced, fma_atom, same_layout
+from wavedsl.ir.infer import coalesced, same_layout
 from wavedsl.ir.layout import Digit, Layout, spec
 from wavedsl.ir.layout_check import coverage_problem
+from wavedsl.ir.mma_plan import fma_atom
 from wavedsl.ir.plans import plan
 
 import wavedsl as wd

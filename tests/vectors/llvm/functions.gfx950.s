@@ -4471,6 +4471,473 @@ uniform_ne64:                           ; @uniform_ne64
 	.set uniform_ne64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	lt_f64                          ; -- Begin function lt_f64
+	.p2align	8
+	.type	lt_f64,@function
+lt_f64:                                 ; @lt_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v4, 0x3ff, v0
+	v_lshlrev_b32_e32 v5, 3, v4
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v5, s[0:1]
+	global_load_dwordx2 v[2:3], v5, s[2:3]
+	s_waitcnt vmcnt(0)
+	v_cmp_lt_f64_e32 vcc, v[0:1], v[2:3]
+	s_nop 1
+	v_cndmask_b32_e64 v0, 0, 1, vcc
+	v_lshlrev_b32_e32 v1, 2, v4
+	global_store_dword v1, v0, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel lt_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 1
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end61:
+	.size	lt_f64, .Lfunc_end61-lt_f64
+                                        ; -- End function
+	.set lt_f64.num_vgpr, 6
+	.set lt_f64.num_agpr, 0
+	.set lt_f64.numbered_sgpr, 8
+	.set lt_f64.num_named_barrier, 0
+	.set lt_f64.private_seg_size, 0
+	.set lt_f64.uses_vcc, 1
+	.set lt_f64.uses_flat_scratch, 0
+	.set lt_f64.has_dyn_sized_stack, 0
+	.set lt_f64.has_recursion, 0
+	.set lt_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	eq_f64                          ; -- Begin function eq_f64
+	.p2align	8
+	.type	eq_f64,@function
+eq_f64:                                 ; @eq_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v4, 0x3ff, v0
+	v_lshlrev_b32_e32 v5, 3, v4
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v5, s[0:1]
+	global_load_dwordx2 v[2:3], v5, s[2:3]
+	s_waitcnt vmcnt(0)
+	v_cmp_eq_f64_e32 vcc, v[0:1], v[2:3]
+	s_nop 1
+	v_cndmask_b32_e64 v0, 0, 1, vcc
+	v_lshlrev_b32_e32 v1, 2, v4
+	global_store_dword v1, v0, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel eq_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 1
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end62:
+	.size	eq_f64, .Lfunc_end62-eq_f64
+                                        ; -- End function
+	.set eq_f64.num_vgpr, 6
+	.set eq_f64.num_agpr, 0
+	.set eq_f64.numbered_sgpr, 8
+	.set eq_f64.num_named_barrier, 0
+	.set eq_f64.private_seg_size, 0
+	.set eq_f64.uses_vcc, 1
+	.set eq_f64.uses_flat_scratch, 0
+	.set eq_f64.has_dyn_sized_stack, 0
+	.set eq_f64.has_recursion, 0
+	.set eq_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	min3_f32                        ; -- Begin function min3_f32
+	.p2align	8
+	.type	min3_f32,@function
+min3_f32:                               ; @min3_f32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_min3_f32 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel min3_f32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end63:
+	.size	min3_f32, .Lfunc_end63-min3_f32
+                                        ; -- End function
+	.set min3_f32.num_vgpr, 4
+	.set min3_f32.num_agpr, 0
+	.set min3_f32.numbered_sgpr, 16
+	.set min3_f32.num_named_barrier, 0
+	.set min3_f32.private_seg_size, 0
+	.set min3_f32.uses_vcc, 0
+	.set min3_f32.uses_flat_scratch, 0
+	.set min3_f32.has_dyn_sized_stack, 0
+	.set min3_f32.has_recursion, 0
+	.set min3_f32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	quotient_f64                    ; -- Begin function quotient_f64
+	.p2align	8
+	.type	quotient_f64,@function
+quotient_f64:                           ; @quotient_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v12, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v12, s[0:1]
+	global_load_dwordx2 v[2:3], v12, s[2:3]
+	s_waitcnt vmcnt(0)
+	v_div_scale_f64 v[4:5], s[0:1], v[2:3], v[2:3], v[0:1]
+	v_rcp_f64_e32 v[6:7], v[4:5]
+	v_div_scale_f64 v[8:9], vcc, v[0:1], v[2:3], v[0:1]
+	v_fma_f64 v[10:11], -v[4:5], v[6:7], 1.0
+	v_fmac_f64_e32 v[6:7], v[6:7], v[10:11]
+	v_fma_f64 v[10:11], -v[4:5], v[6:7], 1.0
+	v_fmac_f64_e32 v[6:7], v[6:7], v[10:11]
+	v_mul_f64 v[10:11], v[8:9], v[6:7]
+	v_fma_f64 v[4:5], -v[4:5], v[10:11], v[8:9]
+	v_div_fmas_f64 v[4:5], v[4:5], v[6:7], v[10:11]
+	v_div_fixup_f64 v[0:1], v[4:5], v[2:3], v[0:1]
+	global_store_dwordx2 v12, v[0:1], s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel quotient_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 13
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 16
+		.amdhsa_reserve_vcc 1
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end64:
+	.size	quotient_f64, .Lfunc_end64-quotient_f64
+                                        ; -- End function
+	.set quotient_f64.num_vgpr, 13
+	.set quotient_f64.num_agpr, 0
+	.set quotient_f64.numbered_sgpr, 8
+	.set quotient_f64.num_named_barrier, 0
+	.set quotient_f64.private_seg_size, 0
+	.set quotient_f64.uses_vcc, 1
+	.set quotient_f64.uses_flat_scratch, 0
+	.set quotient_f64.has_dyn_sized_stack, 0
+	.set quotient_f64.has_recursion, 0
+	.set quotient_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	neg_f64                         ; -- Begin function neg_f64
+	.p2align	8
+	.type	neg_f64,@function
+neg_f64:                                ; @neg_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v2, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v2, s[0:1]
+	s_waitcnt vmcnt(0)
+	v_xor_b32_e32 v1, 0x80000000, v1
+	global_store_dwordx2 v2, v[0:1], s[2:3]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel neg_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 16
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 6
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end65:
+	.size	neg_f64, .Lfunc_end65-neg_f64
+                                        ; -- End function
+	.set neg_f64.num_vgpr, 3
+	.set neg_f64.num_agpr, 0
+	.set neg_f64.numbered_sgpr, 6
+	.set neg_f64.num_named_barrier, 0
+	.set neg_f64.private_seg_size, 0
+	.set neg_f64.uses_vcc, 0
+	.set neg_f64.uses_flat_scratch, 0
+	.set neg_f64.has_dyn_sized_stack, 0
+	.set neg_f64.has_recursion, 0
+	.set neg_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	root_f64                        ; -- Begin function root_f64
+	.p2align	8
+	.type	root_f64,@function
+root_f64:                               ; @root_f64
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v8, 3, v0
+	v_mov_b32_e32 v2, 0x100
+	v_mov_b32_e32 v4, 0xffffff80
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v8, s[0:1]
+	s_mov_b32 s0, 0
+	s_brev_b32 s1, 8
+	v_mov_b32_e32 v9, 0x260
+	s_waitcnt vmcnt(0)
+	v_cmp_gt_f64_e32 vcc, s[0:1], v[0:1]
+	s_nop 1
+	v_cndmask_b32_e32 v2, 0, v2, vcc
+	v_ldexp_f64 v[0:1], v[0:1], v2
+	v_rsq_f64_e32 v[2:3], v[0:1]
+	v_cndmask_b32_e32 v10, 0, v4, vcc
+	v_cmp_class_f64_e32 vcc, v[0:1], v9
+	v_mul_f64 v[4:5], v[0:1], v[2:3]
+	v_mul_f64 v[2:3], v[2:3], 0.5
+	v_fma_f64 v[6:7], -v[2:3], v[4:5], 0.5
+	v_fmac_f64_e32 v[4:5], v[4:5], v[6:7]
+	v_fmac_f64_e32 v[2:3], v[2:3], v[6:7]
+	v_fma_f64 v[6:7], -v[4:5], v[4:5], v[0:1]
+	v_fmac_f64_e32 v[4:5], v[6:7], v[2:3]
+	v_fma_f64 v[6:7], -v[4:5], v[4:5], v[0:1]
+	v_fmac_f64_e32 v[4:5], v[6:7], v[2:3]
+	v_ldexp_f64 v[2:3], v[4:5], v10
+	v_cndmask_b32_e32 v1, v3, v1, vcc
+	v_cndmask_b32_e32 v0, v2, v0, vcc
+	global_store_dwordx2 v8, v[0:1], s[2:3]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel root_f64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 16
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 11
+		.amdhsa_next_free_sgpr 6
+		.amdhsa_accum_offset 12
+		.amdhsa_reserve_vcc 1
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end66:
+	.size	root_f64, .Lfunc_end66-root_f64
+                                        ; -- End function
+	.set root_f64.num_vgpr, 11
+	.set root_f64.num_agpr, 0
+	.set root_f64.numbered_sgpr, 6
+	.set root_f64.num_named_barrier, 0
+	.set root_f64.private_seg_size, 0
+	.set root_f64.uses_vcc, 1
+	.set root_f64.uses_flat_scratch, 0
+	.set root_f64.has_dyn_sized_stack, 0
+	.set root_f64.has_recursion, 0
+	.set root_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.p2alignl 6, 3212836864
 	.fill 256, 4, 3212836864
 	.section	.AMDGPU.gpr_maximums,"",@progbits
@@ -6227,6 +6694,181 @@ amdhsa.kernels:
     .symbol:         uniform_ne64.kd
     .uses_dynamic_stack: false
     .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           lt_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         lt_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           eq_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         eq_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           min3_f32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         min3_f32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           quotient_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         quotient_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     13
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 16
+    .max_flat_workgroup_size: 1024
+    .name:           neg_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     12
+    .sgpr_spill_count: 0
+    .symbol:         neg_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 16
+    .max_flat_workgroup_size: 1024
+    .name:           root_f64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     12
+    .sgpr_spill_count: 0
+    .symbol:         root_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     11
     .vgpr_spill_count: 0
     .wavefront_size: 64
 amdhsa.target:   amdgcn-amd-amdhsa--gfx950

@@ -7,6 +7,7 @@ declare double @llvm.fma.f64(double, double, double)
 declare double @llvm.ldexp.f64.i32(double, i32)
 declare double @llvm.maxnum.f64(double, double)
 declare double @llvm.minnum.f64(double, double)
+declare double @llvm.sqrt.f64(double)
 declare double @llvm.trunc.f64(double)
 declare float @llvm.amdgcn.cos.f32(float)
 declare float @llvm.amdgcn.sin.f32(float)
@@ -753,6 +754,79 @@ define amdgpu_kernel void @uniform_ne64(ptr addrspace(1) %out, i64 %x, i64 %y) #
   %c = icmp ne i64 %x, %y
   %r = select i1 %c, i64 %x, i64 7
   store i64 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define amdgpu_kernel void @lt_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %c = fcmp olt double %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @eq_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %c = fcmp oeq double %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @min3_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %az = getelementptr float, ptr addrspace(1) %in_z, i32 %tid
+  %z = load float, ptr addrspace(1) %az
+  %m = call float @llvm.minnum.f32(float %x, float %y)
+  %r = call float @llvm.minnum.f32(float %m, float %z)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @quotient_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %r = fdiv double %x, %y
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @neg_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = fneg double %x
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @root_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = call double @llvm.sqrt.f64(double %x)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
   ret void
 }
 

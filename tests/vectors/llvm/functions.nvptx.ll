@@ -5,6 +5,7 @@ declare double @llvm.floor.f64(double)
 declare double @llvm.fma.f64(double, double, double)
 declare double @llvm.maxnum.f64(double, double)
 declare double @llvm.minnum.f64(double, double)
+declare double @llvm.sqrt.f64(double)
 declare double @llvm.trunc.f64(double)
 declare float @llvm.minnum.f32(float, float)
 declare float @llvm.nvvm.cos.approx.f(float)
@@ -693,6 +694,52 @@ define ptx_kernel void @uniform_ne64(ptr addrspace(1) %out, i64 %x, i64 %y) #0 {
   %c = icmp ne i64 %x, %y
   %r = select i1 %c, i64 %x, i64 7
   store i64 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define ptx_kernel void @lt_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %c = fcmp olt double %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @eq_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %c = fcmp oeq double %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @neg_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = fneg double %x
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @root_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %r = call double @llvm.sqrt.f64(double %x)
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
   ret void
 }
 

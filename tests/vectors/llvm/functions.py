@@ -226,6 +226,16 @@ FUNCTIONS = (
         lambda x, y: np.where(x > y, x, y * 3), uniform=True,
     ),
     Function("uniform_ne64", "u64 u64", "u64", "%c = icmp ne i64 %x, %y\n%r = select i1 %c, i64 %x, i64 7", lambda x, y: np.where(x != y, x, np.uint64(7)), uniform=True),
+    _compare("lt", "f64", "olt", lambda x, y: x < y),
+    _compare("eq", "f64", "oeq", lambda x, y: x == y),
+    Function(
+        "min3_f32", "f32 f32 f32", "f32",
+        "%m = call float @llvm.minnum.f32(float %x, float %y)\n%r = call float @llvm.minnum.f32(float %m, float %z)",
+        lambda x, y, z: np.fmin(np.fmin(x, y), z), "declare float @llvm.minnum.f32(float, float)", chips=AMD,
+    ),
+    Function("quotient_f64", "f64 f64", "f64", "%r = fdiv double %x, %y", np.divide, chips=AMD),
+    Function("neg_f64", "f64", "f64", "%r = fneg double %x", np.negative),
+    _call("root_f64", "llvm.sqrt.f64", "f64", 1, np.sqrt),
 )  # fmt: skip
 
 
