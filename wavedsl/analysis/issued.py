@@ -61,10 +61,6 @@ UNITS = {
 }
 
 
-OWN = ("mfma", "valu", "alu", "issue")
-"""Units of the scheduler that each SIMD has; the others serve all waves of a unit."""
-
-
 def machine_of(kernel: Kernel, target: Target) -> Target:
     """The description that the kernel was compiled with: the chip's, or that of its warpgroups."""
     if target.warpgroup is not None and kernel.wave_size != target.wave_size:
@@ -131,7 +127,7 @@ class _Counter:
         self.grid: tuple[int, ...] = (1,)
         self.group: tuple[int, ...] | None = None
         notes = kernel.notes.get("lowering")
-        self.intervals = {x.label: self.alone(x.body, x.steps) for x in (notes.loops if notes else ())}
+        self.intervals = {x.label: x.body.ii for x in (notes.loops if notes else ())}
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
 
     def region(self, region: Region, times: int) -> None:
@@ -174,20 +170,6 @@ class _Counter:
         interval = self.intervals.get(op.attrs.get("label", ""))
         if interval is not None and times == 1:
             self.out.path = before + interval * len(values) * unroll
-
-    def alone(self, body: Any, steps: Any) -> int:
-        """Clocks of a trip if the wave had the unit to itself: its busiest pipe, and what the schedule's interval is
-        longer than the busiest pipe of all waves. Those that share a pipe are counted by `clocks`."""
-        if not body.ii:
-            return 0
-        busy: dict[str, int] = {}
-        for s in steps:
-            for unit, clocks in s.resources:
-                busy[unit] = busy.get(unit, 0) + clocks
-        waves = self.kernel.waves
-        share = {unit: -(-waves // self.target.simds) if unit in OWN else waves for unit in busy}
-        longer = body.ii - max([body.mii, *busy.values()])
-        return max(0, longer) + max((c // share[unit] for unit, c in busy.items()), default=0)
 
     def inside(self, inner: Op, times: int, body: Region, values: range) -> None:
         if inner.name == "for":

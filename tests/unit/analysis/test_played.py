@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
+from wavedsl.runtime.launch import sample
 
 import wavedsl as wd
-from wavedsl.runtime.launch import sample
 
 
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(N, BN)], subs={BM: 4, BN: 128})
