@@ -200,7 +200,7 @@ def _float_add(old: Array, a: Array) -> Array:
 add_row(
     f"cp.async.cop:ca|cg.space:shared::cta|shared.global{_HINT}{_PREFETCH}",
     "dst:addr, src:addr, size:imm, take?:b32, policy?:b64",
-    Unit.ASYNC,
+    Unit.LSU,
     latency=GLOBAL_LATENCY + SHARED_LATENCY,
     interval=4,
     effects="async",

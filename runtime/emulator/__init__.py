@@ -35,9 +35,9 @@ def run(
     (raw, by value), a
     `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic
     shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on sm_90 whose text does not
-    fix it. `workgroups`: run only so many of the grid, in whole clusters (AMDGCN: one, as if it were alone). `checks`:
-    True raises `EmulationError` at the end of the run when there are findings, "report" only lists them, False runs as
-    fast as it can. Raises LaunchError when arguments do not fit the kernel.
+    fix it. `workgroups`: run only the first so many of the grid, in whole clusters (the clocks of AMDGCN text are still
+    those of the whole grid). `checks`: True raises `EmulationError` at the end of the run when there are findings,
+    "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
     """
     if target.startswith("gfx"):
         from wavedsl.codegen.amdgcn.isa import TARGETS
@@ -49,12 +49,13 @@ def run(
         return run_amdgcn(
             asm,
             target=target,
-            grid=grid if workgroups is None else (1, 1, 1),
+            grid=grid,
             block=block,
             args=args,
             kernel=kernel,
             shared_bytes=shared_bytes,
             checks=checks,
+            workgroups=workgroups,
         )
     from wavedsl.runtime.emulator.ptx import run_ptx
 

@@ -76,9 +76,10 @@ def run_amdgcn(
     shared_bytes: int = 0,
     checks: bool | str = True,
     seed: int | None = None,
+    workgroups: int | None = None,
 ) -> EmulationReport:
-    """Run AMDGCN text. Raises EmulationError for findings when `checks` is True, LaunchError for arguments that do not
-    fit.
+    """Run AMDGCN text, or only the first `workgroups` of its grid. Raises EmulationError for findings when `checks` is
+    True, LaunchError for arguments that do not fit.
     """
     program = _parsed(asm, target)
     entry = _entry(program, kernel)
@@ -86,7 +87,7 @@ def run_amdgcn(
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report
-    engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes)
+    engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes, workgroups)
     engine.bind(args)
     with np.errstate(all="ignore"):
         engine.run()
@@ -124,10 +125,13 @@ def register_counts(program: Program) -> tuple[int, int]:
 class _Engine:
     def __init__(
         self, program: Program, kernel: Kernel, target: str, grid: tuple[int, int, int], block: tuple[int, int, int],
-        checks: bool | str, seed: int, shared_bytes: int,
+        checks: bool | str, seed: int, shared_bytes: int, workgroups: int | None = None,
     ):  # fmt: skip
         self.program, self.kernel, self.target = program, kernel, target
         self.grid, self.block = grid, block
+        total = math.prod(grid)
+        self.runs = total if workgroups is None else max(1, min(total, workgroups))
+        """Workgroups that run: the first of the grid."""
         self.checks = bool(checks)
         self.collector = Collector()
         self.rng = np.random.default_rng(seed)
@@ -331,7 +335,7 @@ class _Engine:
     # ---- running
 
     def run(self) -> None:
-        total = math.prod(self.grid)
+        total = self.runs
         per = max(1, BATCH_WAVES // self.waves)
         order = self.rng.permutation(total) if self.checks and total <= 1 << 20 else np.arange(total)
         try:

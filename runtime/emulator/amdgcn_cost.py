@@ -51,6 +51,22 @@ def phases(size: int, store: bool, target: str) -> tuple[np.ndarray, int]:
     return (np.arange(LANES).reshape(8, 8) if store else _twice(_B128)), banks
 
 
+def lds_clocks(address: np.ndarray, size: int, store: bool, target: str) -> tuple[int, int]:
+    """Clocks of an LDS access at these byte addresses [lane] beyond what the width needs anyway, and all clocks: per
+    group of lanes that is served together, its fullest bank's distinct words."""
+    groups, banks = phases(size, store, target)
+    words = max(1, size // 4)
+    extra = clocks = 0
+    for lanes in groups:
+        at = (address[lanes] >> 2)[:, None] + np.arange(words)
+        distinct = np.unique(at)
+        fullest = int(np.bincount(distinct % banks).max())
+        least = max(1, math.ceil(len(lanes) * words / banks))
+        extra += max(0, fullest - least)
+        clocks += max(fullest, least)
+    return extra, clocks
+
+
 class Cost:
     """Counts what a run costs; `conflict` and `access` are called with the addresses of each access."""
 
@@ -59,12 +75,11 @@ class Cost:
         self.chip = CHIPS[target]
         self.extra = 0
         self.known: dict[tuple[int, bool, bytes], tuple[int, int]] = {}
-        total = math.prod(engine.grid)
+        self.total = math.prod(engine.grid)
         registers = int(engine.kernel.directives.get("next_free_vgpr", 0)) or engine.regs.count
         self.resident = max(1, resident_groups(target, registers, engine.lds, engine.threads))
-        self.share = -(-total // self.chip.units)
-        """Workgroups of the compute unit that has most of them."""
-        recorded = spread(total, min(self.resident, self.share, MAX_RECORDED)) if total else []
+        share = -(-self.total // self.chip.units)
+        recorded = spread(engine.runs, min(self.resident, share, MAX_RECORDED)) if self.total else []
         self.tracer = Tracer(recorded, engine.waves, self.chip.line)
 
     def conflict(self, st: State, index: int, address: np.ndarray, size: int, store: bool) -> None:
@@ -94,33 +109,17 @@ class Cost:
         key = (size, store, relative.tobytes())
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._count(relative.astype(np.int64), size, store)
+            found = self.known[key] = lds_clocks(relative.astype(np.int64), size, store, self.target)
         return found
-
-    def _count(self, address: np.ndarray, size: int, store: bool) -> tuple[int, int]:
-        """Clocks beyond what the width needs anyway, and all clocks: per group, its fullest bank's distinct words."""
-        groups, banks = phases(size, store, self.target)
-        words = max(1, size // 4)
-        extra = clocks = 0
-        for lanes in groups:
-            at = (address[lanes] >> 2)[:, None] + np.arange(words)
-            distinct = np.unique(at)
-            fullest = int(np.bincount(distinct % banks).max())
-            least = max(1, math.ceil(len(lanes) * words / banks))
-            extra += max(0, fullest - least)
-            clocks += max(fullest, least)
-        return extra, clocks
 
     def finish(self, report: EmulationReport) -> None:
         report.bank_conflicts = self.extra
         report.set_model(self.timing)
 
-    def launch(self) -> Launch:
-        """How this launch loads the busiest compute unit."""
-        total = math.prod(self.engine.grid)
-        return Launch(
-            self.share, min(self.resident, self.share), self._memory_share(), min(self.chip.units, total)
-        )
+    def launch(self, chip: ChipModel) -> Launch:
+        """How this launch loads the compute unit that has most workgroups."""
+        share = -(-self.total // chip.units)
+        return Launch(share, min(self.resident, share), self._memory_share(), min(chip.units, self.total))
 
     def _memory_share(self) -> float:
         """The part of the traffic that must come from memory: every array that is touched once, over all that is
@@ -128,7 +127,7 @@ class Cost:
         line = self.chip.line
         memory = self.engine.memory
         groups = self.tracer.groups.values()
-        scale = line * math.prod(self.engine.grid) / max(1, len(groups))
+        scale = line * self.total / max(1, len(groups))
         asked: dict[int, int] = {}
         for group in groups:
             for wave in group:
@@ -150,5 +149,6 @@ class Cost:
         if not traces:
             return Timing()
         spans = {first: block.last for first, block in engine.blocks.items()}
-        replay = Replay(engine.program, spans, self.target, chip or self.chip, launch or self.launch())
+        chip = chip or self.chip
+        replay = Replay(engine.program, spans, self.target, chip, launch or self.launch(chip))
         return replay.run(traces)

@@ -76,7 +76,7 @@ def count_issued(compiled: Any, target: Target, extents: Mapping[Any, Any]) -> I
     roles = any(op.name == "if" and _asks_for_wave(op.args[0]) for op in kernel.body.walk())
     out = Issued(groups=groups, waves=kernel.waves * kernel.wave_size // target.wave_size)
     for wave in range(kernel.waves) if roles else (None,):
-        counter = _Counter(kernel, target, _hidden(compiled, extents), wave)
+        counter = _Counter(kernel, target, hidden_values(compiled, extents), wave)
         counter.grid = tuple(evaluate_int(g, extents) for g in compiled.grid)
         counter.region(kernel.body, 1)
         times = groups * (1 if roles else kernel.waves)
@@ -103,7 +103,7 @@ def _asks_for_wave(value: Value) -> bool:
     return False
 
 
-def _hidden(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
+def hidden_values(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
     """Parameter index → value, for hidden extents."""
     names = {str(k): int(v) for k, v in extents.items() if isinstance(v, int)}
     found = {}
@@ -127,7 +127,7 @@ class _Counter:
         self.grid: tuple[int, ...] = (1,)
         self.group: tuple[int, ...] | None = None
         notes = kernel.notes.get("lowering")
-        self.intervals = {x.label: (x.body.ii, x.steps) for x in (notes.loops if notes else ())}
+        self.intervals = {x.label: x.body.ii for x in (notes.loops if notes else ())}
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
 
     def region(self, region: Region, times: int) -> None:
@@ -169,7 +169,7 @@ class _Counter:
             self.inside(inner, times * len(values), body, values)
         interval = self.intervals.get(op.attrs.get("label", ""))
         if interval is not None and times == 1:
-            self.out.path = before + interval[0] * len(values) * unroll
+            self.out.path = before + interval * len(values) * unroll
 
     def inside(self, inner: Op, times: int, body: Region, values: range) -> None:
         if inner.name == "for":
@@ -266,7 +266,10 @@ class _Counter:
             self.out.global_read += moved
             self.out.shared_written += moved
         wide = next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16)
-        self.busy(UNITS[op.name], self.target.cost(name, wide).cycles, times)
+        cost = self.target.cost(name, wide)
+        self.busy(UNITS[op.name], cost.cycles, times)
+        if op.name == "copy.async" and cost.unit == "lsu":  # its bytes pass the port of shared memory as stores do
+            self.beside("lds", self.target.cost("store.shared", wide).cycles, times)
 
     def asynchronous_product(self, op: Op, times: int) -> None:
         """Operands that are not registers are read from shared memory by the matrix unit itself."""
@@ -302,6 +305,10 @@ class _Counter:
         """`clocks` of each hardware wave that this one consists of."""
         self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times * self.warps
         self.out.path += clocks * times
+
+    def beside(self, unit: str, clocks: int, times: int) -> None:
+        """`clocks` of a unit that works while the wave goes on."""
+        self.out.clocks[unit] = self.out.clocks.get(unit, 0) + clocks * times * self.warps
 
     def guarded(self, op: Op, times: int, around: tuple[Region, range] | None) -> int:
         """How many of `times` executions the uniform guard lets through, where it can be told."""

@@ -14,7 +14,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.analysis.flops import Work, count_flops
-from wavedsl.analysis.issued import Issued, count_issued, machine_of, residency, unit_clocks
+from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine_of, residency, unit_clocks
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError
@@ -280,7 +280,10 @@ def analyze_compiled(
     resident = residency(
         compiled.resources.occupancy if target.vendor == "amd" else _warps(compiled, target), issued.waves, target
     )
-    clocks, busy = unit_clocks(issued, target, chip.units, resident)
+    if target.vendor == "amd":
+        clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, least / max(1, moved)))
+    else:
+        clocks, busy = unit_clocks(issued, target, chip.units, resident)
     seconds = {
         "compute": executed / base.peak_compute,
         "hbm": hbm / chip.hbm,
@@ -297,6 +300,23 @@ def analyze_compiled(
         minimal=Traffic(least, least, 0), traffic=Traffic(hbm, moved, shared),
         seconds_by=seconds, bound=bound, seconds=seconds[bound], clocks=clocks, utilisation=busy,
     )  # fmt: skip
+
+
+def _played(
+    compiled: Any, target: Target, chip: Product, resident: int, issued: Issued, sizes: Mapping[Any, Any],
+    missing: float,
+) -> tuple[int, dict[str, float]]:  # fmt: skip
+    """Clocks of the fullest unit and its pipes' busy shares, by the cycle model. `missing`: the part of the traffic
+    that comes from memory."""
+    from wavedsl.analysis.played import play
+    from wavedsl.runtime.emulator.cycle_chips import varied
+    from wavedsl.runtime.emulator.cycle_model import Launch
+
+    launch = Launch(max(1, ceil(issued.groups / chip.units)), resident, missing, min(chip.units, issued.groups))
+    grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
+    hidden = hidden_values(compiled, sizes)
+    found = play(compiled.kernel_ir, target, launch, hidden, grid, varied(compiled.target, units=chip.units))
+    return ceil(found.clocks), {unit: clocks / found.clocks for unit, clocks in found.busy.items()}
 
 
 def _warps(compiled: Any, target: Target) -> int:

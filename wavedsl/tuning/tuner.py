@@ -282,7 +282,7 @@ class _Run:
         ranked = sorted(
             (c for c in self.candidates if self.entries.get(c.key, {}).get("predicted") is not None
              and self.entries[c.key]["status"] == "ok"),
-            key=lambda c: (self.entries[c.key]["predicted"], c),
+            key=lambda c: (*by_prediction(self.entries[c.key]), c),
         )  # fmt: skip
         few = max(at_least, ceil(keep * len(ranked)))
         for c in ranked[few:]:
@@ -413,6 +413,12 @@ class _Run:
             self.kernel.name, self.target.name, self.product.name, self.bucket, best, seconds, self.by, message,
             self.file.path, entries,
         )  # fmt: skip
+
+
+def by_prediction(entry: Outcome) -> tuple[float, float]:
+    """The key by which the model ranks. Candidates that memory or shared memory holds up alike are told apart by what
+    their units do."""
+    return entry["predicted"], entry.get("issue_seconds", 0.0)
 
 
 def _outcome(future: Future) -> Outcome | None:

@@ -64,7 +64,8 @@ def _symbol(name: str) -> Any:
 
 
 def compile_candidate(task: Task) -> dict[str, Any]:
-    """Compile and predict: `predicted` seconds by the roofline, `text` the digest of the target text."""
+    """Compile and predict: `predicted` seconds by the roofline, `issue_seconds` those of the fullest unit alone, `text`
+    the digest of the target text."""
     from wavedsl.analysis.roofline import analyze_compiled
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -76,6 +77,7 @@ def compile_candidate(task: Task) -> dict[str, Any]:
     return {
         "status": "ok",
         "predicted": record.seconds,
+        "issue_seconds": record.seconds_by["issue"],
         "bound": record.bound,
         "shared_bytes": compiled.shared_bytes,
         "occupancy": compiled.resources.occupancy if task.target.startswith("gfx") else None,
@@ -157,7 +159,8 @@ def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def count_clocks(task: Task) -> dict[str, Any]:
-    """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by `grid_seconds`."""
+    """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by the cycle model, which
+    replays AMDGCN text as part of the launch, else by `grid_seconds`."""
     from wavedsl.compiler import get_target
     from wavedsl.runtime.launch import sample
 
@@ -168,11 +171,17 @@ def count_clocks(task: Task) -> dict[str, Any]:
     report = sample(compiled, arguments)
     groups = prod(int(_extent(g, values)) for g in compiled.grid)
     target = get_target(task.target)
-    resident = _resident(compiled, target)
-    seconds = grid_seconds(report, groups, resident, task.product)
+    if target.vendor == "amd":
+        from wavedsl.runtime.emulator.cycle_chips import varied
+
+        clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
+        seconds = clocks / task.product.clock
+    else:
+        clocks = report.cycles
+        seconds = grid_seconds(report, groups, _resident(compiled, target), task.product)
     return {
         "status": "ok",
-        "clocks": report.cycles,
+        "clocks": clocks,
         "groups": groups,
         "seconds": seconds,
         "emulation_seconds": time.perf_counter() - started,

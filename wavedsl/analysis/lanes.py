@@ -1,0 +1,212 @@
+"""Addresses of memory accesses before anything runs: the integers of a kernel's IR over all threads of a workgroup.
+
+In: a kernel, the values of its hidden parameters, its grid. Out: per trip of a loop, the clocks that LDS needs for an
+access (bank conflicts included) and the cache lines of an access of global memory, wave by wave.
+
+The one idea: addresses are made of the thread's index, the workgroup's and loop counters alone, so they can be known
+without data; what depends on data (an index that is loaded) counts as spread over lines of its own.
+INVARIANT: a `Frame` is one trip of a loop. What it holds is the same for all waves, and whoever gets there first fills
+it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel_meaning import CHEAP
+from wavedsl.runtime.emulator.amdgcn_cost import lds_clocks
+
+Array = Any
+_KINDS = frozenset(("i32", "i64", "pred"))
+
+
+class Threads:
+    """Who runs: one workgroup of a kernel. `hidden`: values of parameters by index, where they are known."""
+
+    def __init__(
+        self, kernel: Kernel, target: str, line: int, hidden: Mapping[int, int], grid: tuple[int, ...],
+        group: tuple[int, ...] = (0, 0, 0),
+    ):  # fmt: skip
+        self.kernel, self.target, self.line = kernel, target, line
+        self.hidden, self.grid, self.group = hidden, grid, group
+        self.constant: dict[int, Array | None] = {}
+        """Values that no trip changes."""
+        self.varies: dict[int, bool] = {}
+        self.lds: dict[tuple[int, bool, bytes], int] = {}
+        self.unknown: dict[int, int] = {}
+        """Accesses whose addresses data decide, numbered."""
+
+    def changes(self, v: Value) -> bool:
+        """Whether a value depends on the trip of a loop."""
+        found = self.varies.get(v.id)
+        if found is None:
+            found = v.op is None or bool(v.op.regions) or any(self.changes(a) for a in v.op.args)
+            self.varies[v.id] = found
+        return found
+
+    def leaf(self, v: Value) -> Array | None:
+        """A value that is no arithmetic: [threads], or None where only data tells it."""
+        op, threads = v.op, self.kernel.block
+        assert op is not None
+        if op.name == "const":
+            value = op.attrs["value"]
+            if isinstance(value, float) or v.type.n != 1:
+                return None
+            kind = {"i64": np.int64, "pred": np.bool_}.get(v.type.kind, np.int32)
+            return np.full(threads, _wrapped(int(value), kind), kind)
+        if op.name == "tid":
+            return np.arange(threads, dtype=np.int32)
+        if op.name == "lane":
+            return np.arange(threads, dtype=np.int32) % np.int32(self.kernel.wave_size)
+        if op.name == "wave":
+            return np.arange(threads, dtype=np.int32) // np.int32(self.kernel.wave_size)
+        if op.name == "wgid":
+            return np.full(threads, (*self.group, 0, 0)[op.attrs["axis"]], np.int32)
+        if op.name == "wgcount":
+            return np.full(threads, (*self.grid, 1, 1)[op.attrs["axis"]], np.int32)
+        if op.name == "param":
+            value = self.hidden.get(op.attrs["index"])
+            return None if value is None else np.full(threads, value, np.int64 if v.type.kind == "i64" else np.int32)
+        return None
+
+
+def _wrapped(value: int, kind: Any) -> int:
+    if kind is np.int32:
+        return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+    return value
+
+
+class Frame:
+    """One trip of a loop, or the kernel outside of loops: what its integers are, and what its accesses touch."""
+
+    def __init__(self, threads: Threads, outer: Frame | None = None, known: Mapping[int, Array | None] | None = None):
+        self.threads = threads
+        self.known: dict[int, Array | None] = {**(outer.known if outer is not None else {}), **(known or {})}
+        self.events: dict[int, list[Any]] = {}
+        self.inner: dict[tuple[int, int], Frame] = {}
+        """(loop, trip) → the frame of that trip."""
+
+    def value(self, v: Value) -> Array | None:
+        """An integer or predicate of every thread [threads]; None where data decide."""
+        if v.id in self.known:
+            return self.known[v.id]
+        threads = self.threads
+        store = self.known if threads.changes(v) else threads.constant
+        if v.id in store:
+            return store[v.id]
+        store[v.id] = found = self._compute(v)
+        return found
+
+    def _compute(self, v: Value) -> Array | None:
+        op = v.op
+        if op is None or v.type.kind not in _KINDS or v.type.n != 1:
+            return None
+        if op.name == "readfirst":
+            got, size = self.value(op.args[0]), self.threads.kernel.wave_size
+            return None if got is None else np.repeat(got[::size], size)
+        rule = CHEAP.get(op.name)
+        if rule is None:
+            return self.threads.leaf(v)
+        args = [self.value(a) for a in op.args]
+        if any(a is None for a in args):
+            return None
+        with np.errstate(all="ignore"):
+            return rule(op, *args)
+
+    def uniform(self, v: Value) -> int | None:
+        """A value that all threads share."""
+        found = self.value(v)
+        return None if found is None else int(found[0])
+
+    def of_wave(self, v: Value, wave: int) -> bool | None:
+        """Whether a predicate holds in any lane of a wave."""
+        found = self.value(v)
+        size = self.threads.kernel.wave_size
+        return None if found is None else bool(found[wave * size : (wave + 1) * size].any())
+
+    def trip(self, loop: Op, number: int, counter: int, before: Frame | None) -> Frame:
+        """The frame of a loop's trip; `before` is that of the trip before it (None: the first)."""
+        key = (id(loop), number)
+        found = self.inner.get(key)
+        if found is None:
+            body: Region = loop.regions[0]
+            if before is None:
+                carried = [self.value(a) for a in loop.args[3:]]
+            else:
+                carried = [before.value(a) for a in body.ops[-1].args]
+            known: dict[int, Array | None] = {a.id: c for a, c in zip(body.args[1:], carried)}
+            known[body.args[0].id] = np.full(self.threads.kernel.block, counter, np.int32)
+            found = self.inner[key] = Frame(self.threads, self, known)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- accesses
+
+    def shared(self, op: Op, wave: int) -> int:
+        """Clocks that LDS needs for one access of a wave."""
+        found = self.events.get(id(op))
+        if found is None:
+            found = self.events[id(op)] = self._shared(op)
+        return found[wave]
+
+    def _shared(self, op: Op) -> list[int]:
+        threads, size = self.threads, op.attrs["bytes"]
+        kernel = threads.kernel
+        at = self.value(op.args[0])
+        if at is None:
+            at = np.arange(kernel.block, dtype=np.int32) * np.int32(size)
+        out = []
+        for lanes in at.reshape(kernel.waves, kernel.wave_size):
+            relative = lanes.astype(np.int64) - int(lanes[0])
+            key = (size, op.name == "store.shared", relative.tobytes())
+            found = threads.lds.get(key)
+            if found is None:
+                found = threads.lds[key] = lds_clocks(relative, size, op.name == "store.shared", threads.target)[1]
+            out.append(found)
+        return out
+
+    def lines(self, op: Op, wave: int) -> tuple[int, ...]:
+        """The cache lines that one access of a wave touches; those of different arrays differ. Empty where it is
+        switched off."""
+        found = self.events.get(id(op))
+        if found is None:
+            found = self.events[id(op)] = self._lines(op)
+        return found[wave]
+
+    def _lines(self, op: Op) -> list[tuple[int, ...]]:
+        threads, size = self.threads, op.attrs["bytes"]
+        kernel, line = threads.kernel, threads.line
+        far = op.name.endswith(".far")
+        offset = None if far else self.value(op.args[1])
+        base = None if far else self.value(op.args[2])
+        shape = (kernel.waves, kernel.wave_size)
+        if offset is None or base is None:
+            number = threads.unknown.setdefault(id(op), len(threads.unknown))
+            at = (np.arange(kernel.block, dtype=np.int64) * size).reshape(shape)
+            array = -1 - number
+        else:
+            at = (offset.view(np.uint32).astype(np.int64) + base.view(np.uint32) + op.attrs["imm"]).reshape(shape)
+            array = op.args[0].id
+        on = None
+        for mask in () if far else op.args[3:5]:
+            value = self.value(mask) if mask.const is None else None
+            if mask.const is False:
+                value = np.zeros(kernel.block, bool)
+            if value is not None:
+                on = value if on is None else on & value
+        active = None if on is None else on.reshape(shape)
+        shift = line.bit_length() - 1
+        out: list[tuple[int, ...]] = []
+        for w in range(kernel.waves):
+            lanes = at[w] if active is None else at[w][active[w]]
+            if not lanes.size:
+                out.append(())
+                continue
+            first, last = lanes >> shift, (lanes + (size - 1)) >> shift
+            touched = set(first.tolist())
+            touched.update(last.tolist())
+            out.append(tuple(array << 40 | x for x in sorted(touched)))
+        return out
