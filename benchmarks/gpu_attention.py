@@ -39,6 +39,7 @@ import attention as forward
 import attention_backward as backward
 import attention_decode as paged
 import attention_varlen as packed
+import attention_varlen_backward as packed_backward
 import record
 
 TOKENS = 16384
@@ -46,8 +47,6 @@ WIDTH = 2048
 """Queries of all sequences, and heads times their size, of what is timed: as published measurements have them."""
 SEQUENCES = (2048, 4096, 8192, 16384)
 SIZES = (64, 128, 256)
-MOST_OF_GRADIENTS = 128
-"""The largest head size whose gradients are taken: sums of dK and dV of larger ones do not fit in registers."""
 SAMPLES = 16
 """Rows of what is timed that are compared with float64."""
 BOUND = 4e-2
@@ -65,10 +64,13 @@ FORWARD: dict[str, dict[str, Any]] = {
     "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
     "f8, keys along V": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True, "v_order": "bhds"},
 }
+GRADIENTS = ("delta", "d_rows", "d_q", "d_k", "d_v", "d_bias", "d_slopes", "d_sink")
 BACKWARD: dict[str, dict[str, Any]] = {
     "gradients": {},
     "gradients, causal": {"causal": True, "group": 2},
     "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
+    "gradients, alibi, sinks": {"causal": True, "alibi": True, "sinks": True},
+    "gradients, f8": {"dtype": wd.f8e4m3, "out": wd.bf16},
 }
 
 
@@ -132,11 +134,24 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
 
 def check_backward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
     variant = backward.Variant(**{"dtype": wd.bf16, "lse": True, **options})
-    given = poisoned(backward.arguments_of(variant, size, seed), ("delta", "d_q", "d_k", "d_v"))
-    tile, step, waves = backward.tile_of(target)
-    for kernel in backward.kernels(variant, tile=tile, step=step, waves=waves):
+    if variant.dtype is wd.f8e4m3 and target == "gfx942":
+        variant = replace(variant, dtype=wd.f8e4m3fnuz)
+    given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
+    for kernel in backward.kernels(variant, backward.tile_of(target, size["d"])):
         launch(place, kernel, given)
     return int(backward.check(variant, given))
+
+
+def check_packed_backward(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
+    variant = packed.Variant(wd.bf16, causal=True, lse=True, group=2, alibi=True, sinks=True)
+    given, extents = packed_backward.arguments_of(variant, lengths, lengths, 4, d, seed=seed)
+    poisoned(given, GRADIENTS)
+    for kernel in packed_backward.kernels(variant, backward.tile_of(target, d)):
+        mine = packed_backward.arguments_for(kernel, given)
+        launch(place, kernel, mine, extents if "starts_q" in mine else None)
+        for name, x in mine.items():
+            given[name] = x.reshape(given[name].shape) if isinstance(x, np.ndarray) else x
+    return int(packed_backward.check(variant, given))
 
 
 def check_packed(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
@@ -165,11 +180,13 @@ def checks(tiny: bool) -> list[tuple[str, Callable[[Place, str, int], int]]]:
         size = {"b": 1, "h": 4, "m": m, "n": n, "d": d, "e": d}
         for name, options in FORWARD.items():
             found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_forward(p, t, o, z, s)))
-        if d <= MOST_OF_GRADIENTS:
-            for name, options in BACKWARD.items():
-                found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_backward(p, t, o, z, s)))
+        for name, options in BACKWARD.items():
+            found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_backward(p, t, o, z, s)))
         lengths = (70, 0, 33) if tiny else (1000, 0, 77, 1, 513)
         found.append((f"packed, d {d}", lambda p, t, s, x=lengths, d=d: check_packed(p, t, x, d, s)))
+        found.append(
+            (f"gradients, pack of lengths, d {d}", lambda p, t, s, x=lengths, d=d: check_packed_backward(p, t, x, d, s))
+        )
         found.append((f"paged, d {d}", lambda p, t, s, x=(*lengths[:1], 1), d=d: check_paged(p, t, x, d, s)))
     return found
 
@@ -214,16 +231,11 @@ class Work:
         kernel = forward.attention_kernel(self.variant, tile=tile, waves=waves)
         scale = np.float32(self.scale)
         self.forward = kernel.bind(self.q, self.k, self.v, self.o, scale, self.lse)
-        self.steps: tuple[Any, ...] = ()
-        if d > MOST_OF_GRADIENTS:
-            return
-        tile, step, waves = backward.tile_of(target)
-        delta, keys, queries = backward.kernels(self.variant, tile=tile, step=step, waves=waves)
-        shared = self.q, self.k, self.v, self.d_o, self.lse, self.delta, scale
-        self.steps = (
-            delta.bind(self.o, self.d_o, self.delta),
-            keys.bind(*shared, self.d_k, self.d_v),
-            queries.bind(*shared, self.d_q),
+        own = {name: getattr(self, name) for name in "q k v o d_o lse delta scale d_q d_k d_v".split()}
+        own["scale"] = scale
+        self.steps = tuple(
+            step.bind(*(own[p.name] for p in step.parameters))
+            for step in backward.kernels(self.variant, backward.tile_of(target, d))
         )
 
     def backward(self) -> None:
@@ -297,7 +309,7 @@ def measure(place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], 
     rows = []
     for d, n, causal in shapes:
         work = Work(place, target, n, d, causal)
-        for gradients in (False, True) if d <= MOST_OF_GRADIENTS else (False,):
+        for gradients in (False, True):
             ours = work.backward if gradients else work.forward
             ours()
             row: dict[str, Any] = {"d": d, "keys": n, "causal": causal, "gradients": gradients}
@@ -386,9 +398,7 @@ def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]]) -> int:
         subs = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
         subs |= {forward.H: WIDTH // d, forward.G: WIDTH // d}
         kernels = [forward.attention_kernel(variant, tile=tile, waves=waves)]
-        tile_of = backward.tile_of(target)
-        if d <= MOST_OF_GRADIENTS:
-            kernels += backward.kernels(variant, tile=tile_of[0], step=tile_of[1], waves=tile_of[2])
+        kernels += backward.kernels(variant, backward.tile_of(target, d))
         for kernel in kernels:
             compiled = kernel.compile(target=target, subs=subs)
         print(f"d {d}, {n} keys, {'causal' if causal else 'full'}: compiles for {compiled.target}")

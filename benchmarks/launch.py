@@ -4,9 +4,15 @@
 
 A kernel of 3 arrays and 5 scalars is called (`kernel(...)`) and a bound one is launched (`bound()`), for the ways in
 which arrays give themselves away. The driver is the tests' stand-in, a C library behind the real bindings; arrays are
-Python classes that answer what torch's, CuPy's, Numba's and DLPack's do. Each number is the best of `--repeat` rounds
-of many calls, in microseconds. What is asked for counts the whole call; beside it stand what of that the arrays take to
-answer (`arrays_us`) and what bindings and stand-in take for the same driver calls (`driver_us`).
+Python classes that answer what torch's, CuPy's, Numba's and DLPack's do. "DLPack, capsule at hand" gives the same
+capsule in each call, as cheaply as a producer written in C: what remains is ours. Further rows: a GEMM whose M is new
+in every call (with tensor maps on sm_90a), the same once each M has been seen, and a tuned kernel.
+
+A number is the least of `--repeat` medians of rounds, in three passes, in microseconds of the process's CPU time,
+without collecting garbage: other work on the machine counts as little as it can. What is asked for counts the whole
+call; beside it stand what of that the arrays take to answer (`arrays_us`) and what bindings and stand-in take for the
+same driver calls (`driver_us`). Where torch or JAX are installed, rows without a launch tell what their own arrays take
+to answer.
 
 The rows are written to results/launch.json with machine and versions.
 """
@@ -14,12 +20,14 @@ The rows are written to results/launch.json with machine and versions.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +35,43 @@ HELPERS = Path(__file__).resolve().parents[1] / "tests" / "helpers"
 CALL_US, BOUND_US = 5.0, 3.0
 """What is asked for: microseconds of a call with 3 arrays and 5 scalars, and of a bound launch."""
 SCALARS = (2, 0.5, 1.5, -3, 7)
-ROUND = 2000
+NEW_EXTENT_US = 10.0
+"""What is asked for of a call with extents that were never seen."""
+PASSES = 3
+"""Times that everything is measured, each in processes of its own: a busy machine has quiet minutes."""
+ROUND, ROUNDS = 500, 5
+"""Calls in a round, and rounds that a median is taken of."""
 ASK: dict[str, Callable[[Any], Any]] = {
     "torch": lambda x: (x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_neg(), x.data_ptr()),
     "cupy": lambda x: (x.shape, x.strides, x.dtype, x.data.device_id, x.data.ptr),
-    "DLPack": lambda x: (x.__dlpack_device__(), x.__dlpack__(stream=-1)),
+    "DLPack": lambda x: x.__dlpack__(stream=1, max_version=(1, 0)),
+    "DLPack, capsule at hand": lambda x: x.__dlpack__(stream=1, max_version=(1, 0)),
     "__cuda_array_interface__": lambda x: x.__cuda_array_interface__,
 }
 """What is asked of an array in a call."""
 
 
 def best(call: Callable[[], Any], repeat: int) -> float:
-    """Microseconds of one call: the best of `repeat` rounds, the loop's own time taken off."""
+    """Microseconds of one call: the least median of `repeat` times a few rounds, the loop's own time taken off."""
 
     def rounds(function: Callable[[], Any]) -> float:
         found = float("inf")
         for _ in range(repeat):
-            start = time.perf_counter()
-            for _ in range(ROUND):
-                function()
-            found = min(found, (time.perf_counter() - start) / ROUND)
+            times = []
+            for _ in range(ROUNDS):
+                start = time.process_time_ns()
+                for _ in range(ROUND):
+                    function()
+                times.append(time.process_time_ns() - start)
+            found = min(found, statistics.median(times) / ROUND)
         return found
 
-    return 1e6 * (rounds(call) - rounds(lambda: None))
+    gc.collect()
+    gc.disable()
+    try:
+        return 1e-3 * (rounds(call) - rounds(lambda: None))
+    finally:
+        gc.enable()
 
 
 def scaled_sum() -> Any:
@@ -70,6 +92,104 @@ def scaled_sum() -> Any:
     return kernel
 
 
+def gemm(**options: Any) -> Any:
+    """A GEMM with a run-time M."""
+    import wavedsl as wd
+
+    M, N, K, BM = wd.symbols("M N K BM")
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)],
+        subs={BM: 64},
+        dynamic=[M],
+        **options,
+    )
+    def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    return kernel
+
+
+def extents(side: str, place: int) -> list[dict[str, Any]]:
+    """Rows of calls whose M varies, and of a tuned kernel."""
+    import device_arrays
+    import numpy as np
+
+    import wavedsl as wd
+    from wavedsl.tuning import Candidate
+
+    n, k = 512, 512
+    room = [np.zeros(1 << 20, np.float32) for _ in range(3)]
+    at = [r.ctypes.data // 256 * 256 + 256 for r in room]
+
+    def operands(m: int) -> tuple[Any, ...]:
+        shapes = ((m, k, "float16"), (n, k, "float16"), (m, n, "float32"))
+        return tuple(
+            device_arrays.Tensor(p, (rows, columns), (columns, 1), dtype, device_type=place)
+            for p, (rows, columns, dtype) in zip(at, shapes)
+        )
+
+    def passing(function: Any, calls: list[tuple[Any, ...]]) -> float:
+        times = []
+        for i in range(0, len(calls), 100):
+            start = time.process_time_ns()
+            for call in calls[i : i + 100]:
+                function(*call)
+            times.append((time.process_time_ns() - start) / 1e3 / len(calls[i : i + 100]))
+        return statistics.median(times)
+
+    kernel = gemm()
+    many = [operands(m) for m in range(100, 1000)]
+    kernel(*operands(99))
+    gc.collect()
+    gc.disable()
+    kernel(*many[0])
+    new = []
+    for _ in range(5):  # forgotten in between but for the text, and what follows from it
+        for way in kernel.dispatch.known():
+            way.plans.clear()
+        new.append(passing(kernel, many))
+    seen = min(passing(kernel, many) for _ in range(5))
+    gc.enable()
+    BM = wd.symbols("BM")[0]
+    M = wd.symbols("M")[0]
+    tuned = wd.autotune({BM: [32, 64]}, results="none.tuning.json")(gemm(buckets={M: (512,)}))
+    tuned._look_up = lambda target, bucket: Candidate((("BM", 64),))
+    tuned(*many[0])
+    rows = [
+        ("torch, M new in every call", min(new), NEW_EXTENT_US),
+        ("torch, M seen before", seen, CALL_US),
+        ("torch, tuned kernel", best(lambda: tuned(*many[0]), 20), CALL_US),
+    ]
+    return [{"vendor": side, "arrays": what, "call_us": us, "call_limit_us": limit} for what, us, limit in rows]
+
+
+def packages(repeat: int) -> list[dict[str, Any]]:
+    """What three arrays of installed packages take to answer what a call asks, on the host: the least that a call of
+    theirs can take."""
+    rows = []
+    for name in ("torch", "jax"):
+        try:
+            module = __import__(name)
+        except ImportError:
+            continue
+        zeros = module.zeros if name == "torch" else module.numpy.zeros
+        three = [zeros((64, 256)) for _ in range(3)]
+        asked = [("DLPack", lambda x: x.__dlpack__(max_version=(1, 0)))]
+        if name == "torch":
+            asked.append(("torch", ASK["torch"]))
+        for kind, ask in asked:
+            us = best(lambda: [ask(x) for x in three], repeat)  # noqa: B023
+            rows.append({"vendor": "", "arrays": f"{name}'s own, by {kind}", "arrays_us": us})
+    return rows
+
+
 def driver_calls(side: str, stream: int) -> Callable[[], None]:
     """The driver calls of one launch alone, through the bindings: which context, whether captured, the launch."""
     from wavedsl.runtime import devices
@@ -82,12 +202,12 @@ def driver_calls(side: str, stream: int) -> Callable[[], None]:
 
     room = (ctypes.c_uint64 * 16)()
     pointers = (ctypes.c_void_p * 8)(*[ctypes.addressof(room)] * 8)
-    start = driver.prepared(function, (1, 1, 1), (1, 1, 1), ctypes.addressof(pointers))
+    start = driver.prepared(function, (1, 1, 1), ctypes.addressof(pointers))
     current, capturing = driver.current, driver.capturing
 
     def run(_kept: Any = (room, pointers)) -> None:
         current()
-        start(stream)
+        start(stream, (1, 1, 1))
         capturing(stream)
 
     return run
@@ -109,7 +229,15 @@ def measure(side: str, repeat: int) -> list[dict[str, Any]]:
     kinds: dict[str, Callable[[int], Any]] = {
         "torch": lambda p: device_arrays.Tensor(p, shape, strides, device_type=place),
         "DLPack": lambda p: device_arrays.Dlpack(p, shape, strides, device_type=place),
+        "DLPack, capsule at hand": lambda p: AtHand(p, shape, strides, device_type=place),
     }
+
+    class AtHand(device_arrays.Dlpack):
+        def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
+            if not self.keep:
+                self.made = super().__dlpack__(stream=stream)
+            return self.made
+
     if side == "cuda":
         kinds["cupy"] = lambda p: device_arrays.ndarray(p, shape, strides)
         kinds["__cuda_array_interface__"] = lambda p: device_arrays.Interface(p, shape, strides)
@@ -129,7 +257,12 @@ def measure(side: str, repeat: int) -> list[dict[str, Any]]:
         row["driver_us"] = best(driver_calls(side, 0x6001), repeat)
         row["call_limit_us"], row["bound_limit_us"] = CALL_US, BOUND_US
         rows.append(row)
-    return rows
+    return rows + extents(side, place)
+
+
+def least(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The least of each number in rows of the same case."""
+    return {key: min(r[key] for r in rows) if key.endswith("_us") else value for key, value in rows[0].items()}
 
 
 def on_standin(side: str, repeat: int) -> list[dict[str, Any]]:
@@ -175,10 +308,14 @@ def main() -> int:
 
     from wavedsl.reports import table
 
-    rows = [row for side in ("cuda", "hip") for row in on_standin(side, given.repeat)]
+    each = -(-given.repeat // PASSES)
+    passes = [
+        [row for side in ("cuda", "hip") for row in on_standin(side, each)] + packages(each) for _ in range(PASSES)
+    ]
+    rows = [least(same) for same in zip(*passes)]
     limits = ("call_limit_us", "bound_limit_us")
     head = ("vendor", "arrays", "call_us", "keywords_us", "bound_us", "arrays_us", "driver_us", *limits)
-    print(table(head, [[row[key] for key in head] for row in rows]))
+    print(table(head, [[row.get(key, "") for key in head] for row in rows]))
     print(record.write("launch", rows))
     return 0
 

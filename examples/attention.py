@@ -72,7 +72,7 @@ class Variant:
         """What `scored` is times this is an exponent of 2: products stay raw where nothing is added to them."""
         return scale * LOG2_E if self.plain else LOG2_E
 
-    def scored(self, raw, scale, bias, slopes):
+    def scored(self, raw, scale, bias, slopes, behind=None):
         """Scores [M, N] from products of queries and keys, a tile of biases and the head's slope."""
         if self.plain:
             return raw
@@ -82,12 +82,17 @@ class Variant:
         if self.bias:
             x = x + wd.cast(bias, wd.f32)
         if self.alibi:
-            x = x + slopes * wd.cast(wd.index(N) - (wd.index(M) + (N - M)), wd.f32)
+            x = x + slopes * self.distance(behind)
         return x
 
-    def masked(self, scores):
+    def distance(self, behind=None):
+        """How far a key lies behind its query, [M, N]: what slopes are multiplied with. `behind`: keys more than
+        queries, N - M or those of a sequence."""
+        return wd.cast(wd.index(N) - (wd.index(M) + (N - M if behind is None else behind)), wd.f32)
+
+    def masked(self, scores, behind=None):
         """Scores with minus infinity where the query does not see the key."""
-        position = wd.index(M) + (N - M)
+        position = wd.index(M) + (N - M if behind is None else behind)
         if self.causal:
             scores = wd.where(wd.index(N) <= position, scores, -math.inf)
         if self.window is not None:

@@ -1,9 +1,13 @@
-"""Gradients of attention: dQ, dK and dV from dO, deterministic: every sum has one workgroup and one order.
+"""Gradients of attention from dO: dQ, dK, dV, and those of the bias, the slopes and the sinks. Deterministic: every
+sum has one workgroup and one order.
 
     python examples/attention_backward.py                                   2 heads, 128 queries and keys, head size 64
     python examples/attention_backward.py --causal --dtype bf16 --d 128
     python examples/attention_backward.py --group 2 --heads 4 --window 50   shared heads of keys, sliding window
     python examples/attention_backward.py --cap 20 --bias --target sm_80 --m 100 --n 77
+    python examples/attention_backward.py --bias --shared b --alibi --sinks --batch 2
+    python examples/attention_backward.py --d 256 --target sm_90a
+    python examples/attention_backward.py --dtype f8e4m3 --target gfx950    Q, K and V of 8 bits, the rest of 16
 
 Three kernels follow the forward one, which leaves O and the log-sum-exp L of each row. With P = exp(S - L):
 
@@ -12,7 +16,14 @@ Three kernels follow the forward one, which leaves O and the log-sum-exp L of ea
     dV = Pᵀ dO, dK = dSᵀ Q · scale       a workgroup per tile of keys loops over queries (and heads that share keys)
     dQ = dS K · scale                    a workgroup per tile of queries loops over keys
 
-P and dS are rounded to the inputs' dtype before they are multiplied; sums are f32.
+dK and dV come from one kernel, or where their sums do not fit registers side by side from one each. What else has
+gradients adds up dS or, for a sink, exp(sink - L) · -delta:
+
+    bias     over what its array lacks of batches and heads: a workgroup per tile of it (`bias_kernel`)
+    slopes   times the distance: per row beside dQ, then per head (`heads_kernel`)
+    sinks    per head (`heads_kernel`)
+
+P and dS are rounded to 16 bits before they are multiplied; sums are f32.
 """
 
 from __future__ import annotations
@@ -22,6 +33,8 @@ import sys
 
 if __name__ == "__main__":
     sys.path.append(sys.path.pop(0))  # this folder last: it has a copy.py, and so has the standard library
+
+from dataclasses import dataclass, replace
 
 import attention as forward
 import common
@@ -34,9 +47,24 @@ import wavedsl as wd
 """Query heads that share a head of keys, one after the other."""
 
 
+def wide(variant: Variant) -> wd.DType:
+    """The dtype of O, of dO and of the gradients, and in which everything is multiplied: Q, K and V of 8 bits are cast
+    to it. Raises ValueError where it has not 16 bits."""
+    found = variant.out or (wd.bf16 if variant.dtype.bits == 8 else variant.dtype)
+    if found.bits != 16 or (variant.dtype.bits != 8 and found is not variant.dtype):
+        fits = "f16 or bf16" if variant.dtype.bits == 8 else str(variant.dtype)
+        raise ValueError(f"Variant: gradients of {variant.dtype} inputs need an O of {fits}, not out={found}")
+    return found
+
+
+def widened(variant: Variant, value):
+    """A tile of Q, K or V as it is multiplied."""
+    return wd.cast(value, wide(variant)) if variant.dtype.bits == 8 else value
+
+
 def delta_kernel(variant: Variant, *, tile: int = 64):
     """delta[b, h, m] = the sum of dO · O over the head's dimension."""
-    dims = variant.dims(H, M, E)
+    dims, out = variant.dims(H, M, E), wide(variant)
 
     @wd.wave(
         [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(H, 1, 1), wd.WorkgroupConstraint(B, 1, 2)],
@@ -44,8 +72,8 @@ def delta_kernel(variant: Variant, *, tile: int = 64):
         name="attention_delta",
     )
     def delta(
-        o: wd.Memory[(*dims, variant.dtype)],
-        d_o: wd.Memory[(*dims, variant.dtype)],
+        o: wd.Memory[(*dims, out)],
+        d_o: wd.Memory[(*dims, out)],
         delta: wd.Memory[B, H, M, wd.f32],
     ):
         wd.write(wd.sum(wd.cast(wd.read(o), wd.f32) * wd.cast(wd.read(d_o), wd.f32), dim=E), delta)
@@ -53,22 +81,29 @@ def delta_kernel(variant: Variant, *, tile: int = 64):
     return delta
 
 
-def gradients(variant: Variant, raw, d_p, lse, delta, scale, bias, slopes):
-    """(P, dS) [M, N] of a tile from products of queries and keys (raw) and of dO and values (d_p)."""
-    scores = variant.masked(variant.scored(raw, scale, bias, slopes))
+def weights(variant: Variant, raw, lse, scale, bias, slopes, behind=None, keys=None):
+    """P [M, N] of a tile from products of queries and keys. Of a packed sequence, which has `keys`, `behind` more than
+    queries: nothing of the next one."""
+    scores = variant.masked(variant.scored(raw, scale, bias, slopes, behind), behind)
+    if keys is not None:
+        scores = wd.where(wd.index(N) < keys, scores, -math.inf)
     base = wd.where(lse == -math.inf, 0.0, lse)  # a row that sees no key has scores of -inf and weights of 0
-    p = wd.exp2(wd.fma(scores, variant.unit(scale), -(base * LOG2_E)))
-    d_s = p * (d_p - delta)
-    if variant.cap is not None:
-        level = wd.tanh(raw * (scale * (1 / variant.cap)))
-        d_s = d_s * (1.0 - level * level)
-    return p, d_s
+    return wd.exp2(wd.fma(scores, variant.unit(scale), -(base * LOG2_E)))
 
 
-def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: int = 4):
-    """dK and dV; `tile`: queries per trip, keys per workgroup. Arguments: q, k, v, d_o, lse, delta, scale, d_k, d_v,
-    then those that the variant has of bias, slopes."""
-    dtype, group = variant.dtype, variant.group
+def of_products(variant: Variant, d_s, raw, scale):
+    """The gradient [M, N] of the scaled products from that of the scores: a soft cap lies between."""
+    if variant.cap is None:
+        return d_s
+    level = wd.tanh(raw * (scale * (1 / variant.cap)))
+    return d_s * (1.0 - level * level)
+
+
+def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: int = 4, of: str = "kv"):
+    """dK and dV, or `of` one of them; `tile`: queries per trip, keys per workgroup. Arguments: q, k, v, d_o, lse,
+    delta, scale, d_k, d_v without what the gradient does not need, then those that the variant has of bias, slopes."""
+    dtype, group, out = variant.dtype, variant.group, wide(variant)
+    of_k, of_v = "k" in of, "v" in of
     rows = [wd.TilingConstraint(R, 1)] if group > 1 else []
 
     @wd.wave(
@@ -81,63 +116,74 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
             *rows,
         ],
         subs={BM: tile[0], BN: tile[1], R: group},
-        name="attention_keys",
+        name="attention_keys" if of == "kv" else f"attention_keys_{of}",
     )
     def backward(
         q: wd.Memory[(*variant.dims(H, M, D), wd.SHARED, dtype)],
         k: wd.Memory[(*variant.dims(G, N, D), dtype)],
-        v: wd.Memory[(*variant.dims(G, N, E), dtype)],
-        d_o: wd.Memory[(*variant.dims(H, M, E), wd.SHARED, dtype)],
+        v: wd.Memory[(*variant.dims(G, N, E), dtype)] if of_k else None,
+        d_o: wd.Memory[(*variant.dims(H, M, E), wd.SHARED, out)],
         lse: wd.Memory[B, H, M, wd.f32],
-        delta: wd.Memory[B, H, M, wd.f32],
+        delta: wd.Memory[B, H, M, wd.f32] if of_k else None,
         scale: wd.Scalar[wd.f32],
-        d_k: wd.Memory[(*variant.dims(G, N, D), dtype)],
-        d_v: wd.Memory[(*variant.dims(G, N, E), dtype)],
-        bias: wd.Memory[B, H, M, N, dtype] if variant.bias else None,
+        d_k: wd.Memory[(*variant.dims(G, N, D), out)] if of_k else None,
+        d_v: wd.Memory[(*variant.dims(G, N, E), out)] if of_v else None,
+        bias: wd.Memory[B, H, M, N, out] if variant.bias else None,
         slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
     ):
-        def over_head(head, d_k, d_v):
+        def over_head(head, *sums):
             start, stop = variant.queries_of_tile()
 
             def taken(array, *dims):
                 return wd.read(array, mapping=wd.IndexMapping(dims, {H: head}))
 
-            @wd.iterate(M, init_args=[d_k, d_v], start=start, stop=stop)
-            def over_queries(d_k, d_v):
-                raw = wd.mma(taken(q, M, D), wd.read(k), wd.Register[M, N, wd.f32](0.0))
-                d_p = wd.mma(taken(d_o, M, E), wd.read(v), wd.Register[M, N, wd.f32](0.0))
+            def queries():
+                return widened(variant, taken(q, M, D))
+
+            @wd.iterate(M, init_args=sums, start=start, stop=stop)
+            def over_queries(*sums):
+                raw = wd.mma(queries(), widened(variant, wd.read(k)), wd.Register[M, N, wd.f32](0.0))
+                if of_k:
+                    values = widened(variant, wd.read(v))
+                    d_p = wd.mma(taken(d_o, M, E), values, wd.Register[M, N, wd.f32](0.0))
                 more = (
                     taken(bias, M, N) if variant.bias else None,
                     taken(slopes) if variant.alibi else None,
                 )
-                p, d_s = gradients(variant, raw, d_p, taken(lse, M), taken(delta, M), scale, *more)
-                return (
-                    wd.mma(wd.cast(d_s, dtype), taken(q, M, D), d_k),
-                    wd.mma(wd.cast(p, dtype), taken(d_o, M, E), d_v),
-                )
+                p = weights(variant, raw, taken(lse, M), scale, *more)
+                found = []
+                if of_k:
+                    d_s = of_products(variant, p * (d_p - taken(delta, M)), raw, scale)
+                    found.append(wd.mma(wd.cast(d_s, out), queries(), sums[0]))
+                if of_v:
+                    found.append(wd.mma(wd.cast(p, out), taken(d_o, M, E), sums[-1]))
+                return found
 
             return over_queries
 
-        sums = wd.Register[N, D, wd.f32](0.0), wd.Register[N, E, wd.f32](0.0)
+        sums = [wd.Register[N, D, wd.f32](0.0)] * of_k + [wd.Register[N, E, wd.f32](0.0)] * of_v
         if group > 1:
 
             @wd.iterate(R, init_args=sums)
-            def over_heads(d_k, d_v):
-                return over_head(wd.index(G) * group + wd.tile_start(R), d_k, d_v)
+            def over_heads(*sums):
+                return over_head(wd.index(G) * group + wd.tile_start(R), *sums)
 
             sums = over_heads
         else:
             sums = over_head(G, *sums)
-        wd.write(wd.cast(sums[0] * scale, dtype), d_k)
-        wd.write(wd.cast(sums[1], dtype), d_v)
+        sums = sums if of_k and of_v else (sums,)
+        if of_k:
+            wd.write(wd.cast(sums[0] * scale, out), d_k)
+        if of_v:
+            wd.write(wd.cast(sums[-1], out), d_v)
 
     return backward
 
 
 def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: int = 4):
     """dQ; `tile`: queries per workgroup, keys per trip. Arguments: q, k, v, d_o, lse, delta, scale, d_q, then those
-    that the variant has of bias, slopes."""
-    dtype = variant.dtype
+    that the variant has of bias, slopes and, with slopes, d_rows: per row the sum of dS times the distance."""
+    dtype, out = variant.dtype, wide(variant)
     shared_heads = {G: variant.key_head}
 
     @wd.wave(
@@ -155,45 +201,183 @@ def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves:
         q: wd.Memory[(*variant.dims(H, M, D), dtype)],
         k: wd.Memory[(*variant.dims(G, N, D), wd.SHARED, dtype)],
         v: wd.Memory[(*variant.dims(G, N, E), wd.SHARED, dtype)],
-        d_o: wd.Memory[(*variant.dims(H, M, E), dtype)],
+        d_o: wd.Memory[(*variant.dims(H, M, E), out)],
         lse: wd.Memory[B, H, M, wd.f32],
         delta: wd.Memory[B, H, M, wd.f32],
         scale: wd.Scalar[wd.f32],
-        d_q: wd.Memory[(*variant.dims(H, M, D), dtype)],
-        bias: wd.Memory[B, H, M, N, dtype] if variant.bias else None,
+        d_q: wd.Memory[(*variant.dims(H, M, D), out)],
+        bias: wd.Memory[B, H, M, N, out] if variant.bias else None,
         slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
+        d_rows: wd.Memory[B, H, M, wd.f32] if variant.alibi else None,
     ):
         start, stop = variant.keys_of_tile()
 
         def taken(array, *dims):
-            return wd.read(array, mapping=wd.IndexMapping(dims, shared_heads))
+            return widened(variant, wd.read(array, mapping=wd.IndexMapping(dims, shared_heads)))
 
-        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0.0)], start=start, stop=stop)
-        def over_keys(d_q):
-            raw = wd.mma(wd.read(q), taken(k, N, D), wd.Register[M, N, wd.f32](0.0))
+        sums = [wd.Register[M, D, wd.f32](0.0)] + [wd.Register[M, wd.f32](0.0)] * variant.alibi
+
+        @wd.iterate(N, init_args=sums, start=start, stop=stop)
+        def over_keys(d_q, *rows):
+            raw = wd.mma(widened(variant, wd.read(q)), taken(k, N, D), wd.Register[M, N, wd.f32](0.0))
             d_p = wd.mma(wd.read(d_o), taken(v, N, E), wd.Register[M, N, wd.f32](0.0))
             more = (wd.read(bias) if variant.bias else None, wd.read(slopes) if variant.alibi else None)
-            _, d_s = gradients(variant, raw, d_p, wd.read(lse), wd.read(delta), scale, *more)
-            return wd.mma(wd.cast(d_s, dtype), taken(k, N, D), d_q)
+            d_s = weights(variant, raw, wd.read(lse), scale, *more) * (d_p - wd.read(delta))
+            if variant.alibi:
+                rows = [rows[0] + wd.sum(d_s * variant.distance(), dim=N)]
+            return wd.mma(wd.cast(of_products(variant, d_s, raw, scale), out), taken(k, N, D), d_q), *rows
 
-        wd.write(wd.cast(over_keys * scale, dtype), d_q)
+        sums = over_keys if variant.alibi else (over_keys,)
+        wd.write(wd.cast(sums[0] * scale, out), d_q)
+        if variant.alibi:
+            wd.write(sums[1], d_rows)
 
     return backward
 
 
-def tile_of(target: str) -> tuple[int, int, int]:
-    """(rows per workgroup, rows per trip, waves) that suit a target: on sm_90a a warpgroup's products have 64 rows."""
-    return (128, 64, 2) if target == "sm_90a" else (64, 32, 4)
+def bias_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 64), waves: int = 4, shared: str = ""):
+    """The gradient of a bias whose array repeats itself over `shared`: "b", "h", "bh" or nothing; `tile`: queries and
+    keys of a workgroup. Arguments: q, k, v, d_o, lse, delta, scale, bias, d_bias (without the dimensions that are
+    shared), then the variant's slopes."""
+    dtype, out, group = variant.dtype, wide(variant), variant.group
+    own = [d for d, letter in ((B, "b"), (H, "h")) if letter not in shared]
+    loops = [d for d, letter in ((B, "b"), (H, "h")) if letter in shared]
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(N, BN, 0),
+            wd.WorkgroupConstraint(M, BM, 1),
+            *(wd.WorkgroupConstraint(d, 1, 2) for d in own),
+            *(wd.TilingConstraint(d, 1) for d in loops),
+            wd.WaveConstraint(M, BM / waves),
+        ],
+        subs={BM: tile[0], BN: tile[1]},
+        name="attention_bias",
+    )
+    def backward(
+        q: wd.Memory[(*variant.dims(H, M, D), dtype)],
+        k: wd.Memory[(*variant.dims(G, N, D), dtype)],
+        v: wd.Memory[(*variant.dims(G, N, E), dtype)],
+        d_o: wd.Memory[(*variant.dims(H, M, E), out)],
+        lse: wd.Memory[B, H, M, wd.f32],
+        delta: wd.Memory[B, H, M, wd.f32],
+        scale: wd.Scalar[wd.f32],
+        bias: wd.Memory[B, H, M, N, out],
+        d_bias: wd.Memory[(*own, M, N, out)],
+        slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
+    ):
+        def added(place, total):
+            """`total` and dS of the batch and the head of the workgroup or of the loops' trip."""
+            head = place.get(H, H)
+            places = {**place, G: head if group == 1 else head // group}
+
+            def taken(array, *dims):
+                of_array = {d: x for d, x in places.items() if d in array.dims}
+                return wd.read(array, mapping=wd.IndexMapping(dims, of_array))
+
+            zero = wd.Register[M, N, wd.f32](0.0)
+            raw = wd.mma(widened(variant, taken(q, M, D)), widened(variant, taken(k, N, D)), zero)
+            d_p = wd.mma(taken(d_o, M, E), widened(variant, taken(v, N, E)), zero)
+            more = taken(bias, M, N), taken(slopes) if variant.alibi else None
+            p = weights(variant, raw, taken(lse, M), scale, *more)
+            return total + p * (d_p - taken(delta, M))
+
+        def over(loops, place, total):
+            if not loops:
+                return added(place, total)
+
+            @wd.iterate(loops[0], init_args=[total])
+            def loop(total):
+                return over(loops[1:], {**place, loops[0]: wd.tile_start(loops[0])}, total)
+
+            return loop
+
+        wd.write(wd.cast(over(loops, {}, wd.Register[M, N, wd.f32](0.0)), out), d_bias)
+
+    return backward
 
 
-def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], d_o: np.ndarray, kind: type):
-    """(dQ, dK, dV, O, L) in float64, or in float32 with P, dS, O and the gradients rounded to the inputs' dtype."""
+def heads_kernel(variant: Variant, *, tile: int = 256):
+    """The gradients of slopes and sinks, one workgroup per head. Arguments: those that the variant has of d_rows and
+    d_slopes; lse, delta, sink and d_sink."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(H, 1, 0), wd.TilingConstraint(B, 1), wd.TilingConstraint(M, BM)],
+        subs={BM: tile},
+        name="attention_heads",
+    )
+    def backward(
+        d_rows: wd.Memory[B, H, M, wd.f32] if variant.alibi else None,
+        d_slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
+        lse: wd.Memory[B, H, M, wd.f32] if variant.sinks else None,
+        delta: wd.Memory[B, H, M, wd.f32] if variant.sinks else None,
+        sink: wd.Memory[H, wd.f32] if variant.sinks else None,
+        d_sink: wd.Memory[H, wd.f32] if variant.sinks else None,
+    ):
+        def rows_of(array):
+            return wd.read(array, mapping=wd.IndexMapping((M,), {B: wd.tile_start(B)}))
+
+        def more():
+            """What a tile of rows adds to each gradient."""
+            if variant.alibi:
+                yield rows_of(d_rows)
+            if variant.sinks:
+                yield -wd.exp(wd.read(sink) - rows_of(lse)) * rows_of(delta)
+
+        sums = [wd.Register[M, wd.f32](0.0)] * (variant.alibi + variant.sinks)
+
+        @wd.iterate(B, init_args=sums)
+        def over_batches(*sums):
+            @wd.iterate(M, init_args=sums)
+            def over_rows(*sums):
+                return [x + y for x, y in zip(sums, more())]
+
+            return over_rows
+
+        sums = over_batches if isinstance(over_batches, tuple) else (over_batches,)
+        results = [x for x, here in ((d_slopes, variant.alibi), (d_sink, variant.sinks)) if here]
+        for x, result in zip(sums, results):
+            wd.write(wd.sum(x, dim=M), result)
+
+    return backward
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """`rows` per workgroup and `step` rows of what is looped over per trip, of dQ and of dK and dV alike; `waves` along
+    the rows; `apart`: dK and dV come from a kernel each. `part`: in this many parts a workgroup of the bias' gradient,
+    which has no sums of head size but all four operands, takes the rows of one."""
+
+    rows: int = 64
+    step: int = 32
+    waves: int = 4
+    apart: bool = False
+    part: int = 1
+
+
+SMALL = Tiles()
+
+def tile_of(target: str, d: int, e: int | None = None) -> Tiles:
+    """Tiles that suit a target and head sizes of keys and values. On sm_90a a warpgroup's products have 64 rows: its
+    sums of dK and dV take d / 2 and e / 2 of 232 registers, scores and their gradients half a step each and their
+    roundings a quarter. A thread of sm_80 has 255 for as many sums of a smaller tile."""
+    wide = d + (e or d)
+    if target == "sm_90a":
+        return Tiles(128, 64 if wide <= 256 else 32, 2, wide > 320)
+    few = target == "sm_80"
+    small = wide > (128 if few else 256)
+    large = wide > 320  # then four waves' rows of Q and dO leave nothing of 64 KiB
+    return Tiles(64, 16 if small else 32, 4, few and small, 1 + large)
+
+
+def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], kind: type, shared: str = ""):
+    """The gradients by name, O and L, in float64, or in float32 with P, dS, O and the gradients rounded as `wide`."""
 
     def rounded(x: np.ndarray) -> np.ndarray:
-        return x.astype(variant.dtype.storage).astype(kind) if kind is np.float32 else x
+        return x.astype(wide(variant).storage).astype(kind) if kind is np.float32 else x
 
     order, group = variant.order, variant.group
-    q, k, v, g = (np.einsum(f"{order}->bhsd", x.astype(kind)) for x in (given["q"], given["k"], given["v"], d_o))
+    q, k, v, g = (np.einsum(f"{order}->bhsd", given[name].astype(kind)) for name in ("q", "k", "v", "d_o"))
     k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     scale = kind(given["scale"])
     raw = q @ k.swapaxes(-1, -2)
@@ -201,60 +385,84 @@ def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], d_o: np.ndar
     with np.errstate(invalid="ignore"):
         p, lse = forward.softmax_weights(variant, raw * scale, extras)
     o = rounded(rounded(p) @ v)
-    d_s = p * (g @ v.swapaxes(-1, -2) - (g * o).sum(-1, keepdims=True, dtype=kind))
+    delta = (g * o).sum(-1, keepdims=True, dtype=kind)
+    d_s = p * (g @ v.swapaxes(-1, -2) - delta)
+    found = {"o": np.einsum(f"bhsd->{order}", o), "lse": lse}
+    if variant.bias:
+        over = tuple(i for i, letter in enumerate("bh") if letter in shared)
+        found["d_bias"] = rounded(d_s.sum(over, dtype=kind))
+    if variant.alibi:
+        m, n = d_s.shape[2:]
+        distance = (np.arange(n) - (np.arange(m)[:, None] + n - m)).astype(kind)
+        found["d_slopes"] = (d_s * distance).sum((0, 2, 3), dtype=kind)
+    if variant.sinks:
+        weight = np.exp(given["sink"].astype(kind)[:, None] - lse)
+        found["d_sink"] = -(weight * delta[..., 0]).sum((0, 2), dtype=kind)
     if variant.cap is not None:
         level = np.tanh(raw * scale * kind(1 / variant.cap))
         d_s = d_s * (1 - level * level)
     d_s, p = rounded(d_s), rounded(p)
 
-    def shared(x: np.ndarray) -> np.ndarray:
+    def of_group(x: np.ndarray) -> np.ndarray:
         """Sums over the heads that share one of keys."""
-        return x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2, dtype=kind)
+        return x.reshape(x.shape[0], x.shape[1] // group, group, *x.shape[2:]).sum(2, dtype=kind)
 
-    found = d_s @ k * scale, shared(d_s.swapaxes(-1, -2) @ q) * scale, shared(p.swapaxes(-1, -2) @ g)
-    return *(np.einsum(f"bhsd->{order}", rounded(x)) for x in found), np.einsum(f"bhsd->{order}", o), lse
+    results = d_s @ k * scale, of_group(d_s.swapaxes(-1, -2) @ q) * scale, of_group(p.swapaxes(-1, -2) @ g)
+    return found | {
+        name: np.einsum(f"bhsd->{order}", rounded(x)) for name, x in zip(("d_q", "d_k", "d_v"), results)
+    }  # fmt: skip
 
 
-def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arguments of all kernels by name; O and L as a float32 computation gives them."""
-    given = forward.arguments_of(variant, sizes, seed)
-    given["d_o"] = common.data(given["o"].shape, variant.dtype, seed + 6)
-    *_, o, lse = numpy_gradients(variant, given, given["d_o"], np.float32)
-    given["o"], given["lse"] = o.astype(variant.dtype.storage), lse.astype(np.float32)
-    given["delta"] = np.full(lse.shape, 93, np.float32)
-    for name in ("q", "k", "v"):
-        given[f"d_{name}"] = np.full(given[name].shape, 93, variant.dtype.storage)
+def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0, shared: str = "") -> dict[str, np.ndarray]:
+    """Arguments of all kernels by name; O and L as a float32 computation gives them. `shared`: over what the bias
+    repeats itself."""
+    given, out = forward.arguments_of(variant, sizes, seed), wide(variant).storage
+    given["d_o"] = common.data(given["o"].shape, wide(variant), seed + 6)
+    if variant.bias:
+        one = tuple(1 if letter in shared else sizes[letter] for letter in "bhmn")
+        given["bias"] = np.broadcast_to(common.data(one, wide(variant), seed + 4), [sizes[x] for x in "bhmn"])
+    single = numpy_gradients(variant, given, np.float32, shared)
+    given["o"], given["lse"] = single["o"].astype(out), single["lse"].astype(np.float32)
+    given["delta"], given["d_rows"] = (np.full(given["lse"].shape, 93, np.float32) for _ in range(2))
+    for name in (x for x in single if x.startswith("d_")):
+        given[name] = np.full(single[name].shape, 93, np.float32 if name in ("d_slopes", "d_sink") else out)
     return given
 
 
-def kernels(variant: Variant, *, tile: int = 64, step: int = 32, waves: int = 4):
-    """The three kernels in order: `tile` rows per workgroup, `step` rows of what is looped over per trip."""
+def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = ""):
+    """The kernels in order."""
+    rows, step, waves = tiles.rows, tiles.step, tiles.waves
+    of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "shared": shared}
     return (
-        delta_kernel(variant, tile=tile),
-        keys_kernel(variant, tile=(step, tile), waves=waves),
-        queries_kernel(variant, tile=(tile, step), waves=waves),
+        delta_kernel(variant, tile=rows),
+        *(keys_kernel(variant, tile=(step, rows), waves=waves, of=x) for x in (("k", "v") if tiles.apart else ("kv",))),
+        queries_kernel(variant, tile=(rows, step), waves=waves),
+        *([bias_kernel(variant, **of_bias)] if variant.bias else []),
+        *([heads_kernel(variant)] if variant.alibi or variant.sinks else []),
     )
 
 
-def check(variant: Variant, given: dict[str, np.ndarray]) -> int:
+def check(variant: Variant, given: dict[str, np.ndarray], shared: str = "") -> int:
     """Compare the gradients with float64 and print the errors; what is allowed is twice that of the float32
     computation. 0 if all are within it."""
-    exact = numpy_gradients(variant, given, given["d_o"], np.float64)
-    single = numpy_gradients(variant, given, given["d_o"], np.float32)
+    exact = numpy_gradients(variant, given, np.float64, shared)
+    single = numpy_gradients(variant, given, np.float32, shared)
     status = 0
-    for i, name in enumerate(("d_q", "d_k", "d_v")):
-        status |= common.verdict(name, given[name], exact[i], 2 * forward.largest(single[i], exact[i]))
+    for name in (x for x in exact if x.startswith("d_")):
+        status |= common.verdict(name, given[name], exact[name], 2 * forward.largest(single[name], exact[name]))
     return status
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = common.options(__doc__, ("f16", "bf16"), batch=1, heads=2, m=128, n=128, d=64, group=1)
+    dtypes = ("f16", "bf16", "f8e4m3", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
+    parser = common.options(__doc__, dtypes, batch=1, heads=2, m=128, n=128, d=64, group=1)
     parser.add_argument("--e", type=int, help="head size of the values (that of the keys)")
     parser.add_argument("--causal", action="store_true", help="a query sees the keys up to its own position")
     parser.add_argument("--window", type=int, help="a query sees this many keys up to its own position")
     parser.add_argument("--cap", type=float, help="scores become cap tanh(score / cap)")
     for flag in ("bias", "alibi", "sinks"):
         parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--shared", default="", choices=("", "b", "h", "bh"), help="over what the bias repeats")
     parser.add_argument("--order", default="bhsd", choices=("bhsd", "bshd"), help="of the dimensions of Q, K, V and O")
     parser.add_argument("--tile", type=int, help="rows per workgroup")
     parser.add_argument("--step", type=int, help="rows per trip")
@@ -265,13 +473,15 @@ def main(arguments: list[str] | None = None) -> int:
         given.alibi, given.cap, given.sinks, True, given.group, given.order,
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
-    values = arguments_of(variant, sizes, given.seed)
-    tile, step, waves = tile_of(given.target)
+    values = arguments_of(variant, sizes, given.seed, given.shared)
+    tiles = tile_of(given.target, sizes["d"], sizes["e"])
     if given.tile or given.waves:
-        tile, waves = given.tile or 64, given.waves or 4
-    for kernel in kernels(variant, tile=tile, step=given.step or step, waves=waves):
+        tiles = replace(tiles, rows=given.tile or 64, waves=given.waves or 4)
+    if given.step:
+        tiles = replace(tiles, step=given.step)
+    for kernel in kernels(variant, tiles, given.shared):
         common.run(kernel, [values[p.name] for p in kernel.parameters], given)
-    return check(variant, values)
+    return check(variant, values, given.shared)
 
 
 if __name__ == "__main__":

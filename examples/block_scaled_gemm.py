@@ -42,7 +42,7 @@ def block_scaled_kernel(dtype: wd.DType, out: wd.DType = wd.f32, tile: tuple[int
             block = wd.tile_start(K) // BLOCK
             rows = wd.read(sa, mapping=wd.IndexMapping((M,), {KB: block}))
             columns = wd.read(sb, mapping=wd.IndexMapping((), {NB: wd.tile_start(N) // BLOCK, KB: block}))
-            return acc + wd.mma(wd.read(a), wd.read(b)) * rows * columns
+            return wd.fma(wd.mma(wd.read(a), wd.read(b)), rows * columns, acc)  # one scale a row, one step a number
 
         wd.write(loop if out is wd.f32 else wd.cast(loop, out), c)
 

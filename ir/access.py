@@ -11,7 +11,7 @@ no mask, and then its whole coordinate is in voff, because soff takes no part in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -479,6 +479,13 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
             for i in range(size):
                 selector |= start + i << 8 * (j * size + i)
         return b.bitcast(b.permute_bytes(sources[-1], sources[0], selector), t)
+    if len(elements) == per == 4 and dtype.bits == 8 and all(x.type is B32 for x in sources):
+        halves = []
+        for two in (elements[:2], elements[2:]):
+            low, high = (b.slice(v, p // per) if v.type.n > 1 else v for v, p in two)
+            at, other = (p for _, p in two)
+            halves.append(b.permute_bytes(high, low, at % per | (4 + other % per) << 8))
+        return b.bitcast(b.permute_bytes(halves[1], halves[0], 0x05040100), t)
     word = b.const(0, I32)
     for j, (value, position) in enumerate(elements):
         source = b.slice(value, position // per) if value.type.n > 1 else value
@@ -488,19 +495,21 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
 
 
 def store_value(
-    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None
-) -> None:
-    """Write every element of a fragment."""
+    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None,
+    before: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Write every element of a fragment; `before` is called before each store (of `store_groups`)."""
     dtype = value.dtype
-    width, bits = vector_elements(access.info, access.layout, access.plans, True)
+    width, _ = vector_elements(access.info, access.layout, access.plans, True)
     per = per_register(dtype)
-    words = value.words(b)
-    for group in element_groups(access.layout, bits):
+    for group in store_groups(access):
+        if before is not None:
+            before()
         voff, soff, mask = access.operands(access.layout.coords(group[0]))
         size = width * access.info.elsize
         high = False
         if size >= 4:
-            data = [words[e // per] for e in group[::per]]
+            data = [value.word(b, e // per) for e in group[::per]]
             if any(group[i] % per != i % per for i in range(len(group))):
                 data = gather_words(b, value, group)
             packed = b.vec(*data) if len(data) > 1 else data[0]
@@ -512,6 +521,11 @@ def store_value(
         )  # fmt: skip
 
 
+def store_groups(access: GlobalAccess) -> Sequence[tuple[int, ...]]:
+    """Elements of each store of a fragment."""
+    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans, True)[1])
+
+
 def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:
     """Words of packed elements that are not neighbours in the value's own registers."""
     per, bits = per_register(value.dtype), value.dtype.bits
@@ -519,7 +533,7 @@ def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Valu
     for i in range(0, len(group), per):
         word: Value | None = None
         for j, e in enumerate(group[i : i + per]):
-            source = b.bitcast(value.words(b)[e // per], I32)
+            source = b.bitcast(value.word(b, e // per), I32)
             part = b.shl(b.and_(b.lshr(source, e % per * bits), (1 << bits) - 1), j * bits)
             word = part if word is None else b.or_(word, part)
         assert word is not None
@@ -530,7 +544,7 @@ def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Valu
 def sub_word(b: Builder, value: Fragment, group: Sequence[int]) -> tuple[Value, bool]:
     """(word, whether its upper half is meant) for a store narrower than 4 bytes."""
     per, bits = per_register(value.dtype), value.dtype.bits
-    word = value.words(b)[group[0] // per]
+    word = value.word(b, group[0] // per)
     contiguous = all(e == group[0] + i for i, e in enumerate(group))
     if not contiguous or group[0] % per + len(group) > per:
         return gather_words(b, value, list(group))[0], False

@@ -10,6 +10,9 @@ from wavedsl.ir.dtypes import DType
 
 LIMIT = 1 << 31
 """Arrays that span fewer bytes are addressed by 32-bit offsets from their first element."""
+NEAR = 0xFFFFE000
+"""Bytes of an array that an access by index reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
+elements of larger arrays have 64-bit addresses."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class ArrayInfo:
     """Dimensions whose extent here is less than the dimension's own: elements past it are outside."""
     moved: frozenset[str] = frozenset()
     """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
+    beyond: bool = False
+    """Whether an array of run-time size may span more than `NEAR`: the one that it was compiled with does."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +67,12 @@ class ArrayInfo:
                 n = -(-n * self.dtype.bits // 8)
             total += (n - 1) * s
         return total
+
+    @property
+    def far(self) -> bool:
+        """Whether elements that are picked by index have to have 64-bit addresses."""
+        span = self.span()
+        return self.beyond if span is None else span > NEAR
 
     def stride_multiple(self, i: int) -> int:
         s = self.strides[i]

@@ -398,7 +398,23 @@ class Builder(Core):
             return first.args[0]
         if not self.packs(dtype):
             return small_floats.pack(self, values, dtype)
-        return self._pure("pack", tuple(values), B32, {"dtype": dtype})
+        found = self._widened(values, dtype)
+        return found if found is not None else self._pure("pack", tuple(values), B32, {"dtype": dtype})
+
+    def _widened(self, values: Sequence[Value], dtype: DType) -> Value | None:
+        """A pair of numbers as one step from the packed word that both come from; None where the chip has none."""
+        if self.target is None or dtype.name not in ("f16", "bf16"):
+            return None
+        found: list[tuple[Value, DType, int]] = []
+        for v in values:
+            made = v.op.args[0].op if v.op is not None and v.op.name == "cvt" else v.op
+            if made is None or made.name != "unpack" or (made is v.op) != made.attrs["dtype"].is_float:
+                return None
+            found.append((made.args[0], made.attrs["dtype"], made.attrs["index"]))
+        (word, source, index), second = found
+        if index % 2 or second != (word, source, index + 1) or (source.name, dtype.name) not in self.target.widens:
+            return None
+        return self._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
 
     def packs(self, dtype: DType) -> bool:
         """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
@@ -637,6 +653,11 @@ class Builder(Core):
         attrs = {"bytes": values[0].type.words * 4, "imm": imm, "how": how}
         return self._effect("atomic.global", args, attrs, values[0].type).results[0]
 
+    def atomic_far(self, addr: Value, how: str, *values: Value, mask: Value) -> Value:
+        """`atomic_global` at a 64-bit address of each lane."""
+        attrs = {"bytes": values[0].type.words * 4, "how": how}
+        return self._effect("atomic.far", (addr, mask, *values), attrs, values[0].type).results[0]
+
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
@@ -801,10 +822,12 @@ class Builder(Core):
         return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
 
     def copy_bulk_store(
-        self, map: Value, saddr: Operand, at: Sequence[Operand], *, cache: str | None = None
+        self, map: Value, saddr: Operand, mask: Value, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip
-        """Copy shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect("copy.bulk.store", (map, self._i32(saddr), *(self._i32(x) for x in at)), _hinted(cache))
+        """The lane of this mask copies shared memory to a tensor map's box at coordinates `at`, innermost first."""
+        return self._effect(
+            "copy.bulk.store", (map, self._i32(saddr), mask, *(self._i32(x) for x in at)), _hinted(cache)
+        )
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})
@@ -880,6 +903,7 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "pack": lambda b, a, k, t: b.pack(a, k["dtype"]),
     "unpack": lambda b, a, k, t: b.unpack(a[0], k["dtype"], k["index"]),
     "bitcast": lambda b, a, k, t: b.bitcast(a[0], t),
+    "widen": lambda b, a, k, t: b._pure("widen", tuple(a), B32, dict(k)),
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),

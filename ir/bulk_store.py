@@ -7,22 +7,24 @@ conflicts, makes them visible to bulk copies, and lets one thread start the copy
 Direct stores of a fragment would fill half of each sector of memory. Where the instruction's rows are the array's
 contiguous dimension (operands were swapped), a panel is 64 elements wide and the stores transpose.
 
-Invariant: the thread that starts copies is the one that waits for them; a buffer's copies end in order.
+Invariant: the thread that starts copies is one of those that wait for theirs; a buffer's copies end in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import combine_fields, total
 from wavedsl.ir.fragment import Fragment
-from wavedsl.ir.graph import Node
+from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.kernel_ir import B32, I32, TensorBoxes, Value
+from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout, kind_of, number_of
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, MatrixTile, matrix_tile
+from wavedsl.ir.ops import ROWS as OPS
 from wavedsl.ir.place import lane_fields
 
 ROWS = 64
@@ -49,11 +51,13 @@ class Outlet:
     """Whether the instruction's rows lie along the contiguous dimension."""
     param: int = -1
     offset: int = 0
+    slot_bytes: int = 0
+    """Bytes of a buffer: all writes have the same."""
 
     @property
     def wave_bytes(self) -> int:
         """Bytes of a wave's buffers."""
-        return BUFFERS * self.tile.place.bytes
+        return BUFFERS * self.slot_bytes
 
 
 def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
@@ -119,50 +123,105 @@ def reserve(low: Lowering, outlets: list[Outlet]) -> None:
     if not outlets:
         return
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
-    most = max(o.wave_bytes for o in outlets) * low.partition.waves * low.strategy.teams
+    most = max(o.tile.place.bytes for o in outlets)
     for o in outlets:
-        o.offset = low.shared_top
-    low.kernel.shared_names[BUFFER] = (low.shared_top, most)
-    low.shared_top += most
+        o.offset, o.slot_bytes = low.shared_top, most
+    size = outlets[0].wave_bytes * low.partition.waves * low.strategy.teams
+    low.kernel.shared_names[BUFFER] = (low.shared_top, size)
+    low.shared_top += size
+
+
+def together(low: Lowering, n: Node) -> list[Node]:
+    """The writes that leave panel by panel with this one, in order: those of the outermost region with only pure steps
+    between, so that what two of them need is computed once and held no longer than a panel."""
+    region = low.region_of(n)
+    if region is not low.graph.region:
+        return [n]
+    group: list[Node] = []
+    for x in region.nodes:
+        if x.id in low.outlets:
+            group.append(x)
+        elif OPS[x.op].effect or x.op in PRODUCTS:
+            if n in group:
+                break
+            group = []
+    return group
 
 
 def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[str, Any]) -> None:
-    """Write a value. `value` has the array's dtype; `base`: where the tile starts."""
-    b, tile = low.b, outlet.tile
-    info = low.arrays[outlet.node.attrs["memory"]]
-    layout = value.layout
-    height, width = (tile.place.extents[d] for d in (outlet.across, outlet.along))
-    rows, columns = low.plans[outlet.across].wave, low.plans[outlet.along].wave
-    panels = [(r, c) for r in range(0, rows, height) for c in range(0, columns, width)]
-    wave_at = total(b, [outlet.offset, b.mul(b.wave(), outlet.wave_bytes)])
-    inside_region = low.region_of(outlet.node) is not low.graph.region
-    again = low.notes.order is not None or low.outlets_used > 0 or inside_region
-    low.outlets_used += 1
-    low.note(f"write {info.name}: {len(panels)} panels of {height} rows through shared memory")
-    stores = PanelStores(low, outlet, layout)
-    for j, (r, c) in enumerate(panels):
+    """Write a value, with others that leave together with it as soon as all are there. `value` has the array's dtype;
+    `base`: where the tile starts."""
+    low.outlets_waiting.append((outlet, value, dict(base)))
+    group = together(low, outlet.node)
+    if len(low.outlets_waiting) < len(group):
+        return
+    waiting, low.outlets_waiting = low.outlets_waiting, []
+    again = low.notes.order is not None or low.outlets_used > 0 or low.region_of(outlet.node) is not low.graph.region
+    low.outlets_used += len(group)
+    alone = len(group) == len(low.outlets)
+    panels = sorted(
+        (p for w in waiting for p in _panels(low, *w)), key=lambda p: (p.r + p.height, p.c + p.width)
+    )  # what ends first leaves first: neighbours have elements in common
+    pieces = [(p.value, elements) for p in panels for elements in p.stores.pieces(p.r, p.c)]
+    ahead = Ahead(low, pieces)
+    b = low.b
+    for j, p in enumerate(panels):
         if j >= BUFFERS or again:
-            fresh = j == 0 and (len(panels) % BUFFERS or len(low.outlets) > 1)
-            with b.if_(b.elect()) as one:
-                b.bulk_wait(0 if fresh else BUFFERS - 1, reading=True)
-                one.yield_()
+            fresh = j == 0 and (len(panels) % BUFFERS or not alone)
+            b.bulk_wait(0 if fresh else BUFFERS - 1, reading=True)
             b.wave_barrier()
-        place = total(b, [wave_at, j % BUFFERS * tile.place.bytes])
-        stores.panel(place, value, r, c)
+        own = p.outlet
+        place = total(b, [own.offset, b.mul(b.wave(), own.wave_bytes), j % BUFFERS * own.slot_bytes])
+        p.stores.panel(place, p.value, p.r, p.c, ahead.next)
         b.proxy_fence()
         b.wave_barrier()
-        with b.if_(b.elect()) as one:
-            position = low.position(info.names, base)
-            for p in range(tile.panels):
-                inside = {outlet.across: r, outlet.along: c + p * tile.span // info.elsize}
-                at = [
-                    total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0)])
-                    for d in (info.names[i] for i in outlet.boxes.order)
-                ]
-                source = total(b, [place, p * tile.panel])
-                b.copy_bulk_store(b.param(outlet.param), source, at, cache=outlet.node.attrs.get("cache"))
-            b.bulk_commit()
-            one.yield_()
+        _start(low, p, place)
+
+
+@dataclass
+class _Panel:
+    """A panel of one write: where it starts in the wave's tile."""
+
+    outlet: Outlet
+    stores: PanelStores
+    value: Fragment
+    base: Mapping[str, Any]
+    r: int
+    c: int
+    height: int
+    width: int
+
+
+def _panels(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[str, Any]) -> list[_Panel]:
+    height, width = (outlet.tile.place.extents[d] for d in (outlet.across, outlet.along))
+    rows, columns = low.plans[outlet.across].wave, low.plans[outlet.along].wave
+    stores = PanelStores(low, outlet, value.layout)
+    found = [
+        _Panel(outlet, stores, value, base, r, c, height, width)
+        for r in range(0, rows, height)
+        for c in range(0, columns, width)
+    ]
+    low.note(
+        f"write {outlet.node.attrs['memory']}: {len(found)} panels of {height} rows through shared memory"
+    )
+    return found
+
+
+def _start(low: Lowering, p: _Panel, place: Value) -> None:
+    """The bulk copies of a panel, by one thread. All close a group and wait for theirs, which costs nothing and needs
+    no branch: across those ptxas 13 moves what later panels compute, until it spills."""
+    b, outlet, tile = low.b, p.outlet, p.outlet.tile
+    info = low.arrays[outlet.node.attrs["memory"]]
+    position = low.position(info.names, p.base)
+    for i in range(tile.panels):
+        inside = {outlet.across: p.r, outlet.along: p.c + i * tile.span // info.elsize}
+        at = [
+            total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0)])
+            for d in (info.names[x] for x in outlet.boxes.order)
+        ]
+        source = total(b, [place, i * tile.panel])
+        b.copy_bulk_store(b.param(outlet.param), source, b.elect(), at, cache=outlet.node.attrs.get("cache"))
+    b.bulk_commit()
 
 
 class PanelStores:
@@ -200,24 +259,41 @@ class PanelStores:
             self.column = b.xor(self.column, b.shl(picked, m))
         self.row = total(b, [self.row, beyond])
 
-    def panel(self, base: Any, value: Fragment, r: int, c: int) -> None:
-        """Store the panel that starts at row r, column c of the wave's tile."""
+    def corners(self) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+        """The stores of a panel: row and column that it starts at, and the words that it takes, from there."""
+        tile, per = self.outlet.tile, 4 // self.size
+        height, width = (tile.place.extents[d] for d in (self.outlet.across, self.outlet.along))
+        if self.size == 2:
+            down, right = (16, width) if self.outlet.transposed else (height, 16)
+            four = ((0, 0), (0, 8), (8, 0), (8, 8)) if down == 16 else ((0, 0), (8, 0), (0, 8), (8, 8))
+            return [(row, q, four) for row in range(0, height, down) for q in range(0, width, right)]
+        if self.outlet.transposed:
+            return [(x + i, q, ((0, 0),)) for x in range(0, height, 8) for i in (0, 1) for q in (0, 8)]
+        two = ((0, 0), (0, 1)) if per == 1 else ((0, 0),)
+        return [(row, q, two) for q in range(0, width, 8) for row in (0, 8)]
+
+    def pieces(self, r: int, c: int) -> list[list[int]]:
+        """Per store of the panel that starts at row r, column c of the wave's tile the elements that it takes, in the
+        order in which `panel` stores them."""
+        along, across = self.outlet.along, self.outlet.across
+        per = 4 // self.size
+        found = []
+        for row, q, words in self.corners():
+            first = [self.layout.element_at({across: r + row + i, along: c + q + j}) // per * per for i, j in words]
+            found.append([e + k for e in first for k in range(per)])
+        return found
+
+    def panel(self, base: Any, value: Fragment, r: int, c: int, before: Callable[[], None]) -> None:
+        """Store the panel that starts at row r, column c of the wave's tile; `before` is called before each store."""
         b, tile = self.low.b, self.outlet.tile
         along, across = self.outlet.along, self.outlet.across
-        height, width = tile.place.extents[across], tile.place.extents[along]
         per = 4 // self.size
 
-        def at(row: int, column: int) -> int:
-            return self.layout.element_at({across: r + row, along: c + column})
-
-        def word(row: int, column: int) -> Value:
-            w = value.word(b, at(row, column) // per)
-            return w if w.type is B32 else b.bitcast(w, B32)
-
-        def part(row: int, column: int) -> Value:
-            """The word with an element narrower than 16 bits lowest."""
-            shift = at(row, column) % per * 8
-            return b.bitcast(b.lshr(b.bitcast(word(row, column), I32), shift), B32) if shift else word(row, column)
+        def word(row: int, column: int) -> tuple[Value, int]:
+            """The word with an element, and which of it that is."""
+            e = self.layout.element_at({across: r + row, along: c + column})
+            w = value.word(b, e // per)
+            return w if w.type is B32 else b.bitcast(w, B32), e % per
 
         def place(row: int, column: int) -> Any:
             """The lane's byte for what it has at these offsets of its own place."""
@@ -225,24 +301,20 @@ class PanelStores:
             start = total(b, [base, self.row, b.xor(self.column, inside)])
             return total(b, [start, row * tile.span, column * self.size // tile.span * tile.panel])
 
-        if self.size == 2:
-            down, right = (16, width) if self.outlet.transposed else (height, 16)
-            for row in range(0, height, down):
-                for q in range(0, width, right):
-                    corners = ((0, 0), (0, 8), (8, 0), (8, 8)) if down == 16 else ((0, 0), (8, 0), (0, 8), (8, 8))
-                    four = b.vec(*(word(row + i, q + j) for i, j in corners))
-                    b.store_shared(place(row, q), four, buffer=BUFFER, atom=MATRIX_STORE[self.outlet.transposed])
-            return
-        if self.outlet.transposed:
-            for row in (x + i for x in range(0, height, 8) for i in (0, 1)):
-                for q in (0, 8):
-                    data = part(row, q) if per > 1 else word(row, q)
-                    b.store_shared(place(row, q), data, bytes=self.size, buffer=BUFFER)
-            return
-        for q in range(0, width, 8):
-            for row in (0, 8):
-                data = part(row, q) if per > 1 else b.vec(word(row, q), word(row, q + 1))
-                b.store_shared(place(row, q), data, bytes=2 * self.size, buffer=BUFFER)
+        for row, q, corners in self.corners():
+            before()
+            words = [word(row + i, q + j) for i, j in corners]
+            if self.size == 2:
+                four = b.vec(*(w for w, _ in words))
+                b.store_shared(place(row, q), four, buffer=BUFFER, atom=MATRIX_STORE[self.outlet.transposed])
+                continue
+            if per > 1:  # narrower than 16 bits: lowest in its word
+                w, at = words[0]
+                data = b.bitcast(b.lshr(b.bitcast(w, I32), at * 8), B32) if at else w
+            else:
+                data = b.vec(*(w for w, _ in words)) if len(words) > 1 else words[0][0]
+            size = self.size if self.outlet.transposed else 2 * self.size
+            b.store_shared(place(row, q), data, bytes=size, buffer=BUFFER)
 
 
 def finish(low: Lowering) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Choices:
     """Of every field, None: the compiler's choice."""
 
+    split: int | None = None
+    """Parts in which the trips of a loop of sums are shared by workgroups (`split_k`)."""
     stages: int | None = None
     """Ring depth of shared buffers in pipelined loops."""
     specialize: bool | None = None

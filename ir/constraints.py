@@ -148,6 +148,12 @@ class HardwareConstraint:
                 hint="for example wd.MMAType.F32_16x16x16_F16",
             )
         if self.vector_shapes is not None:
+            if not isinstance(self.vector_shapes, Mapping):
+                raise ConstraintError(
+                    f"HardwareConstraint: vector_shapes={self.vector_shapes!r}",
+                    self.loc,
+                    hint="a dict from dimensions to counts of elements: {M: 16}",
+                )
             shapes = {}
             for dim, elements in self.vector_shapes.items():
                 if not is_dim(elements) or (isinstance(elements, int) and elements < 0):
@@ -159,7 +165,8 @@ class HardwareConstraint:
                 shapes[_dim(dim, "HardwareConstraint")] = normalise(elements)
             _set(self, vector_shapes=shapes)
         if self.waves_per_block is not None:
-            waves = tuple(self.waves_per_block)
+            given = self.waves_per_block
+            waves = tuple(given) if isinstance(given, (tuple, list)) else (given,)
             good = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in waves)
             if not good or not 1 <= len(waves) <= 3:
                 raise ConstraintError(

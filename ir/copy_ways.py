@@ -6,7 +6,7 @@ In: the tile's extents, the array's widest vector, the threads. Out: `CopyWay`s,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from wavedsl.ir.direct_copy import LOAD_ISSUES
@@ -29,6 +29,12 @@ class CopyWay:
     deep: int = 1
     across: int = 0
     linear: int = 0
+
+    def narrower(self, extent: int, es: int) -> list[CopyWay]:
+        """This way with fewer lanes side by side in a row of `extent` elements, `SEGMENT` bytes of it or more."""
+        columns = extent // self.vector
+        halves = [columns >> i for i in range(1, columns.bit_length())] if columns & (columns - 1) == 0 else []
+        return [replace(self, across=n) for n in halves if n * self.vector * es >= SEGMENT]
 
 
 @dataclass(frozen=True)
@@ -100,12 +106,7 @@ def copy_ways(
     elements = prod(extents.values())
     if fast == memory_fast or es > 2 or len(order) != 2:
         return ways
-    columns = extents[memory_fast] // vector
-    if columns & (columns - 1) == 0:
-        across = columns // 2
-        while across * vector * es >= SEGMENT:
-            ways.append(CopyWay(fast, vector, across=across))
-            across //= 2
+    ways += ways[0].narrower(extents[memory_fast], es)
     for deep in (2, 4, 8):
         v = vector
         while v >= 4 // es:

@@ -114,7 +114,8 @@ def decisions(low: Lowering) -> Decisions:
         kernel.waves * low.target.wave_size, low.shared_top, registers, tuple(dict.fromkeys(cores)), tuple(copies),
         kernel.cluster,
     )  # fmt: skip
-    return Decisions(tuple(atoms), tuple(buffers), needs, tuple(f"{k}: {v}" for k, v in strategy.why.items()))
+    reasons = (*low.graph.notes, *(f"{k}: {v}" for k, v in strategy.why.items()))
+    return Decisions(tuple(atoms), tuple(buffers), needs, reasons)
 
 
 def _slots(low: Lowering, name: str) -> int:
@@ -174,9 +175,9 @@ def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
     if outlet is not None:
         turned = ", transposed on the way" if outlet.transposed else ""
         return ("store.shared", "copy.bulk.store"), f"bulk copies of {outlet.tile.span}-byte rows{turned}"
-    if n.attrs.get("mapping") is not None:
+    if not is_tile(low.graph, n):
         return ("store.global",), "scattered, each lane its own elements"
-    width, _ = vector_elements(info, low.layout(n.inputs[0]), low.plans, True)
+    width, _ = vector_elements(low.view_info(n), low.layout(n.inputs[0]), low.plans, True)
     return ("store.global",), f"stores of {max(1, width * info.dtype.bits // 8)} bytes per lane"
 
 

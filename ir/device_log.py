@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.dtypes import ALL, DType
-from wavedsl.ir.graph import Graph, ValueType
+from wavedsl.ir.graph import PART, Graph, ValueType
 from wavedsl.ir.loc import Loc
 
 HEADER = 4
@@ -47,9 +47,8 @@ def log_sites(graph: Graph) -> tuple[list[Site], dict[int, int]]:
     """The sites of a graph, and the first one of each node by its id."""
     sites: list[Site] = []
     first: dict[int, int] = {}
-    for n in graph.all_nodes():
-        if n.op not in ("device_print", "device_assert"):
-            continue
+    said = [n for n in graph.all_nodes() if n.op in ("device_print", "device_assert")]
+    for n in sorted(said, key=lambda n: n.id):  # the order of the source, wherever passes have moved them
         first[n.id] = len(sites)
         hidden = tuple(str(d) for d in graph.index_dims)
         kind = n.op.removeprefix("device_")
@@ -102,7 +101,8 @@ def read_log(log: np.ndarray, sites: Sequence[Site]) -> tuple[list[str], list[Fa
             failures.append(Failure(_failed(site, found[0][0]), site.location))
             continue
         for indices, words in found:
-            place = f"[{_indices(site, indices)}]" if indices else ""
+            where = _indices(site, indices)
+            place = f"[{where}]" if where else ""
             value = f"{_number(words, ALL[site.dtype])}" if site.dtype else ""
             head = " ".join(part for part in (site.text, place) if part)
             lines.append(f"{head} = {value}" if value and head else head or value)
@@ -112,11 +112,11 @@ def read_log(log: np.ndarray, sites: Sequence[Site]) -> tuple[list[str], list[Fa
 
 
 def _indices(site: Site, indices: tuple[int, ...]) -> str:
-    return ", ".join(f"{d}={i}" for d, i in zip(site.dims, indices))
+    return ", ".join(f"{d}={i}" for d, i in zip(site.dims, indices) if d != PART)
 
 
 def _failed(site: Site, indices: tuple[int, ...]) -> str:
-    where = ", ".join(f"{d} = {i}" for d, i in zip(site.dims, indices))
+    where = ", ".join(f"{d} = {i}" for d, i in zip(site.dims, indices) if d != PART)
     message = site.text or "the condition does not hold"
     return f"device_assert: {message}" + (f" (first at {where})" if where else "")
 

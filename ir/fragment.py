@@ -67,15 +67,26 @@ class Fragment:
         word = self.words(b)[index // per]
         return word if per == 1 else b.unpack(word, self.dtype, index % per)
 
+    def touch(self, index: int) -> None:
+        """One element will be asked for soon: what it is loaded from may be started."""
+
+
+Source = tuple[Fragment, Sequence[int]]
+"""An operand of a computed value, and per element of the result which of the operand's it needs."""
+
 
 class Lazy(Fragment):
     """A value whose elements are computed when somebody asks for them: `compute(i)` gives element i in its
-    `scalar_type`. A chain of them that ends in a store never holds more than what is stored next."""
+    `scalar_type`. A chain of them that ends in a store never holds more than what is stored next. `sources`: what they
+    are computed from."""
 
-    def __init__(self, layout: Layout, dtype: DType, compute: Callable[[int], Value], b: Builder):
-        self.layout, self.dtype, self.compute, self.b = layout, dtype, compute, b
+    def __init__(
+        self, layout: Layout, dtype: DType, compute: Callable[[int], Value], b: Builder, sources: Sequence[Source] = ()
+    ):
+        self.layout, self.dtype, self.compute, self.b, self.sources = layout, dtype, compute, b, sources
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
+        self.touched: set[int] = set()
 
     @property
     def chunks(self) -> list[Any]:  # type: ignore[override]
@@ -103,6 +114,12 @@ class Lazy(Fragment):
         if found is None:
             found = self.elements[index] = self.compute(index)
         return found
+
+    def touch(self, index: int) -> None:
+        if index not in self.touched:
+            self.touched.add(index)
+            for source, elements in self.sources:
+                source.touch(elements[index])
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:

@@ -86,6 +86,10 @@ REGIONS = ("iterate", "when", "repeat")
 """Nodes that run a region and carry values: a loop over tiles, a condition, a loop that ends by itself."""
 
 
+PART = "_part"
+"""The grid dimension of the parts of a loop that workgroups share (`split_k`)."""
+
+
 def factors(n: Node) -> tuple[int, int]:
     """Positions of the two operands of a product."""
     return (0, 2) if n.op == "scaled_mma" else (0, 1)
@@ -133,6 +137,8 @@ class Argument:
     dtype: DType
     address_space: AddressSpace | Any | None = None
     loc: Loc | None = None
+    hidden: str = ""
+    """What an array is for that the user does not pass: the launch brings it (`runtime.workspace`)."""
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -164,6 +170,10 @@ class Graph:
     index_dims: tuple[Any, ...] = ()
     dynamic: tuple[Any, ...] = ()
     loc: Loc | None = None
+    notes: tuple[str, ...] = ()
+    """What passes have decided, with reasons, for reports."""
+    traced: Graph | None = None
+    """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
 
     def argument(self, name: str) -> Argument:
         """The argument of that name."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from wavedsl.ir.chain import absorbed as wide_box
 from wavedsl.ir.chain import choose_chains
+from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import (
@@ -172,6 +173,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ap
         plan = out.mmas[n.id]
         for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):
             if not made:  # what is stored to shared memory may lie in registers as it likes
+                _packed_apart(chosen, classes, nodes, n.inputs[position], port)
                 _demand(out, chosen, classes, n, position, port)
         for position, port in zip(plan.positions, plan.scales or ()):
             _demand(out, chosen, classes, n, position + 1, port)
@@ -280,7 +282,8 @@ def _settle_packed(
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
-        if fits(chosen[own], staged):
+        fed = target.mma_atoms and target.mma_atoms[0].asynchronous  # what is exchanged passes shared memory again
+        if fits(chosen[own], staged) and not fed:
             continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
         wanted = chosen[own]
@@ -290,7 +293,8 @@ def _settle_packed(
                 chosen[own] = theirs.reorder([str(d) for d in n.dims])
                 break
         else:
-            chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
+            if not fits(chosen[own], staged):
+                chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
         for u, p in uses:
             if u.op in PRODUCTS and (u.id, p) not in out.demands and not same_layout(chosen[own], wanted):
                 out.demands[u.id, p] = wanted
@@ -350,6 +354,21 @@ def _demand(
         chosen[c] = layout
     elif not same_layout(chosen[c], layout):
         out.demands[user.id, position] = layout
+
+
+def _packed_apart(
+    chosen: dict[int, Layout], classes: _Classes, nodes: Mapping[int, Node], x: Node, port: Layout
+) -> None:
+    """An operand that is rounded for its product alone is packed in the product's own order where wide elements are
+    only renamed for that: packed as they lie, bytes would be taken apart again."""
+    source = chosen.get(classes.find(x.id))
+    if x.op != "cast" or source is None or x.dtype.bits >= 16 or x.inputs[0].dtype.bits != 32:
+        return
+    if dict(source.extents) != dict(port.extents) or sum(x in u.inputs for u in nodes.values()) != 1:
+        return
+    if plan_convert(source, port, 1).kind == "byte permutes" and plan_convert(source, port, 4).kind == "renaming":
+        classes.leave(x.id)
+        chosen[classes.find(x.id)] = port
 
 
 def _settle_result(

@@ -232,8 +232,14 @@ class _State:
     def _atomic_global(
         self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, *values: Array
     ) -> Array:
-        """Thread after thread."""
-        memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
+        return self.changed(op, *self.place(op, buf, voff, soff, active & mask & guard), values)
+
+    def _atomic_far(self, op: Op, active: Array, addr: Array, mask: Array, *values: Array) -> Array:
+        return self.changed(op, *self.far_place(op, addr, active & mask), active & mask, values)
+
+    @staticmethod
+    def changed(op: Op, memory: Array, start: Array, inside: Array, values: Sequence[Array]) -> Array:
+        """What an atomic finds; thread after thread."""
         old = np.zeros_like(values[0])
         for t in np.flatnonzero(inside):
             cell = memory[start[t] : start[t] + op.attrs["bytes"]]

@@ -329,6 +329,7 @@ _row("fcmp", "a:f b:f", "pred", "Float comparison `how`: eq ne lt le gt ge (orde
 _row("cvt", "a:any", "attr", "Number conversion between i32 i64 f32 f64; float to int truncates and saturates; `unsigned` marks unsigned integers.", attrs="unsigned")
 _row("pack", "*v:any", "b32", "Round (floats, nearest even) or wrap (ints) 32/dtype.bits numbers, f32 or i32, to `dtype` and pack them.", attrs="dtype")
 _row("unpack", "w:b32", "attr", "Element `index` of a word of packed `dtype`, as f32 or i32.", attrs="dtype index")
+_row("widen", "w:b32", "b32", "Elements `index` and `index` + 1 of a word of packed `source`, numbers that f16 and bf16 hold, as a word of packed `dtype`.", attrs="source dtype index")
 _row("round_tf32", "a:f32", "f32", "Round to tf32, nearest, ties away, low bits zero.")
 _row("bitcast", "a:any", "attr", "Same bits, another type of the same width.")
 _row("permute_bytes", "hi:b32 lo:b32", "b32", "Result byte i is byte (selector >> 8 i) & 7 of hi:lo (0-3 = lo).", attrs="selector")
@@ -351,6 +352,7 @@ _row("store.far", "addr:i64 mask:p value:any", "none", "Store `bytes` at a 64-bi
      effects="write global", uniform="never", attrs="bytes high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
      "Indivisibly change the 4 or 8 `bytes` at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
+_row("atomic.far", "addr:i64 mask:p *v:any", "attr", "atomic.global at a 64-bit address of each lane.", effects="read global, write global", uniform="never", attrs="bytes how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
@@ -381,7 +383,7 @@ _row("signal.arrive", "u:addr:i32 mask:p", "none", "Arrive once per lane whose m
 _row("signal.wait", "u:addr:i32 u:parity:i32", "none", "Wait until the phase of this parity has ended.", effects="sync, read shared, write shared")
 _row("signal.arrive.at", "u:addr:i32 cta:i32 mask:p", "none", "Arrive once per lane whose mask is set, at this address of workgroup `cta` of the cluster.", effects="sync")
 _row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 *u:at:i32", "none", "Copy the box of tensor map `map` at coordinates `at` (innermost first) to shared saddr; its bytes complete on the barrier at bar. `cluster`: to the same addresses in every workgroup whose bit is set, 0 for this one only.", effects="read global, write shared", attrs="buffer cluster")
-_row("copy.bulk.store", "u:map:i64 u:saddr:i32 *u:at:i32", "none", "Copy shared saddr to the box of tensor map `map` at coordinates `at` (innermost first).", effects="read shared, write global")
+_row("copy.bulk.store", "u:map:i64 u:saddr:i32 mask:p *u:at:i32", "none", "One copy per lane whose mask is set, of one lane of a wave: shared saddr to the box of tensor map `map` at coordinates `at` (innermost first).", effects="read shared, write global")
 _row("bulk.commit", "", "none", "Close the group of this thread's copy.bulk.store since the last.", effects="sync")
 _row("bulk.wait", "", "none", "Wait until at most `pending` of this thread's groups run, or (`reading`) still read shared memory.", effects="sync, read shared, write shared", attrs="pending reading")
 _row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Waves have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")

@@ -112,6 +112,18 @@ def _unpack(op: Op, w: Array) -> Array:
     return bits.astype(f"u{dtype.bits // 8}").view(dtype.numpy).astype(to)
 
 
+def _widen(op: Op, w: Array) -> Array:
+    source, dtype, index = op.attrs["source"], op.attrs["dtype"], op.attrs["index"]
+    bits = [(w.view(np.uint32) >> np.uint32((index + i) * source.bits)) & ((1 << source.bits) - 1) for i in (0, 1)]
+    if source.is_float:
+        numbers = [x.astype(np.uint8).view(source.numpy).astype(np.float32) for x in bits]
+    else:
+        half = (1 << source.bits - 1) if source.is_signed else 0
+        numbers = [((x.astype(np.int64) ^ half) - half).astype(np.float32) for x in bits]
+    rows: Any = np.stack([x.astype(dtype.numpy) for x in numbers], axis=-1)
+    return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
+
+
 def _round_tf32(a: Array) -> Array:
     """Nearest with 10 mantissa bits, ties away from zero; infinities and NaNs stay."""
     bits = a.view(np.uint32)
@@ -231,6 +243,7 @@ TYPED: dict[str, Callable[..., Array]] = {
     "cvt": _cvt,
     "pack": _pack,
     "unpack": _unpack,
+    "widen": _widen,
     "permute_bytes": _permute_bytes,
     "bitcast": _bitcast,
     "vec": _vec,

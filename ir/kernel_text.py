@@ -354,9 +354,9 @@ class _Parser:
         out: list[Any] = []
         while not line.accept(")"):
             if line.kind() == "string":
-                import sympy
+                from wavedsl.ir.symbols import parse
 
-                out.append(sympy.sympify(_unquote(line.take())))
+                out.append(parse(_unquote(line.take())))
             else:
                 out.append(line.integer())
             line.accept(",")

@@ -337,7 +337,7 @@ def _store(op: Op) -> str:
 
 
 def _atomic(op: Op) -> str:
-    bytes, how, values = op.attrs["bytes"], op.attrs["how"], op.args[5:]
+    bytes, how, values = op.attrs["bytes"], op.attrs["how"], op.args[2 if op.name == "atomic.far" else 5 :]
     if how not in ATOMIC or len(values) != (2 if how == "cas" else 1):
         return f"{how} of {len(values)} values"
     if bytes not in (4, 8) or any(v.type is not op.results[0].type or v.type.words * 4 != bytes for v in values):
@@ -422,11 +422,11 @@ def _select(op: Op) -> str:
     return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
 
 
-_VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global"))
+_VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global", "atomic.far"))
 """Ops whose results may differ between waves whatever their operands."""
 
 _SPECIAL = {
-    "atomic.global": _atomic,
+    "atomic.global": _atomic, "atomic.far": _atomic,
     "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
     "mma.scaled": _mma,

@@ -7,8 +7,10 @@ software-pipelined, straight code and loops that hold loops are emitted as writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -44,6 +46,7 @@ from wavedsl.ir.graph import (
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import (
@@ -79,6 +82,7 @@ from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
+from wavedsl.ir.views import is_tile
 
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
@@ -154,8 +158,8 @@ def _run(low: Lowering) -> Kernel:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
             begin(low)
+            low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
-            release(low)
     kernel = low.b.finish()
     kernel.shared_bytes = low.shared_top
     for n in low.graph.all_nodes():
@@ -177,17 +181,41 @@ def emit_kernel(low: Lowering) -> None:
     region = low.graph.region
     steps = region_steps(low, region)
     body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
+    behind, low.behind_loads = low.behind_loads, None
+    if behind is not None:
+        last = next((i for i in reversed(body.order) if _loads(steps[i])), None)
+        if last is None:
+            behind()
+        else:
+            steps[last] = _followed(steps[last], behind)
     if low.strategy.bulk:
         emit_once(low, region, body, steps, Env())
     else:
         emit_straight(low.b, body, steps, Env())
 
 
+def _loads(step: Step) -> bool:
+    """Whether a step brings what the kernel reads: a loop, a load, a product that takes a ring's slot."""
+    return step.loop or step.node is not None or step.kind in ("gload", "acopy", "sread")
+
+
+def _followed(step: Step, behind: Callable[[], None]) -> Step:
+    """The step with something to emit behind it."""
+    found = copy(step)
+
+    def emit(context: Context) -> None:
+        step.emit(context)
+        behind()
+
+    found.emit = emit
+    return found
+
+
 def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
     """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
     memory budget."""
     nodes = [n for n in region.nodes if n not in done]
-    plan_staged_reads(low, region, nodes)
+    plan_staged_reads(low, region, [n for n in nodes if n.id not in low.kept])
     steps: list[Step] = []
     for n in nodes:
         steps += node_steps(low, n)
@@ -222,8 +250,12 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.ring_of:
         return fragment_steps(low, n) if n.id in low.fetched else []
+    if n.id in low.kept and not once:
+        return fragment_steps(low, n)
     if n.op == "read":
         steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
+        if is_late(low, n):
+            return [late_step(low, n, steps)]
         for s in steps:
             if s.kind in ("gload", "acopy"):
                 s.array = n.attrs["memory"]
@@ -334,7 +366,9 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
+    low.kept |= kept_in_shared(low, region, once, carried)
     emit_invariant(low, region, once, env, outer_dim is not None)
+    once = [x for x in once if x.id not in low.kept]
     steps = region_steps(low, region, once)
     low.labels += 1
     label = f"{dim}{low.labels}"
@@ -514,6 +548,31 @@ def scarce_registers(
     products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
+
+
+OPERANDS = 40
+"""Registers for what products read next, beside those that stay and addresses: with 39 left causal dK of head sizes 192
+and 128 spills on sm_80 (ptxas 13)."""
+
+
+def kept_in_shared(
+    low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]
+) -> set[int]:
+    """Which operands that do not change in a loop stay in shared memory, largest first, where what the loop carries,
+    its products' results and all of them are more than a wave's registers. Not on chips that move accumulators to
+    registers of their own, and not where matrix instructions read shared memory themselves."""
+    if low.target.vendor == "amd" or low.strategy.bulk:
+        return set()
+    values = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
+    size = {n: register_count(low.layout(n), n.dtype) for n in (*once, *values)}
+    needed = sum(v.type.words for _, v in carried) + sum(size.values()) + ADDRESSES
+    found: set[int] = set()
+    for n in sorted(once, key=lambda n: (-size[n], n.id)):
+        direct = any(u.op in PRODUCTS for u in low.users().get(n.id, ())) and is_tile(low.graph, n)
+        if needed + OPERANDS > low.target.registers and direct and low.units(n) is None:
+            found.add(n.id)
+            needed -= size[n]
+    return found
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:

@@ -38,7 +38,8 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
     wave_guard = one_writer(low, layout, tuple(layout.dims), n)
-    group_guard = one_workgroup(low, layout.dims)
+    # A counter of each output tile is every workgroup's business.
+    group_guard = None if n.attrs.get("per_workgroup") else one_workgroup(low, layout.dims)
     if group_guard is not None and used:
         raise CompileError(
             f"the result of {n.op} is used, but only one of several workgroups carries it out",
@@ -57,7 +58,7 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
             voff, mask = access.operands(part[0])
             mask = mask if guard is None else b.pand(mask, guard)
             if pairs:
-                found = _pair(low, access.buffer, voff, mask, dtype, [values[0].element(b, e) for e in part])
+                found = _pair(low, access, voff, mask, dtype, [values[0].element(b, e) for e in part])
             else:
                 found = (_one(low, n, access, voff, mask, dtype, [v.element(b, part[0]) for v in values]),)
             for e, x in zip(part, found):
@@ -110,47 +111,47 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
 
 
 def _pair(
-    low: Lowering, buffer: Value, voff: Value, mask: Value, dtype: DType, numbers: list[Value]
+    low: Lowering, access: MappedAccess, voff: Value, mask: Value, dtype: DType, numbers: list[Value]
 ) -> tuple[Value, ...]:
     """Two neighbours that fill a word."""
     b = low.b
-    word = _add_word(low, buffer, voff, mask, dtype, b.pack(numbers, dtype))
+    word = _add_word(low, access, voff, mask, dtype, b.pack(numbers, dtype))
     return tuple(b.unpack(word, dtype, i) for i in (0, 1))
 
 
-def _add_word(low: Lowering, buffer: Value, voff: Value, mask: Value, dtype: DType, addends: Value) -> Value:
+def _add_word(low: Lowering, access: MappedAccess, voff: Value, mask: Value, dtype: DType, addends: Value) -> Value:
     b = low.b
     how = f"pk_add_{dtype.name}"
     if (how, "b32") in low.target.atomics:
-        return b.atomic_global(buffer, voff, how, addends, mask=mask)
+        return access.atomic(voff, how, addends, mask=mask)
 
     def sums(word: Value) -> Value:
         both = [b.fadd(b.unpack(b.bitcast(word, B32), dtype, i), b.unpack(addends, dtype, i)) for i in (0, 1)]
         return b.bitcast(b.pack(both, dtype), I32)
 
-    return b.bitcast(until_swapped(b, buffer, voff, mask, I32, sums), B32)
+    return b.bitcast(until_swapped(access, voff, mask, I32, sums), B32)
 
 
 def _one(
     low: Lowering, n: Node, access: MappedAccess, voff: Value, mask: Value, dtype: DType, values: list[Value]
 ) -> Value:
-    b, buffer = low.b, access.buffer
+    b = low.b
     if dtype.bits < 32:
         return _narrow(low, n, access, voff, mask, dtype, values)
     kind = scalar_type(dtype)
     bits = I64 if dtype.bits == 64 else I32
     if n.op in ("atomic_xchg", "atomic_cas"):
         words = [b.bitcast(v, bits) for v in values]
-        return b.bitcast(b.atomic_global(buffer, voff, n.op[7:], *words, mask=mask), kind)
+        return b.bitcast(access.atomic(voff, n.op[7:], *words, mask=mask), kind)
     how = _how(n.op, dtype)
     if (how, kind.kind) in low.target.atomics:
-        return b.atomic_global(buffer, voff, how, values[0], mask=mask)
+        return access.atomic(voff, how, values[0], mask=mask)
     join = _joins(b, n.op, dtype)
 
     def changed(word: Value) -> Value:
         return b.bitcast(join(b.bitcast(word, kind), values[0]), bits)
 
-    return b.bitcast(until_swapped(b, buffer, voff, mask, bits, changed), kind)
+    return b.bitcast(until_swapped(access, voff, mask, bits, changed), kind)
 
 
 def _how(op: str, dtype: DType) -> str:
@@ -179,8 +180,9 @@ def _narrow(
             "pass an array that fills a multiple of 4 bytes and starts at one, or use a dtype of 32 bits",
         )
     per = per_register(dtype)
-    place = b.shl(b.and_(voff, 3), 3)
-    word = b.and_(voff, -4)
+    far = voff.type is I64
+    place = b.shl(b.and_(b.trunc(voff) if far else voff, 3), 3)
+    word = b.and_(voff, b.i64(-4) if far else -4)
     field = (1 << dtype.bits) - 1
 
     def packed(x: Value) -> Value:
@@ -192,7 +194,7 @@ def _narrow(
     if n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and (f"pk_add_{dtype.name}", "b32") in low.target.atomics:
         other = b.select(b.cmp("eq", place, 0), b.i32(-0x80000000), b.i32(0x8000))  # -0 in the other half
         addends = b.bitcast(b.or_(b.shl(packed(values[0]), place), other), B32)
-        return number(b.bitcast(_add_word(low, access.buffer, word, mask, dtype, addends), I32))
+        return number(b.bitcast(_add_word(low, access, word, mask, dtype, addends), I32))
     hole = b.not_(b.shl(b.i32(field), place))
 
     def changed(bits: Value) -> Value:
@@ -202,19 +204,20 @@ def _narrow(
         new = packed(values[0] if n.op == "atomic_xchg" else _joins(b, n.op, dtype)(number(bits), values[0]))
         return b.or_(b.and_(bits, hole), b.shl(b.and_(new, field), place))
 
-    return number(until_swapped(b, access.buffer, word, mask, I32, changed))
+    return number(until_swapped(access, word, mask, I32, changed))
 
 
 def until_swapped(
-    b: Builder, buffer: Value, voff: Value, mask: Value, kind: Type, changed: Callable[[Value], Value]
+    access: MappedAccess, voff: Value, mask: Value, kind: Type, changed: Callable[[Value], Value]
 ) -> Value:
     """Replace a word by `changed` of it, indivisibly; gives what it replaced. Lanes try until each has had its turn."""
+    b = access.b
     zero = b.const(0, kind)
-    start = b.atomic_global(buffer, voff, "cas", zero, zero, mask=mask)  # a look that no other access races with
+    start = access.atomic(voff, "cas", zero, zero, mask=mask)  # a look that no other access races with
     inits, uniform = [b.true, mask, start], [True, False, False]
     with b.for_(0, _MANY, 1, inits, label="swap", again=True, uniform=uniform, min_trips=1) as loop:
         _, pending, old = loop.carried
-        found = b.atomic_global(buffer, voff, "cas", old, changed(old), mask=pending)
+        found = access.atomic(voff, "cas", old, changed(old), mask=pending)
         failed = b.pand(pending, b.cmp("ne", found, old))
         loop.yield_(b.any_lane(failed), failed, b.select(failed, found, old))
     return loop.results[2]

@@ -6,7 +6,7 @@ from typing import Any
 
 from wavedsl.ir.device_log import HEADER, SOURCE, WORDS, log_sites
 from wavedsl.ir.fragment import Fragment
-from wavedsl.ir.graph import Node
+from wavedsl.ir.graph import PART, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, number_of
 from wavedsl.ir.loops import Context
@@ -21,7 +21,7 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
     b = low.b
     site = log_sites(low.graph)[1][n.id]
     if not n.inputs:
-        _record(low, site, _hidden(low, context), None, _speaks(low, None, n))
+        _record(low, site, _hidden(low, n, context), None, _speaks(low, None, n))
     for position in range(len(n.inputs)):
         value = operand(low, n, position, context)
         own = value.layout
@@ -42,7 +42,7 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
                 mask, words = b.pand(mask, b.pnot(x)), None
             else:
                 words = _words(low, x)
-            _record(low, site + position, _hidden(low, context) + [places[d][i] for d in names], words, mask)
+            _record(low, site + position, _hidden(low, n, context) + [places[d][i] for d in names], words, mask)
 
 
 @emitter("fence")
@@ -50,10 +50,10 @@ def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
     low.b.fence()
 
 
-def _hidden(low: Lowering, context: Context) -> list[Value]:
-    """Where the workgroup is along index dimensions."""
+def _hidden(low: Lowering, n: Node, context: Context) -> list[Value]:
+    """Where the workgroup is along index dimensions; which part of a loop it had says nothing of what comes after."""
     b = low.b
-    base = low.base_at(context.iteration)
+    base = {**low.base_at(context.iteration), **({PART: 0} if n.attrs.get("after_parts") else {})}
     found: list[Any] = [base.get(str(d), 0) for d in low.graph.index_dims]
     return [b.i32(x) if isinstance(x, int) else x for x in found]
 

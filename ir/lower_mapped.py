@@ -29,10 +29,6 @@ from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 
-NEAR = 0xFFFFE000
-"""Bytes of an array that a mapped access reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
-elements of larger arrays have 64-bit addresses."""
-
 
 def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
     """The node's mapping; an atomic without one goes to its own coordinates."""
@@ -82,11 +78,11 @@ class MappedAccess:
         b = self.b = low.b
         self.low, self.layout = low, layout
         self.info, extents, strides = low.array(n.attrs["memory"])
-        _check_size(self.info, n)
-        self.far = is_far(self.info)
+        _check_type(self.info, n)
+        self.far = self.info.far
         self.mapping = mapping_of(low, n)
-        self.extents, self.strides = extents, strides
-        self.buffer = whole_buffer(b, self.info, extents, strides)
+        self.extents, self.strides = extents, low.wide_strides(self.info) if self.far else strides
+        self._buffer = None if self.far else whole_buffer(b, self.info, extents, strides)
         self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
         self.base = low.base_at(context.iteration)
         self.columns: dict[int, tuple[Fragment, list[int]]] = {}
@@ -106,6 +102,11 @@ class MappedAccess:
             self.first = b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
         self.symbols = _symbols(low)
         self.known: dict[Any, Value] = {}
+
+    @property
+    def buffer(self) -> Value:
+        assert self._buffer is not None, "far elements are in no buffer"
+        return self._buffer
 
     def coordinate(self, i: int, element: int) -> tuple[Value, Value]:
         """(the coordinate along dimension i of the array as an i32, whether it lies inside the array)."""
@@ -152,7 +153,7 @@ class MappedAccess:
                 terms.append(b.mul(where, stride))
                 continue
             wide = b.zext(where) if not isinstance(where, int) else b.i64(where)
-            terms.append(b.mul(wide, b.i64(stride)))
+            terms.append(b.mul(wide, b.i64(stride) if isinstance(stride, int) else stride))
         offset = total(b, terms)
         return (b.i32(offset) if isinstance(offset, int) else offset), mask
 
@@ -172,6 +173,13 @@ class MappedAccess:
         kept = [b.select(mask, w, b.zero(w.type)) for w in words]
         return b.vec(*kept) if len(kept) > 1 else kept[0]
 
+    def atomic(self, offset: Value, how: str, *values: Value, mask: Value) -> Value:
+        """Change the word at a byte offset indivisibly; what was there."""
+        b = self.b
+        if not self.far:
+            return b.atomic_global(self.buffer, offset, how, *values, mask=mask)
+        return b.atomic_far(b.add(b.param(self.info.param), offset), how, *values, mask=mask)
+
     def store(self, element: int, data: Value, bytes: int, guard: Value | None, high: bool, cache: str | None) -> None:
         """Store from an element on."""
         b = self.b
@@ -184,12 +192,6 @@ class MappedAccess:
         b.store_global(
             self.buffer, offset, data, bytes=bytes, mask=mask, high=high, split=False, bounded=True, cache=cache
         )
-
-
-def is_far(info: ArrayInfo) -> bool:
-    """Whether elements of an array have to have 64-bit addresses."""
-    span = info.span()
-    return span is not None and span > NEAR
 
 
 def _symbols(low: Lowering) -> Mapping[str, Any]:
@@ -213,13 +215,7 @@ class _Resolved(dict[str, Any]):
         return found.low.extent(found.dim) if isinstance(found, _Late) else found
 
 
-def _check_size(info: ArrayInfo, n: Node) -> None:
-    if is_far(info) and n.op not in ("read", "write"):
-        raise CompileError(
-            f"{n.op} on {info.name}, which spans {info.span()} bytes",
-            n.loc,
-            f"atomics reach {NEAR} bytes: pass a part of the array",
-        )
+def _check_type(info: ArrayInfo, n: Node) -> None:
     if info.dtype.bits < 8:
         raise CompileError(f"{n.op} of {info.dtype} through an IndexMapping", n.loc, "use a dtype of whole bytes")
 

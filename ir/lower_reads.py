@@ -96,23 +96,32 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 break
             left -= -(-s.place.bytes * depth // 1024) * 1024
             plans.append(s)
-        if problem is None and left >= 0:
+        if problem is None and left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room:
             break
     if problem is not None:
         raise problem
     if any(s.direct is not None for s in plans) and not low.shared_top:
         low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
-    for s in plans:
-        align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
-        low.shared_top = -(-low.shared_top // align) * align
-        s.offset = low.shared_top
-        low.shared_top += s.place.bytes * depth
+    offsets, low.shared_top = stacked(low.shared_top, plans, depth)
+    for s, offset in zip(plans, offsets):
+        s.offset = offset
         low.staged[s.node.id] = s
         unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
         low.buffer_names[s.node.id] = unique
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:
+    """Where tiles of that many slots start, one behind the other from byte `top` on, each at a multiple of what its
+    swizzle asks for; and where they end."""
+    offsets = []
+    for s in plans:
+        align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
+        offsets.append(-(-top // align) * align)
+        top = offsets[-1] + s.place.bytes * depth
+    return offsets, top
 
 
 def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
@@ -213,10 +222,17 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
     ]
 
 
+def only_in_loops(low: Lowering, n: Node) -> bool:
+    """Whether a read stands outside of all loops and what it gives is used inside of them only."""
+    home = low.region_of(n)
+    users = low.users().get(n.id, ())
+    return home is low.graph.region and bool(users) and all(low.region_of(u) is not home for u in users)
+
+
 def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
-    one that is carried out once only if waves need the same elements."""
-    if n.id in low.matrix_uses:
+    one that is carried out once for a loop only if waves need the same elements."""
+    if n.id in low.matrix_uses or n.id in low.kept:
         return True
     argument = low.graph.argument(n.attrs["memory"])
     space = argument.address_space
@@ -234,7 +250,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     if space is AddressSpace.GLOBAL:
         return False
     cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
-    if once and all(d in low.layout(n).dims for d in cut):
+    if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
 
@@ -411,7 +427,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
             resources = tuple((u, c if u == "issue" else counted) for u, c in resources)
         steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
 
-    if s.loads is None:
+    if s.loads is None or (once and n.id in low.kept):
         if once:
             # The readers come later: a step in their place, before which the copies have arrived.
             steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))

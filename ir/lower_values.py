@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
+from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_groups, store_value, total
 from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
@@ -15,6 +15,7 @@ from wavedsl.ir.fragment import Fragment, Lazy, from_elements, from_words, regis
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.infer import project_to, same_layout
 from wavedsl.ir.kernel_ir import B32, Value
+from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_index import lower_index
@@ -115,13 +116,13 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif rule in ("same", "lift", "relabel"):
         operands = [operand(low, n, i, context) for i in range(len(n.inputs))]
         columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, operands)]
-        if low.strategy.bulk and low.loop_dim is None and n.dtype is not dt.i1:
+        if low.computes_late and low.loop_dim is None and n.dtype is not dt.i1:
 
             def compute(i: int) -> Value:
                 with b.loc(n.loc):
                     return lower_elementwise(b, n, [v.element(b, c[i]) for v, c in zip(operands, columns)])
 
-            env[key] = Lazy(layout, n.dtype, compute, b)
+            env[key] = Lazy(layout, n.dtype, compute, b, list(zip(operands, columns)))
             return
         if skippable(low, n):
             env[key] = _unless_one(low, n, layout, operands, columns)
@@ -225,13 +226,12 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         return
     info, extents, strides = low.view(n)
     value = operand(low, n, 0, context)
-    source = n.inputs[0]
-    if value.dtype is not info.dtype:
+    if value.dtype is not info.dtype:  # rounded as it is stored
         wide = value
         value = Lazy(
-            value.layout, info.dtype, lambda i: cast(b, wide.element(b, i), wide.dtype, info.dtype), b
-        )  # rounded as it is stored
-    del source
+            value.layout, info.dtype, lambda i: cast(b, wide.element(b, i), wide.dtype, info.dtype), b,
+            [(wide, range(wide.layout.elements_per_lane))],
+        )  # fmt: skip
     if n.id in low.outlets:
         emit_outlet(low, low.outlets[n.id], value, low.base_at(context.iteration))
         return
@@ -246,7 +246,8 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits
     )
     guard = both(b, one_writer(low, layout, info.names, n), inside)
-    store_value(b, access, value, guard, n.attrs.get("cache"))
+    before = Ahead(low, [(value, g) for g in store_groups(access)]).next if low.computes_late else None
+    store_value(b, access, value, guard, n.attrs.get("cache"), before)
 
 
 def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:

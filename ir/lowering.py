@@ -69,6 +69,8 @@ class Notes:
     """Role → what it does, in order, loops indented: hand-overs and products."""
     order: Any = None
     """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
+    graph: tuple[str, ...] = ()
+    """What passes on the graph have decided."""
     plain: str = ""
     """Why a loop with products has no ping-pong schedule."""
     numbering: Numbering | None = None
@@ -98,7 +100,7 @@ class Lowering:
         self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
         self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
-        self.notes = Notes()
+        self.notes = Notes(graph=graph.notes)
         self.shared_top = 0
         self.scratch = 0
         """Byte in shared memory where the buffer of exchanges starts."""
@@ -122,15 +124,24 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
+        self.computes_late = any(plan.atom.asynchronous for plan in inference.mmas.values()) and not any(
+            n.op in REGIONS and n.op != "iterate" for n in graph.all_nodes()
+        )
+        """Whether what the outermost region computes behind its loops is computed as it is stored: results of
+        warpgroups' products fill half of the registers."""
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
+        self.kept: set[int] = set()
+        """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
         self.ring_of: dict[int, Any] = {}
         """Reads whose tiles bulk copies bring: id → their `Ring`."""
         self.give_turn: Any = None
         """Emits what lets another team use the rings, once the tile's products have."""
+        self.behind_loads: Any = None
+        """Emits what follows the outermost region's last loads."""
         self.role = "all waves"
         self.nesting = 0
         """Loops around what is emitted, for the notes."""
@@ -138,6 +149,10 @@ class Lowering:
         self.outlets: dict[int, Any] = {}
         """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
         self.outlets_used = 0
+        self.outlets_waiting: list[Any] = []
+        """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
+        self.late_words = 0
+        """Registers of reads that were loaded as results are stored (`late_reads`)."""
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
@@ -307,12 +322,21 @@ class Lowering:
                 elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
                 strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
             else:
-                multiple = info.stride_multiple(i)
-                elements = self.b.param(
-                    self.dynamic[f"stride {name}[{i}]"], I32, lo=0, multiple=max(1, multiple // info.elsize)
-                )
-                strides.append(self.b.mul(elements, info.elsize))
+                strides.append(self.b.mul(self._stride(info, i), info.elsize))
         return info, extents, strides
+
+    def wide_strides(self, info: ArrayInfo) -> list[Any]:
+        """Byte strides of an array in 64 bits where they are run-time arguments."""
+        wide = []
+        for i, s in enumerate(info.strides):
+            own = s if s is not None else self.b.mul(self.b.zext(self._stride(info, i)), self.b.i64(info.elsize))
+            wide.append(own)
+        return wide
+
+    def _stride(self, info: ArrayInfo, i: int) -> Value:
+        """A run-time stride in elements of whole bytes."""
+        multiple = max(1, info.stride_multiple(i) // info.elsize)
+        return self.b.param(self.dynamic[f"stride {info.name}[{i}]"], I32, lo=0, multiple=multiple)
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]
@@ -340,6 +364,9 @@ class Lowering:
             unit = self.units(n)
             if unit is not None:
                 return spread(b, layout, n.dtype, self.unit_words(n, unit, env))
+            whole = env[self.keys(n)[0]]
+            if isinstance(whole, Fragment):  # loaded when its elements are asked for
+                return whole
             return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
@@ -354,6 +381,15 @@ class Lowering:
         if found is None:
             found = self._units[n.id] = self.units_for(n, self.layout(n))
         return found
+
+    def fetched_view(self, n: Node) -> tuple[ArrayInfo, Layout, Partition]:
+        """A read whose tile bulk copies bring for lanes: its array, layout and partition, counted in units where the
+        array is packed."""
+        unit = self.units(n)
+        if unit is None:
+            return self.view_info(n), self.layout(n), self.partition
+        plans = {d: unit.plans[str(d)] for d in self.partition.dims}
+        return unit.info, unit.layout, replace(self.partition, dims=plans)
 
     def units_for(self, n: Node, layout: Layout) -> PackedView:
         """How a read or write of a packed array sees it where the value has this layout."""

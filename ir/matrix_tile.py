@@ -27,13 +27,20 @@ SPANS = (128, 64, 32, 16)
 ALIGN = 1024
 """Bytes that a tile's first byte must be a multiple of for its swizzle to start at bit 0 of the address."""
 
+BOX = 256
+"""Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
+
+BOX_ALIGN = 128
+"""Bytes that the place of a box in shared memory must be a multiple of."""
+
 _MODE = {128: 1, 64: 2, 32: 3, 16: 0}
 
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """`fast` is the contiguous dimension, `other` the one across; `panel` the bytes of a panel. `block`: in every so
-    many rows the first pairs of each four stand before the second pairs (0: rows stand as they come)."""
+    """`fast` is the contiguous dimension, `other` the one across (empty: the tile is a row, `row_tile`); `panel` the
+    bytes of a panel. `block`: in every so many rows the first pairs of each four stand before the second pairs (0: rows
+    stand as they come)."""
 
     place: Place
     fast: str
@@ -43,9 +50,14 @@ class MatrixTile:
     block: int = 0
 
     @property
+    def width(self) -> int:
+        """Elements of `fast` in a panel."""
+        return (self.span if self.other else self.panel) // self.place.elsize
+
+    @property
     def panels(self) -> int:
         """Panels along `fast`."""
-        return self.place.extents[self.fast] * self.place.elsize // self.span
+        return self.place.extents[self.fast] // self.width
 
     def descriptor(self, k: str) -> tuple[int, int]:
         """(low word without the address, high word) for a use that contracts dimension `k`."""
@@ -95,3 +107,19 @@ def matrix_tile(
     bits = (span // 16).bit_length() - 1
     xor: tuple[Xor, ...] = ((bits, 4, 3),) if bits else ()
     return MatrixTile(Place(tuple(pieces), xor, slots, elsize), fast, other, span, panel, block)
+
+
+def row_tile(extent: int, dim: str, elsize: int, slots: int) -> MatrixTile:
+    """A tile of one dimension, which lanes read: `extent` elements, in panels that a bulk copy brings each.
+
+    Raises ConstraintError where no panel of a whole number of aligned boxes divides it.
+    """
+    fits = (w for w in range(min(BOX, extent), 0, -1) if extent % w == 0 and w * elsize % BOX_ALIGN == 0)
+    width = next(fits, 0)
+    if not width:
+        raise ConstraintError(
+            f"a row of {dim}={extent} has {extent * elsize} bytes: bulk copies bring it in multiples of {BOX_ALIGN}",
+            hint=f"make the tile of {dim} a multiple of {BOX_ALIGN // elsize} elements",
+        )
+    place = Place((Piece(dim, 1, extent, elsize),), (), slots, elsize)
+    return MatrixTile(place, dim, "", SPANS[-1], width * elsize)

@@ -12,6 +12,7 @@ workgroup axis, then over those of loops.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
@@ -19,7 +20,7 @@ from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, divisors
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import DYNAMIC, scale_of
 from wavedsl.ir.target import Target
@@ -128,6 +129,26 @@ def check_waves(partition: Partition, wave_size: int, max_waves: int, max_thread
     )
 
 
+def _check_loops(region: Region, dims: Mapping[Any, DimPlan], open_loops: frozenset[Any]) -> None:
+    """Raise ConstraintError for a value along a dimension of several loop tiles that is in no loop over it: all of the
+    dimension is meant there, and one tile is what a workgroup holds."""
+    for node in region.nodes:
+        for d in (d for t in _types(node) for d in t.dims):
+            plan = dims.get(d)
+            if plan is None or plan.role != "loop" or node.op in ("fill", "constant"):
+                continue
+            if (plan.extent is None or plan.extent > plan.tile) and not open_loops & getattr(d, "free_symbols", {d}):
+                raise ConstraintError(
+                    f"{node.op}: all of {d} is meant outside of a loop over it, but its TilingConstraint cuts it into "
+                    f"tiles of {plan.tile}",
+                    node.loc or plan.loc,
+                    f"do it for each tile under @wd.iterate({d}, …), or drop the TilingConstraint",
+                )
+        body = node.attrs.get("body")
+        if body is not None:
+            _check_loops(body, dims, open_loops | {body.dim} if node.op == "iterate" else open_loops)
+
+
 def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partition:
     """The partition that the constraints, or for what they leave open the target, give. Raises ConstraintError."""
     used = _used_dims(graph)
@@ -213,6 +234,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             )
     for d, (base, factor) in derived.items():
         _cut_along(dims[d], dims[base], factor)
+    _check_loops(graph.region, dims, frozenset())
     partition = Partition(dims, order, prod(dims[d].waves for d in order), derived)
     check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
     wanted_lanes = resolved.hardware.threads_per_wave

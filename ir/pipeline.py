@@ -1,5 +1,6 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
+    share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
     plan      ways to cut and to lay out, best first                                              plans.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py

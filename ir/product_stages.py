@@ -98,7 +98,7 @@ def trip_stages(
     found = TripStages(
         first, [i for i in body.order if i in later], rest, sorted(both), list(crossing), operands, second_keys
     )
-    needed, room = _registers(low, region, steps, products, later, found), _room(low)
+    needed, room = _registers(low, region, steps, products, later, found), register_room(low)
     found.why = f"values take {needed} of {room} registers while products of both run"
     if needed > room - -(-room // OTHERS):
         return found.why
@@ -181,11 +181,11 @@ def reads_ring(low: Lowering, step: Step, ring: Any) -> bool:
     return any(brought and low.ring_of.get(x.id) is ring for x, brought in zip(plan.ports, plan.brought))
 
 
-def _room(low: Lowering) -> int:
+def register_room(low: Lowering) -> int:
     """Registers per thread of a computing warpgroup."""
     if low.strategy.registers[1]:
         return int(low.strategy.registers[1])
-    threads = (low.partition.waves * low.strategy.teams + 1) * low.target.wave_size
+    threads = (low.partition.waves * low.strategy.teams + low.strategy.specialize) * low.target.wave_size
     return min(255, REGISTER_FILE // threads // 8 * 8)
 
 
@@ -209,4 +209,4 @@ def _registers(
     return total
 
 
-__all__ = ["TripStages", "reads_ring", "trip_stages"]
+__all__ = ["TripStages", "reads_ring", "register_room", "trip_stages"]

@@ -23,13 +23,10 @@ from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
-
-BOX = 256
-"""Most elements of a bulk copy's box along a dimension (cuTensorMapEncodeTiled)."""
 
 BARRIER_BYTES = 8
 
@@ -173,13 +170,14 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     equal cuts of the tile along `other`."""
     tile = staged.tile
     assert tile is not None
+    if not tile.other:
+        return [({tile.fast: p * tile.width}, p * tile.panel) for p in range(tile.panels)], 1
     rows = staged.extents[tile.other] // parts
-    width = tile.span // staged.info.elsize
     if tile.block:
         half = tile.block // 2
         starts = [(r, pair) for r in range(0, rows, tile.block) for pair in range(0, min(2, 2 * rows // tile.block))]
         found = [
-            ({tile.fast: p * width, tile.other: r, PAIR: 2 * pair}, p * tile.panel + (r + pair * half) * tile.span)
+            ({tile.fast: p * tile.width, tile.other: r, PAIR: 2 * pair}, p * tile.panel + (r + pair * half) * tile.span)
             for p in range(tile.panels)
             for r, pair in starts
         ]
@@ -188,7 +186,7 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     found = []
     for p in range(tile.panels):
         for r in range(0, rows, height):
-            found.append(({tile.fast: p * width, tile.other: r}, p * tile.panel + r * tile.span))
+            found.append(({tile.fast: p * tile.width, tile.other: r}, p * tile.panel + r * tile.span))
     return found, height
 
 
@@ -201,7 +199,7 @@ def map_of(staged: Staged, parts: int = 1, ended: int | None = None) -> TensorBo
     fast = info.names.index(tile.fast)
     rest = [i for i in reversed(range(len(info.dims))) if i != fast]
     order = (fast, *rest)
-    sizes = {tile.fast: tile.span // info.elsize, tile.other: height // 2 if tile.block else height}
+    sizes = {tile.fast: tile.width, tile.other: height // 2 if tile.block else height}
     box = [sizes.get(info.names[i], 1) for i in order] + [1] * (ended is not None)
     if tile.block:
         box.insert(1, 2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from wavedsl.ir.access import scaled
@@ -44,7 +45,6 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)
-        release(low)
         finish(low)
         return
     low.role = "copying warpgroup"
@@ -90,6 +90,13 @@ def release(low: Lowering) -> None:
         low.note("let the next launch begin")
 
 
+def release_behind(low: Lowering, following: Value, numbers: Any) -> None:
+    """Let the next launch begin if this is the workgroup's last tile."""
+    with low.b.if_(low.b.cmp("sge", following, numbers)) as branch:
+        release(low)
+        branch.yield_()
+
+
 def each_tile(
     low: Lowering, rings: Sequence[Ring], body: Callable[[], None], teams: int = 1, copying: bool = False
 ) -> None:
@@ -97,6 +104,8 @@ def each_tile(
     past the slots that the others use. `copying`: what is emitted fills rings and shares no other buffer."""
     b, order = low.b, low.notes.order
     if order is None:
+        if not low.strategy.specialize and low.choices.dependent:
+            low.behind_loads = partial(release, low)
         body()
         return
     counts = low.tile_counts()
@@ -119,6 +128,8 @@ def each_tile(
         low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
+        if not low.strategy.specialize and low.choices.dependent:
+            low.behind_loads = partial(release_behind, low, b.add(loop.iv, single), numbers)
         body()
         low.give_turn = None
         others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))
@@ -234,7 +245,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
         return  # its filler waits for a whole fill at times, and others would not
     for n in ring.members:
         staged = _planned(low, n, 1)
-        rows = staged.extents[staged.tile.other]
+        rows = staged.extents.get(staged.tile.other, 1)  # a row alone is not cut
         if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
             continue
         if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
@@ -243,10 +254,10 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    info = low.view_info(n)
     left = low.target.shared_bytes - low.shared_top
     if n.id in low.fetched:
-        return plan_fetched(n, info, low.layout(n), low.partition, low.target, slots, left)
+        return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
+    info = low.view_info(n)
     return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
 
 

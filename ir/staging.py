@@ -42,7 +42,7 @@ from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 from wavedsl.ir.layout import Digit, Layout, bit
-from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile
+from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile, row_tile
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
@@ -317,10 +317,39 @@ def plan_matrix(
         refusal.location = node.loc
         refusal.message = f"argument {info.name}: {refusal.message}"
         raise refusal
-    piece = vector if fast == memory_fast else 1
+    piece, way = vector, CopyWay(fast, vector)
+    if fast != memory_fast:
+        piece, way = _transposing_way(tile, memory_fast, vector, extents, partition.waves, target)
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile
-    )
+        node, info, layout, extents, way.vector, threads, asynchronous, tile.place, None, None, (), piece, tile=tile,
+        deep=way.deep, across=way.across,
+    )  # fmt: skip
+
+
+def _transposing_way(
+    tile: MatrixTile, memory_fast: str, vector: int, extents: Mapping[str, int], waves: int, target: Target
+) -> tuple[int, CopyWay]:
+    """(elements per store, way) in which threads transpose a tile of matrix instructions at the least cost: element by
+    element, or in blocks that they transpose in registers."""
+    order, es = list(extents), tile.place.elsize
+    threads = target.wave_size * waves
+    best: tuple[float, int, CopyWay] | None = None
+    ways = copy_ways(tile.fast, memory_fast, vector, es, extents, threads, order)
+    ways += [fewer for way in ways if way.deep > 1 for fewer in way.narrower(extents[memory_fast], es)]
+    for way in ways:
+        copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, waves)
+        if copy is None:
+            continue
+        atoms = tuple(a for a in VECTOR_ATOMS if a.bytes <= way.deep * es)
+        access = SharedAccess("copy", "write", copy, 1, waves, atoms)
+        cost = access_cost(tile.place, access, target.banks, target.phases)
+        if cost is None or cost.plan is None:
+            continue
+        share = prod(extents.values()) // threads
+        clocks = waves * cost.worst + transposing_clocks(target, es, share, way.vector, way.deep)
+        if best is None or clocks < best[0]:
+            best = clocks, min(neighbours(cost.plan), way.deep), way
+    return best[1:] if best is not None else (1, CopyWay(tile.fast, vector))
 
 
 def plan_fetched(
@@ -332,8 +361,9 @@ def plan_fetched(
     plans = {str(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
-    if c is None or info.names[c] not in names or len(names) != 2:
-        raise ConstraintError(f"argument {info.name}: not a tile of two dimensions, one of them contiguous", node.loc)
+    if c is None or info.names[c] not in names or len(names) > 2:
+        problem = f"argument {info.name}: not a row or a tile of two dimensions, one of them contiguous"
+        raise ConstraintError(problem, node.loc)
     fast = info.names[c]
     order = [d for d in names if d != fast] + [fast]
     extents = {d: plans[d].tile for d in order}
@@ -345,7 +375,10 @@ def plan_fetched(
     best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
     seen: set[int] = set()
     for span in SPANS:
-        tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
+        if len(names) == 1:
+            tile = row_tile(extents[fast], fast, info.elsize, slots)
+        else:
+            tile = matrix_tile(extents, fast, info.elsize, max(1, span // info.elsize), slots)
         if tile.span in seen or tile.place.bytes * slots > budget:
             continue
         seen.add(tile.span)

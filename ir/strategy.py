@@ -177,20 +177,21 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
 def fetchable(low: Lowering, n: Node) -> bool:
     """Whether a read's tile should come by bulk copies although lanes take its elements from shared memory: it feeds a
     product through elementwise steps, in a loop."""
-    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n) or n.dtype.bits < 8:
+    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n):
+        return False
+    if n.dtype.bits < 8 and not (n.dtype.packed and n.dtype.bits == 4):
         return False
     if low.region_of(n).dim is None or contraction_fed(low, n) is None:
         return False
-    space = low.graph.argument(n.attrs["memory"]).address_space
-    return low.graph.subs.get(space, space) is not AddressSpace.GLOBAL and len(n.dims) == 2
+    argument = low.graph.argument(n.attrs["memory"])
+    space = low.graph.subs.get(argument.address_space, argument.address_space)
+    return not argument.hidden and space is not AddressSpace.GLOBAL and len(n.dims) in (1, 2)
 
 
 def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
     """Why such a tile cannot; empty if it can."""
     try:
-        staged = plan_fetched(
-            n, low.view_info(n), low.layout(n), low.partition, low.target, 1, budget
-        )
+        staged = plan_fetched(n, *low.fetched_view(n), low.target, 1, budget)
     except (CompileError, ConstraintError) as problem:
         return problem.message
     return bulk_problem(low, staged)
@@ -208,6 +209,8 @@ def choose(low: Lowering) -> Strategy:
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
+    rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
+    fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
@@ -285,7 +288,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         many = size > MOST_CLUSTER
         why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
         raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
-    if size > 1 and bounded(low.graph):
+    if size > 1 and apart(low):
         raise ConstraintError(
             f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
             "leave cluster out",
@@ -303,7 +306,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are enough to fill the chip"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    if asked is None and (bounded(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
+    if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
     found.cluster = size
     if asked:
@@ -347,6 +350,16 @@ def _product(counts: Sequence[int | None]) -> int | None:
 def bounded(graph: Graph) -> bool:
     """Whether a loop runs over a part of its dimension that a workgroup works out."""
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
+
+
+def apart(low: Lowering) -> bool:
+    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same: clusters lie
+    along another axis."""
+    if low.graph.traced is None or bounded(low.graph.traced):
+        return bounded(low.graph)
+    first = low.partition.grid_axes()[0]
+    places = [n for n in low.graph.all_nodes() if n.op == "tile_start" and n.id in walked(low.graph)]
+    return any(n.attrs["dim"] in first for n in places)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

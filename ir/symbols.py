@@ -7,6 +7,8 @@ integers in `evaluate`, once per compile; nothing downstream of that computes wi
 from __future__ import annotations
 
 import enum
+import keyword
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -49,7 +51,7 @@ def symbol(name: str) -> sympy.Symbol:
     """The one positive integer symbol of this name."""
     found = _INTERNED.get(name)
     if found is None:
-        if not name.isidentifier():
+        if not name.isidentifier() or keyword.iskeyword(name):
             raise ConstraintError(f"{name!r} is not a name for a symbol", hint="use a Python identifier")
         found = _INTERNED[name] = sympy.Symbol(name, integer=True, positive=True)
     return found
@@ -64,6 +66,16 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
     if not found:
         raise ConstraintError("symbols() got no names", hint='name them: wd.symbols("M N K")')
     return found
+
+
+_FUNCTIONS = frozenset({"ceiling", "floor", "Min", "Max", "Mod"})
+"""What expressions of extents are made of, beside sums, products and quotients."""
+
+
+def parse(text: str) -> Any:
+    """The expression that `str` has written. Symbols have names that sympy has for its own, such as N and S."""
+    names = set(re.findall(r"[^\W\d]\w*", text)) - _FUNCTIONS
+    return sympy.sympify(text, locals={name: symbol(name) for name in names})
 
 
 class SymbolSource:

@@ -24,6 +24,7 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.loops import Context
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.packed_view import quotient
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.views import Moved, placement, static_number
 
@@ -89,6 +90,9 @@ class Origin:
         for d, (first, _) in low.windows(n).items():  # what is known before launch is no part of the position
             name = self.names[low.arrays[n.attrs["memory"]].names.index(d)]
             self.base[name] = total(b, [self.base.get(name, 0), first])
+        unit = low.units(n)
+        if unit is not None:  # the map counts units
+            self.base[unit.dim] = quotient(b, self.base.get(unit.dim, 0), unit.group)
         self.ended: TileEnd | None = next(iter(tile_ends(low, n)), None)
         self.straddles: Value | None = None
         self.end: Any = 0

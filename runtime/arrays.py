@@ -11,20 +11,18 @@ Invariant: nothing here reads or writes an element; a reference keeps its array'
 
 from __future__ import annotations
 
-import ctypes
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import streams
+from wavedsl.runtime import dlpack, streams
+from wavedsl.runtime.dlpack import a_class, row_major
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def describe(value: Any, name: str = "array") -> ArrayRef:
     if hasattr(value, "__cuda_array_interface__"):
         return _from_cuda_interface(value, name)
     raise LaunchError(
-        f"argument `{name}` is {_a(type(value))}, not an array",
+        f"argument `{name}` is {a_class(type(value))}, not an array",
         hint="pass a NumPy array, or an object with DLPack or __cuda_array_interface__ (torch, CuPy, JAX, Numba)",
     )
 
@@ -100,110 +98,12 @@ def is_array(value: Any) -> bool:
     )
 
 
-_PLACES = {1: "cpu", 3: "cpu", 11: "cpu", 2: "cuda", 13: "cuda", 10: "hip"}
-"""DLDeviceType of the DLPack header: kDLCPU, kDLCUDAHost, kDLROCMHost; kDLCUDA, kDLCUDAManaged; kDLROCM."""
-
-
-def _ml(name: str) -> np.dtype | None:
-    """A dtype that only newer releases of ml_dtypes have."""
-    found = getattr(ml_dtypes, name, None)
-    return None if found is None else np.dtype(found)
-
-
-_DLPACK_DTYPES: dict[tuple[int, int], np.dtype | None] = {
-    **{(0, bits): np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
-    **{(1, bits): np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
-    **{(2, bits): np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)},
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
-    (6, 8): np.dtype(bool),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
-    (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
-    (14, 8): _ml("float8_e8m0fnu"),
-}
-"""(DLDataTypeCode, bits) of the DLPack header → storage."""
-
-
-_DL_TENSOR = struct.Struct("QiiiBBHQQQ")
-"""DLTensor: data, device type and number, rank, dtype code, bits and lanes, extents, strides, byte offset."""
-
-
-class _DLManagedVersioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", ctypes.c_char * _DL_TENSOR.size),
-    )
-
-
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_capsule_valid = ctypes.pythonapi.PyCapsule_IsValid
-_capsule_valid.restype = ctypes.c_int
-_capsule_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
-
-
 def _from_dlpack(value: Any, name: str) -> ArrayRef:
-    """By DLPack, as `read_dlpack`."""
-    pointer, capsule, (shape, strides, storage, place, index, readonly) = read_dlpack(value, name)
+    """By DLPack. Arrays of packages that have a current stream are used there, others on the default stream."""
+    ordered = bool(streams.package_of(type(value)))
+    pointer, capsule, (shape, strides, storage, place, index, readonly) = dlpack.read(value, name, ordered)
     stream = _current_stream(value, place, index)
     return ArrayRef(pointer, shape, strides, storage, place, index, readonly, stream, (value, capsule))
-
-
-def read_dlpack(value: Any, name: str = "array") -> tuple[int, Any, tuple[Any, ...]]:
-    """(pointer, capsule, (shape, byte strides, storage, place, index, readonly)) by DLPack; LaunchError where it fails.
-
-    The capsule is not consumed: its own destructor frees it with the last reference. On a GPU the producer is told not
-    to synchronise (-1): the launch goes to its own current stream.
-    """
-    place = _PLACES.get(int(value.__dlpack_device__()[0]))
-    options: dict[str, Any] = {} if place in (None, "cpu") else {"stream": -1}
-    try:
-        try:
-            capsule = value.__dlpack__(max_version=(1, 0), **options)
-        except TypeError:  # a producer from before DLPack 1.0 does not know max_version
-            capsule = value.__dlpack__(**options)
-    except Exception as error:
-        # Producers refuse by any exception they like (torch: tensors that require a gradient, conjugate views).
-        raise LaunchError(f"argument `{name}`: {_a(type(value))} does not export its memory: {error}") from error
-    readonly = False
-    if _capsule_valid(capsule, b"dltensor_versioned"):
-        at = _capsule_pointer(capsule, b"dltensor_versioned")
-        readonly = bool(_DLManagedVersioned.from_address(at).flags & 1)
-        at += _DLManagedVersioned.tensor.offset
-    elif _capsule_valid(capsule, b"dltensor"):
-        at = _capsule_pointer(capsule, b"dltensor")
-    else:
-        raise LaunchError(f"argument `{name}`: {_a(type(value))} exports no DLPack tensor")
-    data, device, index, rank, code, bits, lanes, extents_at, strides_at, offset = _DL_TENSOR.unpack(
-        ctypes.string_at(at, _DL_TENSOR.size)
-    )
-    place = _PLACES.get(device)
-    if place is None:
-        raise LaunchError(
-            f"argument `{name}` lies on a device of DLPack type {device}",
-            hint="pass an array in host memory, or on a CUDA or HIP device",
-        )
-    storage = _DLPACK_DTYPES.get((code, bits)) if lanes == 1 else None
-    if storage is None:
-        raise LaunchError(
-            f"argument `{name}` has elements of DLPack type code {code}, {bits} bits, "
-            f"{lanes} lanes, which no dtype of this package is stored as",
-            hint="sub-byte elements are passed packed, as uint8",
-        )
-    numbers = struct.Struct(f"{rank}q")
-    shape = numbers.unpack(ctypes.string_at(extents_at, numbers.size)) if rank else ()
-    if strides_at and rank:
-        size = storage.itemsize
-        strides = tuple([n * size for n in numbers.unpack(ctypes.string_at(strides_at, numbers.size))])
-    else:
-        strides = row_major(shape, storage.itemsize)
-    return data + offset, capsule, (shape, strides, storage, place, index, readonly)
 
 
 def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
@@ -211,7 +111,7 @@ def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
     try:
         interface = value.__cuda_array_interface__
     except Exception as error:
-        raise LaunchError(f"argument `{name}`: {_a(type(value))} does not export its memory: {error}") from error
+        raise LaunchError(f"argument `{name}`: {a_class(type(value))} does not export its memory: {error}") from error
     if interface.get("mask") is not None:
         raise LaunchError(f"argument `{name}` is a masked array", hint="pass its data without the mask")
     storage = np.dtype(interface["typestr"])
@@ -249,15 +149,6 @@ def _current_stream(value: Any, place: str, index: int) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------- shapes, strides, signature
-
-
-def row_major(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Byte strides of a contiguous row-major array."""
-    strides, step = [0] * len(shape), itemsize
-    for i in range(len(shape) - 1, -1, -1):
-        strides[i] = step
-        step *= max(shape[i], 1)
-    return tuple(strides)
 
 
 def is_contiguous(ref: ArrayRef) -> bool:
@@ -315,6 +206,12 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
                 location,
                 "pass a copy, such as numpy.ascontiguousarray makes",
             )
+    if not ref.pointer and ref.size:
+        raise LaunchError(
+            f"argument `{name}` has {ref.size} elements, but no memory: its address is 0",
+            location,
+            "pass an array with memory: this one's was freed, or never made",
+        )
     if ref.pointer % ref.storage.itemsize and ref.size:
         raise LaunchError(
             f"argument `{name}` lies at {ref.pointer:#x}, not aligned to its {ref.storage.itemsize}-byte elements",
@@ -468,7 +365,7 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
         value = value[()]
     if not isinstance(value, (int, float, np.number)) and type(value).__module__ != "ml_dtypes":
         raise LaunchError(
-            f"argument `{name}` is {_a(type(value))}, but the kernel declares a scalar {dtype.name}", location
+            f"argument `{name}` is {a_class(type(value))}, but the kernel declares a scalar {dtype.name}", location
         )
     if dtype.is_int or dtype.kind == "bool":
         low, high = (
@@ -481,19 +378,17 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
                 f"pass an integer from {low} to {high}",
             )
         return int(value).to_bytes(size, "little", signed=dtype.kind == "int")
+    number, finite = value, True
+    if not isinstance(value, int):
+        finite = np.isfinite(float(value))
+    elif value.bit_length() > 63:  # wider than NumPy's integers
+        number = float(value) if abs(value) < 1 << 1023 else math.inf
     with np.errstate(over="ignore"):
-        packed = np.array(value).astype(dtype.storage)
-    if np.isfinite(float(value)) and not np.isfinite(packed.astype(np.float64)):
+        packed = np.array(number).astype(dtype.storage)
+    if finite and not np.isfinite(packed.astype(np.float64)):
         raise LaunchError(
             f"argument `{name}` is {value!r}, but the kernel declares a scalar {dtype.name}",
             location,
             "it is beyond the largest number of that type",
         )
     return packed.tobytes().ljust(size, b"\0")
-
-
-def _a(kind: type) -> str:
-    """A type's name with its module, as in `a torch.Tensor`."""
-    module = "" if kind.__module__ == "builtins" else kind.__module__ + "."
-    name = f"{module}{kind.__qualname__}"
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

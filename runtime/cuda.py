@@ -14,6 +14,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.runtime import toolchain
 from wavedsl.runtime.devices import Device, known_target
+from wavedsl.runtime.parameters import MAP_ALIGN
 from wavedsl.runtime.tensor_map import BYTES as MAP_BYTES
 from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
 
@@ -92,6 +94,12 @@ def ordinal_of(pointer: int) -> int:
     return int(index) if status == driver.CUresult.CUDA_SUCCESS else 0
 
 
+@lru_cache(maxsize=1)
+def _encoder() -> Any:
+    """`cuTensorMapEncodeTiled` by ctypes, of the library that the bindings have loaded: they take ten times as long."""
+    return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+
+
 @lru_cache(maxsize=32)
 def open_device(index: int) -> Cuda:
     """Device `index` with its primary context. LaunchError if there is none of that number."""
@@ -127,6 +135,10 @@ class Cuda:
         self.device = Device("cuda", index, known_target(self.arch))
         self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
         self._active = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+        self._is_capturing = driver.cuStreamIsCapturing
+        self._current_context = driver.cuCtxGetCurrent
+        self._record_event, self._query_event = driver.cuEventRecord, driver.cuEventQuery
+        self._not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
         self._functions: dict[tuple[int, str, str, int], Function] = {}
         self._maps: dict[Any, bytes] = {}
         self._marks: dict[int, list[Any]] = {}
@@ -137,7 +149,7 @@ class Cuda:
 
     def current(self) -> int:
         """See Driver: the thread's context."""
-        return int(self.driver.cuCtxGetCurrent()[1])
+        return int(self._current_context()[1])
 
     @contextmanager
     def entered(self) -> Iterator[int]:
@@ -158,6 +170,14 @@ class Cuda:
     def allocate(self, size: int) -> int:
         with self.entered():
             return int(self._call("cuMemAlloc", max(size, 1)))
+
+    def allocate_in_capture(self, size: int) -> int:
+        relaxed = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self._call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            return self.allocate(size)
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", before)
 
     def free(self, address: int) -> None:
         with self.entered():
@@ -210,11 +230,10 @@ class Cuda:
         return answer[1]
 
     def prepared(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
-    ) -> Callable[[int], None]:
+        self, function: Function, block: tuple[int, int, int], params: int
+    ) -> Callable[[int, tuple[int, int, int]], None]:
         driver = self.driver
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes = function.dynamic_shared
         attributes = []
@@ -226,7 +245,13 @@ class Cuda:
         config.attrs, config.numAttrs = attributes, len(attributes)
         launch, handle, good = driver.cuLaunchKernelEx, function.handle, driver.CUresult.CUDA_SUCCESS
 
-        def start(stream: int) -> None:
+        last = None
+
+        def start(stream: int, grid: tuple[int, int, int]) -> None:
+            nonlocal last
+            if grid is not last:
+                config.gridDimX, config.gridDimY, config.gridDimZ = grid
+                last = grid
             config.hStream = stream
             answer = launch(config, handle, params, 0)
             if answer[0] != good:
@@ -238,10 +263,13 @@ class Cuda:
         self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
     ) -> None:
         with self.entered():
-            self.prepared(function, grid, block, params)(stream)
+            self.prepared(function, block, params)(stream, grid)
 
     def capturing(self, stream: int) -> bool:
-        return bool(self.driver.cuStreamIsCapturing(stream)[1] == self._active)
+        return bool(self._is_capturing(stream)[1] == self._active)
+
+    def capture(self, stream: int) -> int:
+        return int(self._call("cuStreamGetCaptureInfo", stream)[1])
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         d = self.driver
@@ -253,25 +281,37 @@ class Cuda:
 
     def mark(self, stream: int) -> Any:
         context = self.current()
-        if context not in self._marks:  # not seen before, or another device's
-            with self.entered() as context:
-                self._marks.setdefault(context, [])
-                return context, self._record(context, stream)
-        return context, self._record(context, stream)
+        idle = self._marks.get(context)
+        if idle is not None:
+            return context, self._record(idle, stream)
+        with self.entered() as context:  # not seen before, or another device's
+            return context, self._record(self._marks.setdefault(context, []), stream)
 
-    def _record(self, context: int, stream: int) -> Any:
+    def _record(self, idle: list[Any], stream: int) -> Any:
         """An event of the current context, recorded on the stream; events are used again."""
         try:
-            event = self._marks[context].pop()
+            event = idle.pop()
         except IndexError:
             event = self._call("cuEventCreate", int(self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-        self._call("cuEventRecord", event, stream)
+        self._record_again(event, stream)
         return event
+
+    def _record_again(self, event: Any, stream: int) -> None:
+        answer = self._record_event(event, stream)
+        if answer[0]:
+            check(self.driver, answer, "cuEventRecord")
+
+    def move(self, mark: Any, stream: int) -> bool:
+        context, event = mark
+        if self.current() != context:
+            return False
+        self._record_again(event, stream)
+        return True
 
     def passed(self, mark: Any) -> bool:
         # After a failed kernel every call answers its error, which whoever waits for results is told.
         context, event = mark
-        if self.driver.cuEventQuery(event)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
+        if self._query_event(event)[0] == self._not_ready:
             return False
         self._marks[context].append(event)
         return True
@@ -282,29 +322,44 @@ class Cuda:
         if found is None:
             if len(self._maps) >= KEPT_MAPS:
                 self._maps.clear()
-            found = self._maps[key] = self._encode(address, spec)
+            at = address + spec["shift"]
+            found = self._maps[key] = self.tensor_maps(**spec)(at, spec["dims"], spec["strides"])
         return found
 
-    def _encode(self, address: int, spec: dict[str, Any]) -> bytes:
-        d = self.driver
-        kind, rank, at, dims, strides, box, steps, interleave, swizzle, promotion, fill = TensorMapSpec(
+    def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:
+        first = TensorMapSpec(
             data_type(spec["dtype"]), spec["dims"], spec["strides"], spec["box"], swizzle=spec["swizzle"]
-        ).driver_arguments(address + spec["shift"])
-        made = self._call(
-            "cuTensorMapEncodeTiled",
-            d.CUtensorMapDataType(kind),
-            rank,
-            at,
-            [d.cuuint64_t(n) for n in dims],
-            [d.cuuint64_t(n) for n in strides],
-            [d.cuuint32_t(n) for n in box],
-            [d.cuuint32_t(n) for n in steps],
-            d.CUtensorMapInterleave(interleave),
-            d.CUtensorMapSwizzle(swizzle),
-            d.CUtensorMapL2promotion(promotion),
-            d.CUtensorMapFloatOOBfill(fill),
         )
-        return ctypes.string_at(made.getPtr(), MAP_BYTES)
+        kind, rank, *_, interleave, swizzle, promotion, fill = first.driver_arguments(0)
+        wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        box, steps = narrow(*first.box), narrow(*first.element_strides)
+        encode, room_of = _encoder(), ctypes.c_char * (MAP_BYTES + MAP_ALIGN)
+
+        def made(address: int, dims: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+            if address % 16 or not 0 < min(dims) <= max(dims) <= 1 << 32 or any(s % 16 or s >> 40 for s in strides):
+                replace(first, dims=dims, strides=strides).check_address(address)  # says what is wrong
+            room = room_of()
+            at = ctypes.addressof(room)
+            at += -at % MAP_ALIGN
+            status = encode(
+                ctypes.c_void_p(at),
+                kind,
+                rank,
+                ctypes.c_void_p(address),
+                wide(*dims),
+                wide(*strides),
+                box,
+                steps,
+                interleave,
+                swizzle,
+                promotion,
+                fill,
+            )
+            if status:
+                check(self.driver, (self.driver.CUresult(status),), "cuTensorMapEncodeTiled")
+            return ctypes.string_at(at, MAP_BYTES)
+
+        return made
 
     def synchronize(self, stream: int) -> None:
         with self.entered():

@@ -48,6 +48,10 @@ class Driver(Protocol):
         """Address of `size` new bytes, aligned to 256."""
         ...
 
+    def allocate_in_capture(self, size: int) -> int:
+        """As `allocate`, in a thread that captures a stream: the memory is no part of the graph."""
+        ...
+
     def free(self, address: int) -> None: ...
 
     def upload(self, address: int, data: np.ndarray) -> None:
@@ -71,10 +75,10 @@ class Driver(Protocol):
         ...
 
     def prepared(
-        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
-    ) -> Callable[[int], None]:
-        """A function of the stream that starts the kernel in a thread where `function.context` is current; it is not
-        for two threads at once. `params` is the address of an array of pointers to the parameters."""
+        self, function: Any, block: tuple[int, int, int], params: int
+    ) -> Callable[[int, tuple[int, int, int]], None]:
+        """A function of the stream and the grid that starts the kernel in a thread where `function.context` is current;
+        it is not for two threads at once. `params` is the address of an array of pointers to the parameters."""
         ...
 
     def launch(
@@ -87,6 +91,10 @@ class Driver(Protocol):
         """Whether what the stream is given goes to a graph now."""
         ...
 
+    def capture(self, stream: int) -> int:
+        """The number of the capture that the stream is in; no two of a process have the same."""
+        ...
+
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         """Have the C function at address `function` called with `pointer` once the graph that the stream is captured
         into is gone, and every executable graph made of it."""
@@ -96,6 +104,11 @@ class Driver(Protocol):
         """A mark on the stream that `passed` is asked about."""
         ...
 
+    def move(self, mark: Any, stream: int) -> bool:
+        """Set a mark that was made on this stream behind what the stream has been given since. False, with nothing
+        done, in a thread where not the same is current as when it was made."""
+        ...
+
     def passed(self, mark: Any) -> bool:
         """Whether the stream has passed the mark, which is then given up."""
         ...
@@ -103,6 +116,10 @@ class Driver(Protocol):
     def tensor_map(self, address: int, **spec: Any) -> bytes:
         """The 128 bytes of a tensor map (arguments of `TensorMap`) of an array at `address`. LaunchError where the
         chip has none."""
+        ...
+
+    def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:
+        """A function of address, sizes and strides that makes maps which agree with `spec` in all else."""
         ...
 
     def synchronize(self, stream: int) -> None:

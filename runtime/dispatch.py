@@ -16,16 +16,19 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, cuda, in_flight, streams
+from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
-from wavedsl.runtime.parameters import ParameterBlock, tensor_map
+from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
+from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
+from wavedsl.runtime.workspace import of as workspaces_of
 
 PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
@@ -39,37 +42,51 @@ ADDRESS_KEY = 0xFFFF << 48 | 15
 class Reader:
     """How arrays of one class are read: Python text in which `{x}` is the array and `{i}` its number.
 
-    `first` comes before; `key` are the facts that tell plans apart; `pointer` gives the address, `stream` the stream
-    that the array names itself (None if it may name none). `ordered`: memory of this class goes back to its allocator
-    in the order of the current stream. `kept` is what keeps the memory alive.
+    `first` comes before; `key` are the facts that tell plans apart beside extents and strides, which `shape` are as the
+    object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
+    `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
+    back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
     """
 
+    shape: tuple[str, str]
+    geometry: str
     key: tuple[str, ...]
     pointer: str
     first: str = ""
     stream: str = ""
     ordered: bool = False
-    kept: str = "{x}"
+    export: str = ""
 
 
 TORCH = Reader(
     # A tensor that requires a gradient, or is a lazy negation, is refused by the long way.
-    ("{x}.shape", "{x}.stride()", "{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
+    ("{x}.shape", "{x}.stride()"),
+    "{x}.shape, [{size} * s for s in {x}.stride()]",
+    ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
 )
-CUPY = Reader(("{x}.shape", "{x}.strides", "{x}.dtype", "{x}.data.device_id"), "{x}.data.ptr", ordered=True)
-DLPACK = Reader(("f{i}",), "p{i}", "p{i}, c{i}, f{i} = read_dlpack({x})", kept="({x}, c{i})")
+CUPY = Reader(
+    ("{x}.shape", "{x}.strides"),
+    "{x}.shape, {x}.strides",
+    ("{x}.dtype", "{x}.data.device_id"),
+    "{x}.data.ptr",
+    ordered=True,
+)
+DLPACK = Reader(dlpack.SHAPE, dlpack.GEOMETRY, dlpack.KEY, "p{i}", export="c{i}")
 INTERFACE = Reader(
-    ("f{i}['shape']", "f{i}.get('strides')", "f{i}['typestr']", "f{i}.get('mask')", "q{i}"),
+    ("f{i}['shape']", "f{i}.get('strides')"),
+    "f{i}['shape'], f{i}.get('strides') or row_major(f{i}['shape'], {size})",
+    ("f{i}['typestr']", "f{i}.get('mask')", "q{i}"),
     "p{i}",
     "f{i} = {x}.__cuda_array_interface__\n        p{i}, q{i} = f{i}['data']",
     stream="f{i}.get('stream')",
 )
 
 
-def reader_of(value: Any) -> Reader | None:
-    """The row for arrays of the class of `value`; None for host arrays, which have no short way."""
+def reader_of(value: Any, ref: ArrayRef) -> Reader | None:
+    """The row for arrays of the class, rank and dtype of `value`, whose reference is `ref`; None for host arrays, which
+    have no short way."""
     kind = type(value)
     package = streams.package_of(kind)
     own = kind.__module__.partition(".")[0] == package  # derived classes may answer otherwise
@@ -78,7 +95,7 @@ def reader_of(value: Any) -> Reader | None:
     if own and package == "cupy" and kind.__name__ == "ndarray":
         return CUPY
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
-        return replace(DLPACK, ordered=bool(package))
+        return replace(DLPACK, first=dlpack.first(value, len(ref.shape), bool(package)), ordered=bool(package))
     # The interface is often a property that only makes sense on an array of a device: it is asked of the array.
     if not hasattr(value, "__cuda_array_interface__"):
         return None
@@ -98,232 +115,348 @@ _CODES: dict[str, tuple[str, tuple[type, ...]]] = {
 """Dtype → how `struct` writes it, and the classes of numbers that it rounds and refuses as `pack_scalar` does."""
 
 
-@dataclass
-class _Text:
-    """A function being written: its lines by part, and what they refer to."""
-
-    first: list[str]
-    key: list[str]
-    plan: list[str]
-    values: list[str]
-    names: dict[str, Any]
-
-
 class Dispatch:
-    """The short ways of one kernel, by the classes of the arguments. Any of it may be used by several threads."""
+    """The short ways of one kernel, by the classes of the arguments. Any of it may be used by several threads.
 
-    def __init__(self) -> None:
+    With `buckets` they are those of a tuned kernel, whose choice depends on the bucket of each run-time extent; where a
+    dimension has none, on the extent.
+    """
+
+    def __init__(self, buckets: Mapping[Any, Sequence[int]] | None = None) -> None:
+        self._buckets = buckets
         self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
-        self._plans: dict[tuple[type, ...], tuple[str, dict[Any, Any], Callable[..., Any]]] = {}
+        self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
 
     def remember(
-        self,
-        params: Sequence[Param],
-        values: Sequence[Any],
-        described: Sequence[ArrayRef | bytes],
-        launch: tuple[Driver, Any, tuple[int, int, int], tuple[int, int, int]],
-        where: Loc | None,
+        self, kernel: Any, compiled: Any, values: Sequence[Any], call: Any, driver: Driver, function: Any
     ) -> None:
         """Make the call that has just been launched a short one from now on, if its arguments are of classes that can
-        be read. `described` has an entry per parameter, `values` are the arguments as given; `launch` is the driver,
-        the loaded function, and the grid's and the workgroup's size."""
-        driver = launch[0]
+        be read; and those that differ in run-time extents only. `values` are the arguments as given, `call` is what
+        `launch.prepare` made of them, `function` the driver's loaded entry."""
         classes = tuple(map(type, values))
-        declared = [p for p in params if not p.source]
-        readers = {
-            p.name: reader_of(v) for p, v in zip(declared, values) if p.kind != "scalar"
-        }
-        if not all(readers.values()):
-            return
-        with self._writing:  # or two threads would write two ways, and one of them would be looked up in vain
-            known = self._plans.get(classes)
-            if known is None:
-                key, plans, way = _written(params, classes, readers, driver, where)
-                self._plans[classes] = (driver.device.kind, plans, key)
-            else:
-                kind, plans, key = known
-                if kind != driver.device.kind:  # DLPack arrays of both vendors in one process
+        refs = {p.name: r for p, r in zip(compiled.params, call.values) if isinstance(r, ArrayRef) and not p.source}
+        # The call has been launched: arrays that refuse to be read once more are no reason for it to fail.
+        # One thread at a time: two would write two ways, and one of them would be looked up in vain.
+        with suppress(Exception), self._writing:
+            way = self._written.get(classes)
+            if way is None:
+                declared = [p for p in compiled.params if not p.source]
+                readers = {p.name: reader_of(v, refs[p.name]) for p, v in zip(declared, values) if p.name in refs}
+                if not all(readers.values()):
                     return
-                way = self.ways[classes]
-            if len(plans) >= PLANS:
-                plans.clear()
-            plans[key(*values)] = _plan(params, values, described, *launch)
-            self.ways[classes] = way
+                way = self._written[classes] = _Way(
+                    declared, classes, readers, driver, compiled.location, self._buckets
+                )
+            if way.kind != driver.device.kind:  # DLPack arrays of both vendors in one process
+                return
+            way.add(kernel, compiled, values, refs, call, driver, function)
+            self.ways[classes] = way.run
+
+    def known(self) -> list[_Way]:
+        """The ways that there are."""
+        return list(self._written.values())
 
     def forget(self) -> None:
         """Every call takes the long way once more."""
         with self._writing:
             self.ways.clear()
-            self._plans.clear()
-
-
-def _plan(
-    params: Sequence[Param],
-    values: Sequence[Any],
-    described: Sequence[ArrayRef | bytes],
-    driver: Driver,
-    function: Any,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-) -> tuple[Any, ...]:
-    """What the written function takes out of the table, in the order in which it unpacks it."""
-    idle: list[Any] = []
-    context = driver.current()
-    # A plan holds no array: addresses and numbers are written in each call.
-    fixed = [v if isinstance(v, bytes) else bytes(p.size) for p, v in zip(params, described)]
-
-    def make() -> tuple[Any, Callable[[int], None], Any]:
-        fresh = ParameterBlock(params, fixed, {}, driver)
-        return fresh.memory, within(driver, function, grid, block, fresh.address, context), fresh
-
-    ordered = [type(v) for v in values if arrays.is_array(v) and streams.package_of(type(v))]
-    now = streams.current_of(ordered[0], driver.device.index) if ordered else None
-    out: list[Any] = [idle, make, now]
-    for param, value in zip(params, described):
-        if isinstance(value, ArrayRef):
-            if not param.source:
-                out.append(value.extent_bytes()[1] - value.pointer)
-            if param.map is not None:
-                out.append(_Maps(driver, tensor_map(param, value)))
-        elif param.source:
-            out.append(value)
-    return tuple(out)
+            self._written.clear()
 
 
 def within(
-    driver: Driver, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, context: int
-) -> Callable[[int], None]:
+    driver: Driver, function: Any, block: tuple[int, int, int], params: int, context: int
+) -> Callable[[int, tuple[int, int, int]], None]:
     """`driver.prepared` for threads in `context`: where that is not the function's, the device is entered and left."""
-    start = driver.prepared(function, grid, block, params)
+    start = driver.prepared(function, block, params)
     if function.context == context:
         return start
 
-    def enter_and_start(stream: int) -> None:
+    def enter_and_start(stream: int, grid: tuple[int, int, int]) -> None:
         with driver.entered():
-            start(stream)
+            start(stream, grid)
 
     return enter_and_start
 
 
 class _Maps(dict):
-    """Address → tensor map of arrays that differ in nothing else."""
+    """Address → tensor map of arrays that differ in nothing else. `made` gives one from address, sizes and strides."""
 
-    def __init__(self, driver: Driver, spec: Mapping[str, Any]):
+    def __init__(self, made: Callable[..., bytes], dims: tuple[int, ...], strides: tuple[int, ...], shift: int):
         super().__init__()
-        self._encode = lambda address: driver.tensor_map(address, **spec)
+        self.made, self._dims, self._strides, self._shift = made, dims, strides, shift
+
+    def other(self, boxes: TensorBoxes, extents: tuple[int, ...], strides: tuple[int, ...]) -> _Maps:
+        """The same of arrays with other extents and strides in bytes."""
+        return _Maps(self.made, *map_geometry(boxes, extents, strides))
 
     def __missing__(self, address: int) -> bytes:
         if len(self) >= KEPT_MAPS:
             self.clear()
-        found = self[address] = self._encode(address)
+        found = self[address] = self.made(address + self._shift, self._dims, self._strides)
         return found
 
 
-def _written(
-    params: Sequence[Param],
-    classes: Sequence[type],
-    readers: Mapping[str, Any],
-    driver: Driver,
-    where: Loc | None,
-) -> tuple[Callable[..., Any], dict[Any, Any], Callable[..., bool]]:
-    """(the key of a call, the table of plans, the short way) for arguments of certain classes."""
-    plans: dict[Any, Any] = {}
-    held = in_flight.of(driver)
-    text = _Text([], ["current()"], ["idle", "make", "now"], [], {
-        "plans": plans,
-        "current": driver.current,
-        "capturing": driver.capturing,
-        "hold": held.hold,
-        "hold_for_graph": held.hold_for_graph,
-        "read_dlpack": arrays.read_dlpack,
-        "number": arrays.device_number,
-    })  # fmt: skip
-    numbers: dict[str, int] = {}
-    form, at = "<", 0
-    for param in params:
-        if not param.source:
-            i = numbers[param.name] = len(numbers)
-            reader = readers.get(param.name)
-            if reader is not None:
-                _read(text, reader, i)
-        i = numbers[param.map.array] if param.source and param.map is not None else numbers.get(param.name, -1)
-        form += f"{param.offset - at}x"
-        at = param.offset + param.size
-        if param.map is not None:
-            text.plan.append(f"m{len(text.plan)}")
-            text.values.append(f"{text.plan[-1]}[p{i}]")
-            form += f"{param.size}s"
-        elif param.source:
-            text.plan.append(f"k{len(text.plan)}")
-            text.values.append(text.plan[-1])
-            form += f"{param.size}s"
-        elif param.kind != "scalar":
-            text.values.append(f"p{i}")
-            form += "Q"
-        else:
-            form += _number(text, param, i, classes[i], where)
-    names = [f"a{i}" for i in range(len(classes))]
-    arrays_of = [(numbers[n], r) for n, r in readers.items()]
-    written = [numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
-    pairs = [(w, i) for w in written for i, _ in arrays_of if i != w and not (i in written and i < w)]
-    apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
-    kept = ", ".join(reader.kept.format(x=f"a{i}", i=i) for i, reader in arrays_of)
-    ordered = all(reader.ordered for _, reader in arrays_of)
-    text.names["pack"] = struct.Struct(form).pack_into
-    first = "\n        ".join([*text.first]) or "pass"
-    key = ", ".join(text.key)
-    stream = "\n        ".join(_stream(arrays_of))
-    source = f"""
-def key({', '.join(names)}):
-        {first}
-        return ({key},)
+def _reach(ref: ArrayRef) -> int:
+    """Bytes from an array's address to its end."""
+    return ref.extent_bytes()[1] - ref.pointer
 
-def way({', '.join(names)}):
+
+class _Way:
+    """The short way for arguments of certain classes, its table of plans, and the key that a call has there.
+
+    Calls with the same classes may run texts whose parameters differ: with tensor maps and without, with other hidden
+    numbers. Each such form is a branch; the function is written again when a new one comes.
+    """
+
+    def __init__(
+        self,
+        declared: Sequence[Param],
+        classes: Sequence[type],
+        readers: Mapping[str, Any],
+        driver: Driver,
+        where: Loc | None,
+        buckets: Mapping[Any, Sequence[int]] | None,
+    ):
+        self._buckets = buckets
+        self.kind = driver.device.kind
+        self.plans: dict[Any, Any] = {}
+        self._numbers = {p.name: i for i, p in enumerate(declared)}
+        self._readers: list[tuple[int, Reader]] = [(self._numbers[name], reader) for name, reader in readers.items()]
+        self._classes = classes
+        self._where = where
+        self._forms: dict[Any, int] = {}
+        self._branches: list[str] = []
+        self._names: dict[str, Any] = {
+            "plans": self.plans,
+            "current": driver.current,
+            "capturing": driver.capturing,
+            "capsule_pointer": dlpack.capsule_pointer,
+            "memory": dlpack.memory,
+            "words": dlpack.words,
+            "number": arrays.device_number,
+            "row_major": dlpack.row_major,
+            "numbers": dlpack.numbers,
+            "further": self._further,
+        }
+        self._first: list[str] = []
+        geometry: list[str] = []
+        shapes: list[str] = []
+        key = ["current()"]
+        for i, reader in self._readers:
+            storage = declared[i].dtype.storage
+            spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
+            shapes += [part.format(**spelled) for part in reader.shape]
+            geometry.append(f"({reader.geometry.format(**spelled)})")
+            if reader.first:
+                self._first.append(reader.first.format(**spelled))
+            if reader.pointer != "p{i}":
+                self._first.append(f"p{i} = {reader.pointer.format(**spelled)}")
+            key += [part.format(**spelled) for part in reader.key]
+            key.append(f"p{i} & {ADDRESS_KEY:#x}")
+        self._key = ", ".join([*shapes, *key])
+        self._beside = len(shapes)
+        """Where a key goes on behind extents and strides."""
+        self._geometry = ", ".join(geometry)
+        self._families: dict[Any, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+        self._relied: Callable[..., Any] | None = None
+        self._blocks: dict[Any, tuple[list[Any], Callable[[], Any]]] = {}
+        self._read: Callable[..., Any]
+        self.run: Callable[..., bool]
+
+    def add(
+        self,
+        kernel: Any,
+        compiled: Any,
+        values: Sequence[Any],
+        refs: Mapping[str, ArrayRef],
+        call: Any,
+        driver: Driver,
+        function: Any,
+    ) -> None:
+        """Remember the plan of a call, and how calls with other run-time extents get theirs."""
+        form = self._form_of(compiled.params)
+        key, geometry = self._read(*values)
+        context = driver.current()
+        ordered = [type(values[i]) for i, reader in self._readers if reader.ordered]
+        now = streams.current_of(ordered[0], driver.device.index) if ordered else None
+        rest: list[Any] = []
+        need = need_of(call.values)
+        places = {} if need is None else {i: at for i, _, at in need.places}
+        if need is not None:
+            rest += [workspaces_of(driver).lend, need]
+        for i, (param, value) in enumerate(zip(compiled.params, call.values)):
+            if i in places:
+                rest.append(places[i])
+            elif param.map is not None:
+                spec = tensor_map(param, value)
+                maps = _Maps(driver.tensor_maps(**spec), spec["dims"], spec["strides"], spec["shift"])
+                maps[value.pointer] = driver.tensor_map(value.pointer, **spec)  # made for this very call
+                rest.append(maps)
+            elif param.source:
+                rest.append(value)
+        idle, make = self._blocks_of(compiled.params, call, driver, function, context)
+        front = (form, idle, make, now, in_flight.of(driver))
+        self._remember(key, (*front, call.grid, *[_reach(r) for r in refs.values()], tuple(rest)))
+        given = [
+            run_time_extents.Array(
+                p.name,
+                dims := kernel.memory_dims(p.name),
+                tuple(d in kernel.dynamic for d in dims),
+                refs[p.name],
+                p.access != "read",
+                p.dtype.packed,
+            )
+            for p in compiled.params
+            if p.name in refs
+        ]
+        if self._relied is None:
+            self._relied = run_time_extents.relied(given, self._buckets)
+        alike = key[self._beside :], self._relied(*geometry)
+        if alike not in self._families and len(self._families) < PLANS:
+            found = run_time_extents.family(compiled, given, rest)
+            if found is not None:
+                self._families[alike] = (found, front)
+
+    def _further(self, key: tuple[Any, ...], *geometry: Any) -> tuple[Any, ...]:
+        """The plan of a call that differs from an earlier one in run-time extents only. LookupError if it does not."""
+        if self._relied is None:
+            raise LookupError
+        extend, front = self._families[key[self._beside :], self._relied(*geometry)]
+        found = extend(*geometry)
+        if found is None:
+            raise LookupError
+        grid, reach, rest = found
+        plan = (*front, grid, *reach, rest)
+        self._remember(key, plan)
+        return plan
+
+    def _remember(self, key: tuple[Any, ...], plan: tuple[Any, ...]) -> None:
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
+
+    def _blocks_of(
+        self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
+    ) -> tuple[list[Any], Callable[[], Any]]:
+        """Idle blocks of parameters with ways into the driver, and what makes another; a call writes all of a block."""
+        found = self._blocks.get((function, call.block, context))
+        if found is None:
+            # Blocks hold no array: addresses and numbers are written in each call.
+            blank = [bytes(p.size) for p in params]
+
+            def make() -> tuple[Any, Callable[[int, tuple[int, int, int]], None], Any]:
+                fresh = ParameterBlock(params, blank, {}, driver)
+                return fresh.memory, within(driver, function, call_block, fresh.address, context), fresh
+
+            call_block = call.block
+            found = self._blocks[function, call.block, context] = ([], make)
+        return found
+
+    def _form_of(self, params: Sequence[Param]) -> int:
+        """The number of the branch for these parameters, which is written if there is none."""
+        shape = tuple([(p.name, p.offset, p.size, p.source, p.access, p.map and p.map.array) for p in params])
+        found = self._forms.get(shape)
+        if found is None:
+            found = len(self._forms)
+            self._branches.append(self._branch(params, found))
+            self._write()
+            self._forms[shape] = found
+        return found
+
+    def _branch(self, params: Sequence[Param], form: int) -> str:
+        """Lines that fill a block of parameters, `rest` being what plans of this form have beside the common part."""
+        rooms = any(p.source in ROOMS for p in params)
+        rest: list[str] = ["lend", "need"] if rooms else []
+        values: list[str] = []
+        layout, at = "<", 0
+        for param in params:
+            owner = param.map.array if param.source and param.map is not None else param.name
+            i = self._numbers.get(owner, -1)
+            layout += f"{param.offset - at}x"
+            at = param.offset + param.size
+            if param.map is not None:
+                rest.append(f"m{len(rest)}")
+                values.append(f"{rest[-1]}[p{i}]")
+                layout += f"{param.size}s"
+            elif param.source in ROOMS:
+                rest.append(f"o{len(rest)}")
+                values.append(f"loan.{'counters' if param.source == TICKETS else 'sums'} + {rest[-1]}")
+                layout += "Q"
+            elif param.source:
+                rest.append(f"k{len(rest)}")
+                values.append(rest[-1])
+                layout += f"{param.size}s"
+            elif param.kind != "scalar":
+                values.append(f"p{i}")
+                layout += "Q"
+            else:
+                layout += self._number(param, i, values)
+        self._names[f"pack{form}"] = struct.Struct(layout).pack_into
+        written = [self._numbers[p.name] for p in params if not p.source and p.kind != "scalar" and p.access != "read"]
+        pairs = [(w, i) for w in written for i, _ in self._readers if i != w and not (i in written and i < w)]
+        apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
+        there = " and ".join(f"p{i}" for i, _ in self._readers)
+        refused = " or ".join([f"not ({there})", apart] if apart else [f"not ({there})"])
+        lines = [
+            f"if {refused}: return False",
+            *([f"{', '.join(rest)}, = rest"] if rest else []),
+            *(["loan = lend(stream, need)"] if rooms else []),
+            "block = idle.pop() if idle else make()",
+            f"pack{form}(block[0], 0, {', '.join(values)})",
+        ]
+        return "\n            ".join(lines)
+
+    def _number(self, param: Param, i: int, values: list[str]) -> str:
+        """How scalar `i` is written; numbers that `struct` does not write as we do are packed first."""
+        assert param.dtype is not None
+        code, good = _CODES.get(param.dtype.name, ("", ()))
+        if self._classes[i] in good:
+            values.append(f"a{i}")
+            return f"{code}{param.size - struct.calcsize('<' + code)}x"
+        name, dtype, size, where = param.name, param.dtype, param.size, self._where
+        self._names[f"bytes{i}"] = lambda value: arrays.pack_scalar(value, name, dtype, size, where)
+        values.append(f"bytes{i}(a{i})")
+        return f"{param.size}s"
+
+    def _write(self) -> None:
+        """Write `key` and `run`, with all branches."""
+        given = ", ".join(f"a{i}" for i in range(len(self._classes)))
+        first = "\n        ".join(self._first) or "pass"
+        sizes = "".join(f"n{i}, " for i, _ in self._readers)
+        used = "".join(f"a{i}, " for i, _ in self._readers)
+        exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
+        addresses = "".join(f"p{i}, " for i, _ in self._readers)
+        ordered = all(reader.ordered for _, reader in self._readers)
+        stream = "\n        ".join(_stream(self._readers))
+        branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
+        source = f"""
+def read({given}):
+        {first}
+        return ({self._key},), ({self._geometry},)
+
+def way({given}):
+    loan = None
     try:
         {first}
-        {', '.join(text.plan)}, = plans[{key},]
-        if {apart or 'False'}:
-            return False
+        key = ({self._key},)
+        plan = plans.get(key)
+        form, idle, make, now, held, grid, {sizes}rest = plan if plan is not None else further(key, {self._geometry})
         {stream}
-        block = idle.pop() if idle else make()
-        pack(block[0], 0, {', '.join(text.values)})
+        {branches}
+        else:  # written after this way
+            return False
     except Exception:  # whatever is unusual about a call, the long way knows what to say
         return False
-    block[1](stream)
+    block[1](stream, grid)
     idle.append(block)
     if stream > 1 and capturing(stream):
-        hold_for_graph(stream, ({kept},))
-    {'' if ordered else f'else: hold(stream, ({kept},))'}
+        held.hold_for_graph(stream, ({used}{exports}loan))
+    {'' if ordered else f'else: held.hold(stream, ({used}), ({exports}), ({addresses}))'}
     return True
 """
-    exec(compile(source, "<the short way of a call>", "exec"), text.names)
-    return text.names["key"], plans, text.names["way"]
-
-
-def _read(text: _Text, reader: Reader, i: int) -> None:
-    """What reads array `i`."""
-    spelled = {"x": f"a{i}", "i": i}
-    if reader.first:
-        text.first.append(reader.first.format(**spelled))
-    if reader.pointer != "p{i}":
-        text.first.append(f"p{i} = {reader.pointer.format(**spelled)}")
-    text.key += [k.format(**spelled) for k in reader.key]
-    text.key.append(f"p{i} & {ADDRESS_KEY:#x}")
-    text.plan.append(f"n{i}")
-
-
-def _number(text: _Text, param: Param, i: int, kind: type, where: Loc | None) -> str:
-    """How scalar `i` is written; numbers that `struct` does not write as we do are packed first."""
-    assert param.dtype is not None
-    code, good = _CODES.get(param.dtype.name, ("", ()))
-    if kind in good:
-        text.values.append(f"a{i}")
-        return f"{code}{param.size - struct.calcsize('<' + code)}x"
-    name, dtype, size = param.name, param.dtype, param.size
-    text.names[f"pack{i}"] = lambda value: arrays.pack_scalar(value, name, dtype, size, where)
-    text.values.append(f"pack{i}(a{i})")
-    return f"{param.size}s"
+        exec(compile(source, "<the short way of a call>", "exec"), self._names)
+        self._read, self.run = self._names["read"], self._names["way"]
 
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:

@@ -3,10 +3,14 @@
 In come text, addresses and launch sizes, out go calls of libamdhip64. The text is assembled and linked here-side
 (`toolchain`), so a GPU needs no compiler of its own. Nothing here knows what a kernel computes; parameters arrive as an
 array of pointers.
+
+What every launch calls goes to the same library by ctypes: the bindings' own way there takes several times as long.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +24,8 @@ from wavedsl.runtime.devices import Device, known_target
 
 KEPT_STREAMS = 256
 """Streams whose objects are remembered."""
+NOT_READY, CAPTURE_ACTIVE = 600, 1
+"""`hipErrorNotReady`, `hipStreamCaptureStatusActive` (hip_runtime_api.h)."""
 
 
 @lru_cache(maxsize=1)
@@ -67,29 +73,24 @@ def open_device(index: int) -> Hip:
     return Hip(index)
 
 
-class _Streams(dict):
-    """Handle → the bindings' object of it: making one takes them longer than a launch."""
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """The library of the runtime, by the name under which the bindings have loaded it, so that it is the same one."""
+    try:
+        from rocm.bindings.util.paths import get_library_path
+    except ImportError:  # releases that leave the search to the loader
+        return ctypes.CDLL("libamdhip64.so")
+    return ctypes.CDLL(os.fsdecode(get_library_path("amdhip64")))
 
-    def __init__(self, kind: Any):
-        super().__init__()
-        self._kind = kind
 
-    def __missing__(self, handle: int) -> Any:
+class _Pointers(dict):
+    """Handle → what ctypes passes as that handle."""
+
+    def __missing__(self, handle: int) -> ctypes.c_void_p:
         if len(self) >= KEPT_STREAMS:
             self.clear()
-        found = self[handle] = self._kind(handle)
+        found = self[handle] = ctypes.c_void_p(handle)
         return found
-
-
-def _as_bindings_take_them(params: int) -> tuple[Any, Any]:
-    """The parameters' address, and no extra parameters, as the classes that the bindings make of them in each call;
-    unchanged where a release keeps these elsewhere."""
-    try:
-        from rocm.bindings._hip_helpers import HipModuleLaunchKernel_extra
-        from rocm.bindings.util.types import ListOfPointer
-    except ImportError:
-        return params, None
-    return ListOfPointer(params), HipModuleLaunchKernel_extra(None)
 
 
 class Function:
@@ -114,17 +115,27 @@ class Hip:
         """The chip with its modes, as in `gfx942:sramecc+:xnack-`; the target is the part before the first colon."""
         self.name = str(properties.name)
         self.device = Device("hip", index, known_target(self.arch.partition(":")[0]))
-        self._active = self.hip.hipStreamCaptureStatus.hipStreamCaptureStatusActive
-        self._streams = _Streams(self.hip.ihipStream_t)
-        self._marks: list[Any] = []
+        self._streams = _Pointers()
+        self._marks: list[ctypes.c_void_p] = []
+        """Events that nobody waits for."""
+        library = _library()
+        self._launch, self._get_device = library.hipModuleLaunchKernel, library.hipGetDevice
+        self._is_capturing = library.hipStreamIsCapturing
+        self._record, self._query = library.hipEventRecord, library.hipEventQuery
         self._functions: dict[tuple[str, str], Function] = {}
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return check(self.hip, getattr(self.hip, name)(*arguments), name)
 
+    def _refused(self, status: int, name: str) -> None:
+        """Raise what `check` raises for the status of a call by ctypes."""
+        check(self.hip, (self.hip.hipError_t(status),), name)
+
     def current(self) -> int:
         """See Driver: the thread's device."""
-        return int(self.hip.hipGetDevice()[1])
+        number = ctypes.c_int()
+        self._get_device(ctypes.byref(number))
+        return number.value
 
     @contextmanager
     def entered(self) -> Iterator[int]:
@@ -142,6 +153,16 @@ class Hip:
     def allocate(self, size: int) -> int:
         with self.entered():
             return int(self._call("hipMalloc", max(size, 1)))
+
+    def allocate_in_capture(self, size: int) -> int:
+        # The bindings' own function of this name has no way to say which mode.
+        mode = ctypes.c_int(int(self.hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed))
+        exchange = _library().hipThreadExchangeStreamCaptureMode
+        exchange(ctypes.byref(mode))
+        try:
+            return self.allocate(size)
+        finally:
+            exchange(ctypes.byref(mode))
 
     def free(self, address: int) -> None:
         with self.entered():
@@ -173,17 +194,17 @@ class Hip:
         return function
 
     def prepared(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int
-    ) -> Callable[[int], None]:
-        hip, handle, streams = self.hip, function.handle, self._streams
-        launch, good = hip.hipModuleLaunchKernel, hip.hipError_t.hipSuccess
-        (x, y, z), (u, v, w) = grid, block
-        pointers, nothing = _as_bindings_take_them(params)
+        self, function: Function, block: tuple[int, int, int], params: int
+    ) -> Callable[[int, tuple[int, int, int]], None]:
+        launch, streams, refused = self._launch, self._streams, self._refused
+        u, v, w = block
+        handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
 
-        def start(stream: int) -> None:
-            answer = launch(handle, x, y, z, u, v, w, 0, streams[stream], pointers, nothing)
-            if answer[0] != good:
-                check(hip, answer, "hipModuleLaunchKernel")
+        def start(stream: int, grid: tuple[int, int, int]) -> None:
+            x, y, z = grid
+            status = launch(handle, x, y, z, u, v, w, 0, streams[stream], pointers, None)
+            if status:
+                refused(status, "hipModuleLaunchKernel")
 
         return start
 
@@ -191,10 +212,15 @@ class Hip:
         self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
     ) -> None:
         with self.entered():
-            self.prepared(function, grid, block, params)(stream)
+            self.prepared(function, block, params)(stream, grid)
 
     def capturing(self, stream: int) -> bool:
-        return bool(self.hip.hipStreamIsCapturing(self._streams[stream])[1] == self._active)
+        state = ctypes.c_int()
+        self._is_capturing(self._streams[stream], ctypes.byref(state))
+        return state.value == CAPTURE_ACTIVE
+
+    def capture(self, stream: int) -> int:
+        return int(self._call("hipStreamGetCaptureInfo_v2", stream, None)[1])
 
     def at_end_of_graph(self, stream: int, function: int, pointer: int) -> None:
         graph = self._call("hipStreamGetCaptureInfo_v2", stream, None)[2]
@@ -204,22 +230,42 @@ class Hip:
         self._call("hipGraphRetainUserObject", graph, made, 1, move)
 
     def mark(self, stream: int) -> Any:
+        if self.current() == self.index:
+            return self._mark(stream)
         with self.entered():
-            event = self._marks.pop() if self._marks else self._new_mark()
-            self._call("hipEventRecord", event, self._streams[stream])
+            return self._mark(stream)
+
+    def _mark(self, stream: int) -> ctypes.c_void_p:
+        try:
+            event = self._marks.pop()
+        except IndexError:
+            made = self._call("hipEventCreateWithFlags", self.hip.hipEventDisableTiming)
+            event = ctypes.c_void_p(int(made))
+        self._record_again(event, stream)
         return event
 
-    def _new_mark(self) -> Any:
-        return self._call("hipEventCreateWithFlags", self.hip.hipEventDisableTiming)
+    def _record_again(self, event: ctypes.c_void_p, stream: int) -> None:
+        status = self._record(event, self._streams[stream])
+        if status:
+            self._refused(status, "hipEventRecord")
+
+    def move(self, mark: Any, stream: int) -> bool:
+        if self.current() != self.index:
+            return False
+        self._record_again(mark, stream)
+        return True
 
     def passed(self, mark: Any) -> bool:
         # After a failed kernel every call answers its error, which whoever waits for results is told.
-        if self.hip.hipEventQuery(mark)[0] == self.hip.hipError_t.hipErrorNotReady:
+        if self._query(mark) == NOT_READY:
             return False
         self._marks.append(mark)
         return True
 
     def tensor_map(self, address: int, **spec: Any) -> bytes:
+        raise LaunchError(f"{self.device} has no tensor maps")
+
+    def tensor_maps(self, **spec: Any) -> Callable[[int, tuple[int, ...], tuple[int, ...]], bytes]:
         raise LaunchError(f"{self.device} has no tensor maps")
 
     def synchronize(self, stream: int) -> None:

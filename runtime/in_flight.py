@@ -14,7 +14,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from wavedsl.runtime.devices import Driver
@@ -37,30 +39,52 @@ def _libc() -> Any:
     return libc
 
 
+class _Held:
+    """What a launch may still use, and the mark behind it on its stream."""
+
+    __slots__ = ("addresses", "arrays", "exports", "mark")
+
+    def __init__(self, mark: Any, arrays: Sequence[Any], exports: Sequence[Any], addresses: tuple[int, ...]):
+        self.mark, self.arrays, self.exports, self.addresses = mark, arrays, exports, addresses
+
+
 class InFlight:
     """Arrays that launches on one device may still use. All methods may be called from any thread."""
 
     def __init__(self, driver: Driver):
         self.driver = driver
         self._lock = threading.Lock()
-        self._streams: dict[int, deque[tuple[Any, Any]]] = {}
+        self._streams: dict[int, deque[_Held]] = {}
         self._graphs: dict[int, Any] = {}
         self._look_at = FEW
 
-    def hold(self, stream: int, kept: Any) -> None:
-        """Keep `kept` until `stream` has passed what it has been given so far."""
-        mark = self.driver.mark(stream)
-        done = []
+    def hold(
+        self, stream: int, arrays: Sequence[Any], exports: Sequence[Any] = (), addresses: tuple[int, ...] = ()
+    ) -> None:
+        """Keep `arrays` until `stream` has passed what it has been given so far, and with them `exports`, what they
+        gave to be read.
+
+        A launch of the same arrays, at the same `addresses`, as the one before it moves that one's mark.
+        """
+        driver = self.driver
+        done: list[Any] = []  # arrays' own destructors run outside of the lock: they may launch or release themselves
         with self._lock:
             waiting = self._streams.get(stream)
             if waiting is None:
                 waiting = self._streams[stream] = deque()
-            waiting.append((mark, kept))
-            while self.driver.passed(waiting[0][0]):
+            elif waiting and addresses:
+                last = waiting[-1]
+                if (
+                    last.addresses == addresses
+                    and all(map(is_, last.arrays, arrays))
+                    and driver.move(last.mark, stream)
+                ):
+                    done.append(last.exports)
+                    last.exports = exports
+                    return
+            while waiting and driver.passed(waiting[0].mark):
                 done.append(waiting.popleft())
-                if not waiting:
-                    break
-        del done  # arrays' own destructors run outside of the lock: they may launch or release themselves
+            waiting.append(_Held(driver.mark(stream), arrays, exports, addresses))
 
     def hold_for_graph(self, stream: int, kept: Any) -> None:
         """Keep `kept` until the graph that `stream` is being captured into has died."""
@@ -82,16 +106,16 @@ class InFlight:
 
     def release(self) -> None:
         """Let go of what is done with."""
-        done = []
+        done: list[Any] = []
         with self._lock:
             for stream, waiting in list(self._streams.items()):
-                while waiting and self.driver.passed(waiting[0][0]):
+                while waiting and self.driver.passed(waiting[0].mark):
                     done.append(waiting.popleft())
                 if not waiting:
                     del self._streams[stream]
             for semaphore in list(self._graphs):
                 if _libc().sem_trywait(semaphore) == 0:
-                    done.append((None, self._graphs.pop(semaphore)))
+                    done.append(self._graphs.pop(semaphore))
                     _libc().sem_destroy(semaphore)
                     _libc().free(semaphore)
         del done

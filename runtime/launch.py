@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.device_log import SOURCE, Failure, Site, clear, new_log, read_log
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
@@ -27,6 +28,8 @@ from wavedsl.runtime.devices import Device, Driver
 from wavedsl.runtime.dispatch import within
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 from wavedsl.runtime.parameters import ParameterBlock, tensor_map
+from wavedsl.runtime.workspace import ROOMS, TICKETS, Loan, Need, Room, borrow, need_of
+from wavedsl.runtime.workspace import of as workspaces_of
 
 ADDRESS_BITS = 48
 """Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
@@ -72,11 +75,12 @@ class Launchable(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """Everything that one launch needs. `values` has one entry per parameter: an array's reference or raw bytes."""
+    """Everything that one launch needs. `values` has one entry per parameter: an array's reference, raw bytes, or the
+    room of a hidden array, which `workspace.borrow` finds a place for."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    values: tuple[ArrayRef | bytes, ...]
+    values: tuple[ArrayRef | bytes | Room, ...]
     place: tuple[str, int]
 
 
@@ -112,14 +116,22 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
     written = [(p.name, named[p.name], p.access != "read") for p in declared if p.kind != "scalar"]
     arrays.check_overlap(written, where)
     extents = bound_extents(compiled, named)
-    out: list[ArrayRef | bytes] = []
+    rooms = hidden_rooms(compiled, extents)
+    tiles: dict[Any, int] = {}
+    for room in rooms.values():
+        steps = [n * room.storage.itemsize for n in room.strides]
+        named[room.name] = ArrayRef(0, room.shape, tuple(steps), room.storage, "cpu", 0, False, None, None)
+        tiles |= {f"{room.name}_tiles": n for n in room.shape[int(not room.counters) :][:1]}
+    out: list[ArrayRef | bytes | Room] = []
     for param in compiled.params:
-        if param.source == SOURCE:
+        if param.source in ROOMS:
+            out.append(rooms[param.name])
+        elif param.source == SOURCE:
             out.append(arrays.describe(new_log(), param.name))
         elif param.source and param.map is not None:
             out.append(named[param.map.array])
         elif param.source:
-            number = _hidden(compiled, param, named, extents)
+            number = _hidden(compiled, param, named, {**extents, **tiles})
             if number >> 8 * param.size - 1:
                 raise LaunchError(
                     f"{param.source} is {number}, which does not fit {8 * param.size} bits",
@@ -130,6 +142,17 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
         else:
             out.append(packed[param.name] if param.kind == "scalar" else named[param.name])
     return Call(_three(compiled.grid, extents), _three(compiled.block, {}), tuple(out), place)
+
+
+def hidden_rooms(compiled: Launchable, extents: Mapping[Any, int]) -> dict[str, Room]:
+    """The arrays that the launch brings, by name."""
+    found = {}
+    for param in compiled.params:
+        if param.source in ROOMS:
+            assert param.dtype is not None
+            shape = [n if isinstance(n, int) else int(n.subs(extents)) for n in compiled.shapes[param.name]]
+            found[param.name] = Room(param.name, tuple(shape), param.dtype.storage, param.source == TICKETS)
+    return found
 
 
 def check_expected(
@@ -175,8 +198,19 @@ def check_expected(
 
 
 def check_reach(param: Param, ref: ArrayRef, tile: tuple[int, ...] | None, where: Loc | None) -> None:
-    """That 32-bit offsets reach every element of a tile whose strides are known at run time only."""
+    """That 32-bit offsets reach every element of a tile whose strides are known at run time only, or of an array of
+    run-time size that is indexed (an empty tile)."""
     if tile is None:
+        return
+    if not tile:
+        low, high = ref.extent_bytes()
+        if high - low > NEAR:
+            raise LaunchError(
+                f"argument `{param.name}` spans {high - low} bytes, but the kernel, which indexes it, was compiled "
+                f"for at most {NEAR}",
+                where,
+                "compile it with an array of that size, or call the kernel object itself, which does",
+            )
         return
     reach = sum((min(n, t) - 1) * s for n, t, s in zip(arrays.extents(ref, param.dtype), tile, ref.strides) if n)
     if reach >= 1 << 32:
@@ -256,8 +290,11 @@ _COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakK
 """Kernel object → what it was compiled to, by target and by what of the arguments the text may rely on."""
 
 
-def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
-    """What calling a kernel object does: compile for these arguments and their device if need be, and launch."""
+def launch_kernel(kernel: Any, arguments: Mapping[str, Any], dispatch: Any = None) -> None:
+    """What calling a kernel object does: compile for these arguments and their device if need be, and launch.
+
+    `dispatch` remembers the call: the kernel's own, or that of the tuned kernel which chose this one for it.
+    """
     compiled, device = _compiled(kernel, arguments)
     values = list(arguments.values())
     call = prepare(compiled, values)
@@ -265,8 +302,8 @@ def launch_kernel(kernel: Any, arguments: Mapping[str, Any]) -> None:
     if call.place[0] != "cpu" and 0 not in call.grid and not compiled.sites:
         driver = devices.open_driver(device.kind, device.index)
         function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-        started = (driver, function, call.grid, call.block)
-        kernel.dispatch.remember(compiled.params, values, call.values, started, compiled.location)
+        remembering = kernel.dispatch if dispatch is None else dispatch
+        remembering.remember(kernel, compiled, values, call, driver, function)
 
 
 def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
@@ -295,8 +332,9 @@ def _compiled(
 ) -> tuple[Launchable, Device]:
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
+    scalars = kernel.scalars
     for name, value in arguments.items():
-        if not _is_array(value):
+        if name in scalars or not _is_array(value):  # an array where a number is asked for is refused by its name
             key.append(type(value))
             continue
         ref = arrays.describe(value, name)
@@ -304,7 +342,8 @@ def _compiled(
         # Host arrays are copied to aligned memory before they are used: only what lies on a device specialises.
         alignment = 16 if ref.place == "cpu" else arrays.divisibility(ref.pointer)
         shape, strides = _relied_on(kernel, name, ref)
-        key.append((ref.storage, shape, strides, alignment))
+        low, high = ref.extent_bytes()
+        key.append((ref.storage, shape, strides, alignment, high - low > NEAR))
     device = devices.for_place(*arrays.common_place(refs)) if target is None else Device("emulator", 0, target)
     table = _COMPILED.setdefault(kernel, {})
     full_key = (device.target, *key)
@@ -330,7 +369,7 @@ def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, .
         if not isinstance(new, tuple) or not isinstance(old, tuple):
             said.append(f"`{name}` is another kind of argument")
             continue
-        for what, a, b in zip(("dtype", "shape", "strides", "alignment"), new, old):
+        for what, a, b in zip(("dtype", "shape", "strides", "alignment", "beyond 4 GiB"), new, old):
             if a != b:
                 said.append(f"`{name}` has {what} {_sizes(a)}, not {_sizes(b)}")
                 break  # strides follow from the shape
@@ -412,8 +451,11 @@ class Bound:
         self._compiled = compiled
         self._call = call
         self._driver = driver
-        self._block = ParameterBlock(compiled.params, call.values, {}, driver)
-        self._idle: dict[int, list[Callable[[int], None]]] = {}
+        self._grid = call.grid
+        self._need = need_of(call.values)
+        places = {} if self._need is None else dict.fromkeys((i for i, _, _ in self._need.places), 0)
+        self._block = ParameterBlock(compiled.params, call.values, places, driver)
+        self._idle: dict[int, list[Callable[[int, tuple[int, int, int]], Any]]] = {}
         self._kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
         ordered = all(streams.package_of(type(v)) for v in values if arrays.is_array(v))
         self._used: set[int] | None = None if ordered else set()
@@ -432,10 +474,10 @@ class Bound:
             start = idle.pop()
         except IndexError:  # every way is taken by a thread at this moment
             start = self._way(context)
-        start(stream)
+        loan = start(stream, self._grid)
         idle.append(start)
         if stream > 1 and self._capturing(stream):
-            self._held.hold_for_graph(stream, self._kept)
+            self._held.hold_for_graph(stream, (self._kept, loan))
         elif self._used is not None:
             self._used.add(stream)
 
@@ -446,14 +488,37 @@ class Bound:
         except (AttributeError, LaunchError, TypeError):
             pass  # the stream is gone, and what it was given with it; or the interpreter goes
 
-    def _ways_for(self, context: int) -> list[Callable[[int], None]]:
+    def _ways_for(self, context: int) -> list[Callable[[int, tuple[int, int, int]], Any]]:
         """Idle ways into the driver for a thread in `context`."""
         return self._idle.setdefault(context, [self._way(context)])
 
-    def _way(self, context: int) -> Callable[[int], None]:
+    def _way(self, context: int) -> Callable[[int, tuple[int, int, int]], Any]:
         c, call, driver = self._compiled, self._call, self._driver
         function = driver.load(c.asm, c.target, c.name, c.shared_bytes)
-        return within(driver, function, call.grid, call.block, self._block.address, context)
+        if self._need is None:
+            return within(driver, function, call.block, self._block.address, context)
+        return self._borrowing(self._need, function, context)
+
+    def _borrowing(self, need: Need, function: Any, context: int) -> Callable[[int, tuple[int, int, int]], Loan]:
+        """A way of a kernel with hidden arrays: each has parameters of its own, and they follow the stream."""
+        call, driver = self._call, self._driver
+        places = dict.fromkeys((i for i, _, _ in need.places), 0)
+        block = ParameterBlock(self._compiled.params, call.values, places, driver)
+        start = within(driver, function, call.block, block.address, context)
+        lend = workspaces_of(driver).lend
+        last = (0, 0)
+
+        def borrow_and_start(stream: int, grid: tuple[int, int, int]) -> Loan:
+            nonlocal last  # addresses: to keep the loan would keep it from the next graph
+            loan = lend(stream, need)
+            if (loan.counters, loan.sums) != last:
+                for i, address in loan.addresses(need).items():
+                    block.write(i, address)
+                last = loan.counters, loan.sums
+            start(stream, grid)
+            return loan
+
+        return borrow_and_start
 
 
 def _run(compiled: Launchable, call: Call, device: Device) -> None:
@@ -502,10 +567,11 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         if compiled.sites:
             _with_log_on_gpu(compiled, call, driver, function)
             return
-        block = ParameterBlock(compiled.params, call.values, {}, driver)
         stream = stream_of(call)
+        places, loan = borrow(driver, call.values, stream)
+        block = ParameterBlock(compiled.params, call.values, places, driver)
         driver.launch(function, call.grid, call.block, block.address, stream)
-        _keep(call, driver, stream)
+        _keep(call, driver, stream, loan)
         return
     copies: dict[int, int] = {}
     placed: dict[int, int] = {}
@@ -519,7 +585,8 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
                 data = covering_bytes(value)
                 copies[i] = placed[id(value)] = driver.allocate(data.nbytes)
                 driver.upload(copies[i], data)
-        block = ParameterBlock(compiled.params, call.values, copies, driver)
+        places, _ = borrow(driver, call.values, 0)
+        block = ParameterBlock(compiled.params, call.values, {**copies, **places}, driver)
         driver.launch(function, call.grid, call.block, block.address, 0)
         driver.synchronize(0)
         for i, name, ref in written:
@@ -536,12 +603,12 @@ def _on_gpu(compiled: Launchable, call: Call, device: Device) -> None:
         raise LaunchError(failures[0].message, failures[0].location)
 
 
-def _keep(call: Call, driver: Driver, stream: int) -> None:
-    """See to it that the arrays of a launch live until it is done."""
+def _keep(call: Call, driver: Driver, stream: int, loan: Loan | None) -> None:
+    """See to it that the arrays of a launch live until it is done, and what it has borrowed with a graph."""
     kept = [value.keep for value in call.values if isinstance(value, ArrayRef)]
     given = [keep[0] if isinstance(keep, tuple) else keep for keep in kept]
     if stream > 1 and driver.capturing(stream):
-        in_flight.of(driver).hold_for_graph(stream, kept)
+        in_flight.of(driver).hold_for_graph(stream, (kept, loan))
     elif not all(streams.package_of(type(array)) for array in given):
         in_flight.of(driver).hold(stream, kept)
 
@@ -560,7 +627,8 @@ def _with_log_on_gpu(compiled: Launchable, call: Call, driver: Driver, function:
     address = driver.allocate(log.nbytes)
     try:
         driver.upload(address, log)
-        block = ParameterBlock(compiled.params, call.values, {at: address}, driver)
+        places, _ = borrow(driver, call.values, stream)
+        block = ParameterBlock(compiled.params, call.values, {at: address, **places}, driver)
         driver.launch(function, call.grid, call.block, block.address, stream)
         driver.synchronize(stream)
         driver.download(log, address)
@@ -672,6 +740,8 @@ def _emulate(
     for value in call.values:
         if isinstance(value, ArrayRef) and id(value) in seen:
             args.append(seen[id(value)])
+        elif isinstance(value, Room):
+            args.append(value.fresh(unwritten=workgroups is None))
         elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:
@@ -696,7 +766,11 @@ def _emulate(
             checks=checks,
             workgroups=workgroups,
         )
+        left = _left_counting(compiled, call, args) if workgroups is None else []
+        report.findings.extend(left)
         finished = not report.findings
+        if left and checks != "report":
+            raise EmulationError(left[0].message, compiled.location, report=report)
         if compiled.sites:
             at, log = _log_of(compiled, call)
             log[...] = args[at]
@@ -711,6 +785,17 @@ def _emulate(
                 if args[i] is not ref.keep and compiled.params[i].source != SOURCE:
                     ref.numpy()[...] = args[i]
     return report
+
+
+def _left_counting(compiled: Launchable, call: Call, args: Sequence[Any]) -> list[Finding]:
+    """Counters that the kernel did not leave at 0: the next launch on the stream would count on from there."""
+    found = []
+    for value, array in zip(call.values, args):
+        if isinstance(value, Room) and value.counters and array.any():
+            tile = int(np.flatnonzero(array)[0])
+            message = f"{compiled.name} leaves the counter of tile {tile} at {array[tile]}: launches begin with 0"
+            found.append(Finding("assertion", message, location=compiled.location))
+    return found
 
 
 def _aligned_copy(data: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ Facts: the docstring of `cuTensorMapEncodeTiled` in cuda-bindings.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,9 +113,8 @@ class TensorMapSpec:
     def __post_init__(self) -> None:
         if not self.element_strides:
             object.__setattr__(self, "element_strides", (1,) * len(self.dims))
-        for rule, holds in self._rules():
-            if not holds:
-                raise LaunchError(f"no tensor map: {rule}")
+        for broken in self._broken_rules():
+            raise LaunchError(f"no tensor map: {broken}")
 
     @property
     def rank(self) -> int:
@@ -138,44 +138,48 @@ class TensorMapSpec:
             n *= c
         return n
 
-    def _rules(self) -> list[tuple[str, bool]]:
+    def _broken_rules(self) -> Iterator[str]:
+        """The driver's rules that do not hold, first things first."""
         rank, size = len(self.dims), item_size(data_type(self.data_type))
         inner = self.box[0] * size if self.box else 0
-        rules = [
-            (f"its rank is 1 to {MAX_RANK}, not {rank}", 1 <= rank <= MAX_RANK),
-            (f"an interleaved one has rank 3 to {MAX_RANK}, not {rank}", not self.interleave or rank >= 3),
-            (f"{len(self.strides)} strides for rank {rank}: dimension 0 has none", len(self.strides) == rank - 1),
-            (f"{len(self.box)} box sizes for rank {rank}", len(self.box) == rank),
-            (f"{len(self.element_strides)} element strides for rank {rank}", len(self.element_strides) == rank),
-            (f"sizes {self.dims} are not 1 to 2**32", all(1 <= n <= 1 << 32 for n in self.dims)),
-            (f"box {self.box} is not 1 to {MAX_BOX} in each dimension", all(1 <= n <= MAX_BOX for n in self.box)),
-            (
-                f"element strides {self.element_strides} are not 1 to {MAX_ELEMENT_STRIDE}",
-                all(1 <= n <= MAX_ELEMENT_STRIDE for n in self.element_strides),
-            ),
-            (f"swizzle {self.swizzle} is none of {list(SWIZZLES)}", self.swizzle in SWIZZLES),
-            (f"interleave {self.interleave} is none of {list(INTERLEAVES)}", self.interleave in INTERLEAVES),
-            (f"L2 promotion {self.promotion} is none of {list(PROMOTIONS)}", self.promotion in PROMOTIONS),
-            (f"fill {self.fill!r} is none of {list(FILLS)}", self.fill in FILLS),
-            (
-                f"fill 'nan' is for floating-point types, not {self.data_type}",
-                self.fill == "zero" or self.data_type[0] in "fbt",
-            ),
-            ("with an interleave of 32 bytes the swizzle is 32", self.interleave != 32 or self.swizzle == 32),
-            (
-                f"the box's inner extent is {inner} bytes, a multiple of 16 is needed",
-                bool(self.interleave) or inner % 16 == 0,
-            ),
-            (
-                f"the box's inner extent is {inner} bytes, more than the swizzle span of {self.swizzle}",
-                bool(self.interleave) or not self.swizzle or inner <= self.swizzle,
-            ),
-        ]
+        if not 1 <= rank <= MAX_RANK:
+            yield f"its rank is 1 to {MAX_RANK}, not {rank}"
+        if self.interleave and rank < 3:
+            yield f"an interleaved one has rank 3 to {MAX_RANK}, not {rank}"
+        if len(self.strides) != rank - 1:
+            yield f"{len(self.strides)} strides for rank {rank}: dimension 0 has none"
+        if len(self.box) != rank:
+            yield f"{len(self.box)} box sizes for rank {rank}"
+        if len(self.element_strides) != rank:
+            yield f"{len(self.element_strides)} element strides for rank {rank}"
+        if not all(1 <= n <= 1 << 32 for n in self.dims):
+            yield f"sizes {self.dims} are not 1 to 2**32"
+        if not all(1 <= n <= MAX_BOX for n in self.box):
+            yield f"box {self.box} is not 1 to {MAX_BOX} in each dimension"
+        if not all(1 <= n <= MAX_ELEMENT_STRIDE for n in self.element_strides):
+            yield f"element strides {self.element_strides} are not 1 to {MAX_ELEMENT_STRIDE}"
+        if self.swizzle not in SWIZZLES:
+            yield f"swizzle {self.swizzle} is none of {list(SWIZZLES)}"
+        if self.interleave not in INTERLEAVES:
+            yield f"interleave {self.interleave} is none of {list(INTERLEAVES)}"
+        if self.promotion not in PROMOTIONS:
+            yield f"L2 promotion {self.promotion} is none of {list(PROMOTIONS)}"
+        if self.fill not in FILLS:
+            yield f"fill {self.fill!r} is none of {list(FILLS)}"
+        if self.fill != "zero" and self.data_type[0] not in "fbt":
+            yield f"fill 'nan' is for floating-point types, not {self.data_type}"
+        if self.interleave == 32 and self.swizzle != 32:
+            yield "with an interleave of 32 bytes the swizzle is 32"
+        if not self.interleave and inner % 16:
+            yield f"the box's inner extent is {inner} bytes, a multiple of 16 is needed"
+        if not self.interleave and self.swizzle and inner > self.swizzle:
+            yield f"the box's inner extent is {inner} bytes, more than the swizzle span of {self.swizzle}"
         unit = 32 if self.interleave == 32 else 16
         for d, s in enumerate(self.strides):
-            rules.append((f"stride {s} of dimension {d + 1} is not a multiple of {unit} bytes", s % unit == 0))
-            rules.append((f"stride {s} of dimension {d + 1} is not below 2**40 bytes", 0 <= s < 1 << 40))
-        return rules
+            if s % unit:
+                yield f"stride {s} of dimension {d + 1} is not a multiple of {unit} bytes"
+            if not 0 <= s < 1 << 40:
+                yield f"stride {s} of dimension {d + 1} is not below 2**40 bytes"
 
     def check_address(self, address: int) -> None:
         """Raises LaunchError unless the tensor may start at an address."""

@@ -16,6 +16,7 @@ from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device, Driver
 from wavedsl.runtime.launch import Launchable, covering_bytes, prepare, stream_of
 from wavedsl.runtime.parameters import ParameterBlock
+from wavedsl.runtime.workspace import borrow
 
 FLUSH_BYTES = 256 << 20
 """More than any L2 (and MI300's Infinity Cache): clearing so much leaves none of a kernel's data behind."""
@@ -82,8 +83,9 @@ def time_launches(
                     driver.upload(placed[id(value)], data)
                 if isinstance(value, ArrayRef):
                     copies[i] = placed[id(value)]
-        block = ParameterBlock(compiled.params, call.values, copies, driver)
         stream = stream_of(call)
+        borrowed, _ = borrow(driver, call.values, stream)
+        block = ParameterBlock(compiled.params, call.values, {**copies, **borrowed}, driver)
         return time_events(
             driver,
             lambda: driver.launch(function, call.grid, call.block, block.address, stream),

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import definition, from_traceback, here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
+from wavedsl.tracer import advice
 from wavedsl.tracer.annotations import MemoryType, Namespace, RegisterType, ScalarType, resolve, suggest
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
@@ -413,7 +415,8 @@ class Builder:
         self.home[node.id] = self.regions[-1]
         self.regions[-1].nodes.append(node)
         code = body.__code__
-        spots = [(name, parameter(code, name)) for name in code.co_varnames[: len(inits)]]
+        parameters = [_parameter_at(code, i) for i in range(len(inits))]
+        spots = [(name, parameter(code, name)) for name in parameters]
         arguments = self._carries(region, [n.type for n in inits], spots)
         returned = self._run(body, arguments, region)
         region.yields = self._yields(returned, inits, region, body)
@@ -585,7 +588,8 @@ class Builder:
     def _check_parameters(self, body: Any, inits: Sequence[Node], region: Region) -> None:
         code = body.__code__
         count = code.co_argcount
-        if count != len(inits) or code.co_kwonlyargcount or code.co_flags & 0x0C:
+        enough = count <= len(inits) if code.co_flags & CO_VARARGS else count == len(inits)
+        if not enough or code.co_kwonlyargcount or code.co_flags & CO_VARKEYWORDS:
             raise TraceError(
                 f"iterate: the loop over {region.dim} carries {_count(len(inits), 'value')}, "
                 f"but its function takes {_count(count, 'parameter')}",
@@ -603,7 +607,7 @@ class Builder:
             return Namespace(body, frame, self.namespace())
 
         for position, init in enumerate(inits):
-            name = code.co_varnames[position]
+            name = _parameter_at(code, position)
             declared = resolve(notes.get(name), code, name, namespace)
             if declared is not None:
                 self._check_declared(declared, init.type, name, parameter(code, name), region)
@@ -639,7 +643,7 @@ class Builder:
             )
         nodes = []
         for position, (x, init) in enumerate(zip(values, inits)):
-            name = body.__code__.co_varnames[position]
+            name = _parameter_at(body.__code__, position)
             node = self.node_of(x, f"iterate: the new value of {name}", region.loc)
             self.regions.append(region)
             try:
@@ -692,6 +696,12 @@ class Builder:
         return self.results(self.emit(op, (node,), attrs, loc))
 
 
+def _parameter_at(code: CodeType, position: int) -> str:
+    """Name of the parameter that takes a positional argument; that of `*rest` takes all behind the others."""
+    last = code.co_argcount + code.co_kwonlyargcount
+    return code.co_varnames[position if position < code.co_argcount else last]
+
+
 def _count(n: int, thing: str) -> str:
     return f"{n} {thing}" + "s" * (n != 1)
 
@@ -737,6 +747,8 @@ def describe(x: Any) -> tuple[str, str]:
         return f"a {type(x).__name__} of {len(x)}", "unpack it: a loop with several carried values gives a tuple"
     if isinstance(x, np.ndarray):
         return "a NumPy array", "pass arrays as arguments of the kernel"
+    if isinstance(x, (bool, np.bool_)):
+        return f"the number {x}", "what is known now needs Python's if and else only"
     if isinstance(x, NUMBERS):
         return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.f32]({x})"
     if isinstance(x, sympy.Basic):
@@ -793,18 +805,16 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         loc, ours = from_traceback(error.__traceback__)
         if loc is None or ours:
             raise
-        hint = ""
         text = str(error)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame if traceback is not None else None
+        hint = advice.for_exception(text, frame)
         if isinstance(error, NameError) and error.name:
-            traceback = error.__traceback__
-            while traceback is not None and traceback.tb_next is not None:
-                traceback = traceback.tb_next
-            frame = traceback.tb_frame if traceback is not None else None
             space = {**frame.f_globals, **frame.f_locals} if frame is not None else {}
             hint = suggest(error.name, space, f"define {error.name} before it is used")
             text = text.split(". Did you mean")[0]
-        elif "does not support ufuncs" in text:
-            hint = "use the functions of wavedsl instead of NumPy's: wd.exp(x)"
         elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
             hint = suggest(str(error.name), dir(error.obj), f"see dir({error.obj.__name__})")
         raise TraceError(text, loc, hint=hint) from error

@@ -18,6 +18,7 @@ from wavedsl.ir.graph import Argument, Node
 from wavedsl.ir.ops import OPERATORS, ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import names
+from wavedsl.tracer import advice
 
 if TYPE_CHECKING:
     from wavedsl.tracer.builder import Builder
@@ -49,7 +50,7 @@ class Value:
     __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
-        self._refuse("has no truth value while tracing", "choose per element: wd.where(condition, x, y)")
+        self._refuse("has no truth value while tracing", advice.for_truth(here(), not self.dims))
 
     def __iter__(self) -> NoReturn:
         self._refuse(
@@ -136,7 +137,7 @@ class Value:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "T": "permute", "size": "dims"}
+        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "to": "cast", "T": "permute", "size": "dims"}
         if name in ROWS:
             hint = f"wd.{name}(x, …) is a function"
         elif name in known:

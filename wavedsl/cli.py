@@ -7,6 +7,7 @@ status 1, never in a traceback. Kernels are named `path.py:name` or `module:name
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import EmulationError, LaunchError, WaveError
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.source import from_traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +26,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except WaveError as error:
-        print(f"wavedsl {options.command}: {error}", file=sys.stderr)
-        return 1
+        script = (Path(__file__).with_name("__main__.py"), Path(sys.argv[0]))
+        if error.location is not None and Path(error.location.file) in script:
+            error.location = None  # the mistake is on the command line
+        message = str(error)
     except BrokenPipeError:
         # The reader of our output (`| head`) has gone. Python would complain once more when it flushes at exit.
         sys.stderr.close()
         return 1
+    except Exception as error:
+        message = _of_the_user(error)
+        if not message:
+            raise
+    print(f"wavedsl {options.command}: {message}", file=sys.stderr)
+    return 1
+
+
+def _of_the_user(error: Exception) -> str:
+    """What the user's own file raised while it was loaded, or a file that cannot be read or written; else empty."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
+        text = f"{type(error).__name__}: {error.msg}"
+        return f"{text}\n{Loc(error.filename, error.lineno, max(0, (error.offset or 1) - 1)).caret()}"
+    location, ours = from_traceback(error.__traceback__)
+    return "" if ours or location is None else f"{text}\n{dataclasses.replace(location, call_site=None).caret()}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from wavedsl.collector import PAUSED
 from wavedsl.ir import trail
-from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.array_info import NEAR, ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import SOURCE, Site, log_sites
 from wavedsl.ir.dtypes import ALL
@@ -28,7 +28,9 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.product import Product
 from wavedsl.ir.source import here
+from wavedsl.ir.split_choice import chosen_split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
 
@@ -42,6 +44,8 @@ TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 @functools.cache
 def get_target(name: str) -> Target:
     """The description of a chip. Raises ConstraintError with the legal names."""
+    if not isinstance(name, str):
+        raise ConstraintError(f"the target is {name!r}", hint=f"one of {', '.join(map(repr, TARGETS))}")
     if name.startswith("gfx") and name in TARGETS:
         from wavedsl.codegen.amdgcn.target import get_target as amd
 
@@ -50,7 +54,36 @@ def get_target(name: str) -> Target:
         from wavedsl.codegen.ptx.target import target as nvidia
 
         return nvidia(name)
-    raise ConstraintError(f"unknown target {name!r}", hint=f"one of {', '.join(TARGETS)}")
+    meant = _meant(name)
+    raise ConstraintError(
+        f"unknown target {name!r}", hint=(f"did you mean {meant}? " if meant else "") + f"one of {', '.join(TARGETS)}"
+    )
+
+
+_CHIPS = {
+    "gfx90a": ("mi210", "mi250", "mi250x"),
+    "gfx942": ("mi300", "mi300a", "mi300x", "mi325x"),
+    "gfx950": ("mi350x", "mi355x"),
+    "sm_80": ("a100", "sm_86", "sm_89", "sm_100", "sm_120"),
+    "sm_90a": ("h100", "h200", "sm_90"),
+}
+"""Target → other names of what it runs on."""
+
+
+def _meant(name: str) -> str:
+    """The target that somebody means who writes `name`; empty if there is no telling."""
+    plain = name.lower().removeprefix("emulator:").split(":")[0].replace("-", "_")
+    plain = plain.replace("sm", "sm_", 1) if plain.startswith("sm") and "_" not in plain else plain
+    return next((t for t, chips in _CHIPS.items() if plain == t or plain in chips), "")
+
+
+def reference_product(name: str) -> Product:
+    """The product that a target's decisions are made for where none is at hand."""
+    if name.startswith("gfx"):
+        from wavedsl.codegen.amdgcn.products import PRODUCTS
+    else:
+        from wavedsl.codegen.ptx.products import PRODUCTS
+    return next(p for p in PRODUCTS if p.target == name)
 
 
 @dataclass(eq=False)
@@ -209,17 +242,10 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
     if data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
-    import sympy
-
-    from wavedsl.ir.symbols import symbol
-
-    names: dict[str, Any] = {}
+    from wavedsl.ir import symbols
 
     def parse(text: Any) -> Any:
-        if isinstance(text, int):
-            return text
-        expr = sympy.sympify(text)
-        return expr.xreplace({s: names.setdefault(s.name, symbol(s.name)) for s in expr.free_symbols})
+        return text if isinstance(text, int) else symbols.parse(text)
 
     return CompiledKernel(
         data["target"],
@@ -292,12 +318,14 @@ def _compile(
     graph = kernel.trace(subs)
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
-    arrays, params, hidden = describe_arguments(graph, binding.dims, arguments)
+    choices = _choices(kernel, chip)
     from wavedsl.ir.pipeline import build_kernel
 
-    choices = _choices(kernel, chip)
     try:
-        ir, partition = build_kernel(graph, binding.dims, arrays, params, chip, dynamic=hidden, choices=choices)
+        found = chosen_split(graph, binding.dims, chip, reference_product(chip.name), choices)
+        graph, dims = found.graph, found.dims
+        arrays, params, hidden = describe_arguments(graph, dims, arguments)
+        ir, partition = build_kernel(graph, dims, arrays, params, chip, dynamic=hidden, choices=choices)
     except WaveError as error:
         if error.location is None:
             error.location = kernel.loc
@@ -318,7 +346,11 @@ def _compile(
         shared,
         ir.params,
         resources,
-        {a.name: tuple(_shape(d, binding.dims) for d in a.dims) for a in graph.arguments if a.kind == "memory"},
+        {
+            a.name: tuple(found.shapes.get(d, _shape(d, dims)) for d in a.dims)
+            for a in graph.arguments
+            if a.kind == "memory"
+        },
         {n: (i.extents, _element_strides(i), i.align) for n, i in arrays.items()},
         {n: _divisors(i) for n, i in arrays.items()},
         _tiles(graph, arrays, partition),
@@ -352,7 +384,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle"}
+    supported = {"stages", "swizzle", "split_k"}
     supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
@@ -370,25 +402,38 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
-        dependent=schedule.dependent,
+        dependent=schedule.dependent, split=schedule.split_k,
     )  # fmt: skip
 
 
 def _tiles(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
-    """Per array with run-time strides, the elements addressed from one place: a tile, or all through a mapping."""
-    mapped = {
+    """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
+    are indexed by 32-bit offsets all, which is an empty tuple."""
+    mapped = _indexed(graph)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, info in arrays.items():
+        if name in mapped and info.span() is None and not info.far:
+            found[name] = ()
+        elif None in info.strides and (name not in mapped or _moved(graph, name)):
+            found[name] = tuple(partition.dims[d].tile for d in info.dims)
+    return found
+
+
+def _indexed(graph: Graph) -> set[str]:
+    """Arrays whose elements are picked one by one: through a mapping, or by atomics."""
+    return {
         n.attrs["memory"]
         for n in graph.all_nodes()
         if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
     }
-    return {
-        name: tuple(_WHOLE if name in mapped else partition.dims[d].tile for d in info.dims)
-        for name, info in arrays.items()
-        if None in info.strides
-    }
 
 
-_WHOLE = 1 << 62
+def _moved(graph: Graph, name: str) -> bool:
+    """Whether tiles of an array are read or written, too."""
+    return any(
+        n.op in ("read", "write") and n.attrs.get("memory") == name and n.attrs.get("mapping") is None
+        for n in graph.all_nodes()
+    )
 
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
@@ -439,7 +484,7 @@ def describe_arguments(
     graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
     """What the compiler may know of each array, the kernel's parameters, and where hidden ones are."""
-    access = _accesses(graph)
+    access, indexed = _accesses(graph), _indexed(graph)
     arrays: dict[str, ArrayInfo] = {}
     params: list[Param] = []
     offset = 0
@@ -455,12 +500,14 @@ def describe_arguments(
         if a.kind == "scalar":
             add(a.name, "scalar", a.dtype, max(1, a.dtype.bits // 8))
             continue
-        add(a.name, "pointer", a.dtype, 8, "", access.get(a.name, "read"))
+        add(a.name, "pointer", a.dtype, 8, a.hidden, access.get(a.name, "read"))
         extents = tuple(_known(evaluate(d, dims), a.name, d) for d in a.dims)
         es = max(1, a.dtype.bits // 8)
         given = None if arguments is None else arguments.get(a.name)
         strides, align = _strides(a, extents, es, given)
         info = ArrayInfo(a.name, index, tuple(a.dims), a.dtype, strides, extents, align, *_multiples(a, given))
+        if info.span() is None and a.name in indexed and _beyond(a, given):
+            info = replace(info, beyond=True)
         arrays[a.name] = info
         for d, n in zip(a.dims, extents):
             if n is None and f"extent {d}" not in hidden_sources:
@@ -531,6 +578,16 @@ def _multiples(a: Any, given: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         tuple(math.gcd(s, 16) or 16 for s in ref.strides),
         tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, ref.strides)),
     )
+
+
+def _beyond(a: Any, given: Any) -> bool:
+    """Whether 32-bit offsets do not reach all elements of a given array."""
+    if given is None:
+        return False
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    low, high = runtime_arrays.describe(given, a.name).extent_bytes()
+    return high - low > NEAR
 
 
 def _divisors(info: ArrayInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -104,6 +104,7 @@ class Kernel:
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
+        self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
         if not self.parameters:
             raise TraceError(
                 f"kernel {function.__name__} has no parameters",
@@ -285,14 +286,14 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
         if kwargs or len(args) != len(self._names):
-            args = self._in_order(args, kwargs)
+            args = self.in_order(args, kwargs)
         way = self.ways.get(tuple(map(type, args)))
         if way is None or not way(*args):
             from wavedsl.runtime.launch import launch_kernel
 
             launch_kernel(self, self.bind_arguments(args, {}))
 
-    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the parameters, found quickly where all are given."""
         if len(args) + len(kwargs) == len(self._names):
             try:

@@ -73,7 +73,8 @@ def iterate(
     """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
 
     `init_args` are the carried values before the first trip, and the result where there is no trip. The function gets
-    the carried values and returns their successors: one value, or a tuple of as many as `init_args` has.
+    the carried values (as parameters, or all of them by `*values`) and returns their successors: one value, or a tuple
+    of as many as `init_args` has.
 
     `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
     over symbols, or single i32 values, which may differ between workgroups (`tile_start`, `tile_stop`).
@@ -214,7 +215,8 @@ def bitcast(x: Any, dtype: DType) -> Value:
 
 def _require_dtype(dtype: Any, op: str) -> None:
     if not isinstance(dtype, DType):
-        raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.f32)")
+        same = next((d for d in dt.ALL.values() if dtype is d.numpy and d.bits >= 8), dt.f32)
+        raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.{same})")
 
 
 def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:

@@ -68,7 +68,8 @@ def schedule_text(kernel_ir: Any) -> str:
     notes = kernel_ir.notes.get("lowering")
     if notes is None:
         return "nothing is known of the schedule\n"
-    out = [f"matrix instruction of {node}: {atom}" for node, atom in notes.atoms.items()]
+    out = list(notes.graph)
+    out += [f"matrix instruction of {node}: {atom}" for node, atom in notes.atoms.items()]
     out += [f"shared buffer {name}: {why}" for name, why in notes.places.items()]
     if notes.strategy is not None and notes.strategy.why:
         out += notes.strategy.lines()

@@ -32,6 +32,9 @@ class Schedule:
     XCDs) have one on each."""
     persistent: bool | None = None
     """Whether each workgroup computes several output tiles in turn."""
+    split_k: int | None = None
+    """Parts in which workgroups share the trips of the kernel's loop of sums; the last to finish a tile adds the parts,
+    in one order, and does what comes after the loop. 1: one workgroup has all trips of its tile."""
     dependent: bool | None = None
     """Whether the launch may begin while the one in front of it in the stream still runs (programmatic dependent
     launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
@@ -44,12 +47,16 @@ class Schedule:
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""
 
     def __post_init__(self) -> None:
-        for name, least in (("stages", 1), ("prefetch", 1)):
+        for name, least in (("stages", 1), ("prefetch", 1), ("split_k", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ConstraintError(
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
+        for name in ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise ConstraintError(f"Schedule: {name}={value!r}", here(calls=False), hint="True or False")
         stride = self.cache_swizzle
         whole = isinstance(stride, int) and not isinstance(stride, bool)
         if stride is not None and not isinstance(stride, bool) and not (whole and 1 <= stride <= 8192):

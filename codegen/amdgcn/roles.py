@@ -97,6 +97,8 @@ ATOMICS = {
     ("pk_add_f16", "b32"): "buffer_atomic_pk_add_f16", ("pk_add_bf16", "b32"): "buffer_atomic_pk_add_bf16",
 }  # fmt: skip
 """(what is done, type) → instruction; the returning form has a row of its own."""
+FAR_ATOMICS = {key: name.replace("buffer_", "global_", 1) for key, name in ATOMICS.items()}
+"""The same at a 64-bit address of each lane, with a register of its own for what was there."""
 
 
 def returning(chip: str) -> str:

@@ -6,32 +6,66 @@ off by EXEC: a buffer drops an atomic past its end too, but what such a lane get
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa_memory import RETURN_SUFFIX
-from wavedsl.codegen.amdgcn.machine import Operand
+from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, lower
-from wavedsl.codegen.amdgcn.select_memory import _access, _address, _guarded, close_region, open_region
-from wavedsl.ir.kernel_ir import Op
+from wavedsl.codegen.amdgcn.select_memory import _access, _address, _guarded, close_region, even, open_region
+from wavedsl.ir.kernel_ir import Op, Value
 
 
-@lower("atomic.global")
-def atomic_global(s: Selector, op: Op) -> None:
+def _row_name(s: Selector, op: Op, names: Mapping[tuple[str, str], str]) -> str:
+    """The instruction's name without the suffix of the form that returns."""
     how, kind = op.attrs["how"], op.results[0].type.kind
-    stem = roles.ATOMICS.get((how, "i" + kind[1:] if kind[0] == "b" and how[:3] != "pk_" else kind))
+    stem = names.get((how, "i" + kind[1:] if kind[0] == "b" and how[:3] != "pk_" else kind))
     if stem is None or not s.rows.has(stem):
         raise s.unsupported(op, f"there is no atomic {how} of {kind}", "a loop around cas does it")
-    values = op.args[5:]
-    if how == "cas":
-        values = (values[1], values[0])  # the new value lies before the expected one
-    returns = bool(s.uses.get(op.results[0].id))
+    return stem
+
+
+def _data(s: Selector, op: Op, values: Sequence[Value]) -> Ref:
+    """A new register of the operands: of a compare-and-swap the new value lies before the expected one."""
+    if op.attrs["how"] == "cas":
+        values = (values[1], values[0])
     data = s.new("v", sum(v.type.words for v in values))
     at = 0
     for v in values:
         for word in s.words(v):
             s.copy(data.part(at), word)
             at += 1
+    return data
+
+
+@lower("atomic.far")
+def atomic_far(s: Selector, op: Op) -> None:
+    stem = _row_name(s, op, roles.FAR_ATOMICS)
+    mask = s.mask(op.args[1])
+    returns = bool(s.uses.get(op.results[0].id))
+    out = s.new("v", op.results[0].type.words) if returns else None
+    if out is not None:
+        s.bind(op, out)
+    if mask is False:
+        return
+    data, address = _data(s, op, op.args[2:]), even(s, s.vector(op.args[0]))
+    if mask is not True:
+        open_region(s, mask)
+    if out is None:
+        s.emit(s.rows.named(stem), address, data, isa.OFF)
+    else:
+        mods: dict[str, Any] = {roles.returning(s.chip): True}
+        s.emit(s.rows.named(stem + RETURN_SUFFIX), out, address, data, isa.OFF, **mods)
+    if mask is not True:
+        close_region(s, mask)
+
+
+@lower("atomic.global")
+def atomic_global(s: Selector, op: Op) -> None:
+    stem = _row_name(s, op, roles.ATOMICS)
+    returns = bool(s.uses.get(op.results[0].id))
+    data = _data(s, op, op.args[5:])
     srd = _guarded(s, op.args[0], op.args[4])
     mask = s.mask(op.args[3])
     width = op.results[0].type.words

@@ -259,7 +259,7 @@ def store_global(s: Selector, op: Op) -> None:
 @lower("load.far")
 def load_far(s: Selector, op: Op) -> None:
     row = s.rows.named(roles.FAR_LOADS[op.attrs["bytes"]])
-    s.emit(row, s.result(op), _even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
+    s.emit(row, s.result(op), even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
 
 
 @lower("store.far")
@@ -269,7 +269,7 @@ def store_far(s: Selector, op: Op) -> None:
         return
     width = op.attrs["bytes"]
     row = s.rows.named((roles.FAR_HIGH_STORES if op.attrs.get("high") else roles.FAR_STORES)[width])
-    address, value = _even(s, s.vector(op.args[0])), s.vector(op.args[2])
+    address, value = even(s, s.vector(op.args[0])), s.vector(op.args[2])
     if held is not True:
         open_region(s, held)
     s.emit(row, address, value, isa.OFF, **_hint(s, op))
@@ -457,10 +457,10 @@ def mma(s: Selector, op: Op) -> None:
         at = (op.attrs["a_byte"], op.attrs["b_byte"])
         low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
         mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
-    s.emit(row, s.result(op), _even(s, a), _even(s, b), accumulator, *scales, **mods)
+    s.emit(row, s.result(op), even(s, a), even(s, b), accumulator, *scales, **mods)
 
 
-def _even(s: Selector, ref: Ref) -> Ref:
+def even(s: Selector, ref: Ref) -> Ref:
     """A fragment that starts at an even register of its tuple."""
     if ref.n == 1 or ref.start % 2 == 0:
         return ref

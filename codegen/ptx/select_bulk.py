@@ -93,11 +93,15 @@ def _copy(s: Selector, op: Op) -> None:
 
 
 def _store(s: Selector, op: Op) -> None:
-    map_, saddr, *at = op.args
+    map_, saddr, mask_v, *at = op.args
+    mask = s.mask(mask_v)
+    if mask is False:
+        return
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
     hint = op.attrs.get("cache")
-    s.emit((*words, *cache.copy_words(hint)), where, shared_address(s, saddr, 0), *cache.policy(s, hint))
+    source, policy = shared_address(s, saddr, 0), cache.policy(s, hint)
+    s.emit((*words, *cache.copy_words(hint)), where, source, *policy, guard=None if mask is True else mask)
 
 
 def _prefetch(s: Selector, op: Op) -> None:

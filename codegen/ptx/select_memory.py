@@ -9,7 +9,7 @@ source bytes, which makes the hardware read nothing and write zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.codegen.ptx import cache
@@ -211,11 +211,20 @@ _ATOMIC = {
 _PACKED_ATOMIC = {"pk_add_f16": "f16x2", "pk_add_bf16": "bf16x2"}
 
 
+def _atomic_far(s: Selector, op: Op) -> None:
+    addr, mask, *values = op.args
+    _atomic(s, op, values, s.mask(mask), lambda: _far_address(s, addr))
+
+
 def _atomic_global(s: Selector, op: Op) -> None:
+    buf, voff, soff, mask, guard, *values = op.args
+    place = op.attrs.get("imm", 0)
+    _atomic(s, op, values, s.mask(mask, guard), lambda: _global_address(s, buf, voff, soff, place))
+
+
+def _atomic(s: Selector, op: Op, values: Sequence[Value], mask: Any, place: Callable[[], Mem]) -> None:
     """`atom`, or `red` where nobody reads what was there."""
-    buf, voff, soff, mask_v, guard_v, *values = op.args
     how, kind = op.attrs["how"], kind_of(op.result.type)
-    mask = s.mask(mask_v, guard_v)
     if mask is False:
         s.values[op.result.id] = (Imm(0),)
         return
@@ -225,7 +234,7 @@ def _atomic_global(s: Selector, op: Op) -> None:
     else:
         name, sign = _ATOMIC[how]
         words = ("global", name, sign + kind[1:])
-    address = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
+    address = place()
     sources = [s.regs(v)[0] for v in values]
     guard = None if mask is True else mask
     if not s.users.get(op.result.id) and how not in ("xchg", "cas"):
@@ -354,6 +363,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "load.far": _load_far,
     "store.far": _store_far,
     "atomic.global": _atomic_global,
+    "atomic.far": _atomic_far,
     "any_lane": _any_lane,
     "barrier": barrier,
     "fence": _fence,

@@ -413,6 +413,46 @@ def _unpack(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def _widen(s: Selector, op: Op) -> None:
+    """Two small numbers of a word become two halves. An integer n is put where the mantissa of a power of two ends,
+    which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
+
+    Two 4-bit integers lie in one byte: the word that is shifted by four has the upper one where it is wanted. bf16 has
+    no room for 8 bits: the sign is the lowest bit of the exponent of 128, so the seven others are added to 128, and 128
+    or 256 is taken off.
+    """
+    source, dtype, index = op.attrs["source"], op.attrs["dtype"], op.attrs["index"]
+    word = s.regs(op.args[0])[0]
+    if source.is_float:
+        words = ("cvt", "rn", "f16x2", f"{source.name[2:]}x2")
+        s.values[op.result.id] = (s.set("b32", words, _halves(s, word)[index // 2]),)
+        return
+
+    def both(number: float) -> int:
+        """A number twice, as a word."""
+        return int(np.array(number, dtype.numpy).view(np.uint16)) * 0x10001
+
+    def placed(x: Reg, keep: int, flip: int) -> Reg:
+        kept = s.set("b32", ("and", "b32"), x, Imm(keep * 0x10001)) if keep != 0xFF else x
+        return s.set("b32", ("xor", "b32"), kept, Imm(flip))
+
+    base = 1024 if dtype is dt.f16 else 128
+    half = 1 << source.bits - 1 if source.is_signed else 0
+    off: Operand = Imm(both(-(base + half)))
+    if source.bits == 4:
+        upper = s.hoisted(("nibbles", word.id), word.level, lambda: s.set("b32", ("shr", "u32"), word, Imm(4)))
+        spread = s.set("b32", ("prmt", "b32"), word, upper, Imm(index // 2 * 0x1111 + 0x4400))
+        made = placed(spread, 0xF, both(base) ^ half * 0x10001)
+    else:
+        spread = s.set("b32", ("prmt", "b32"), word, s.reg(Imm(0)), Imm(0x4040 | (index + 1) << 8 | index))
+        if dtype is dt.f16:
+            made = placed(spread, 0xFF, both(base) ^ half * 0x10001)
+        else:
+            made, off = placed(spread, 0x7F, both(base)), placed(spread, 0x80, both(-base))
+    out = s.set("b32", ("add", "rn", f"{dtype.name}x2"), made, s.reg(off))
+    s.values[op.result.id] = (out,)
+
+
 def _round_tf32(s: Selector, op: Op) -> None:
     """`cvt.rna` leaves the low 13 bits undefined by the manual: the word is only good for the matrix unit, which
     ignores them, so they are cleared here to keep the op's promise."""
@@ -545,6 +585,7 @@ SELECT: dict[str, Select] = {
     "unpack": _unpack,
     "round_tf32": _round_tf32,
     "bitcast": _bitcast,
+    "widen": _widen,
     "permute_bytes": _permute_bytes,
     "vec": _vec,
     "slice": _slice,

@@ -147,6 +147,17 @@ _ATOMICS = frozenset(
 )
 
 
+def _widens(number: int) -> frozenset[tuple[str, str]]:
+    """What `select_numbers` makes halves of in pairs: sums of bf16 and conversions of fp8 are younger than those of
+    f16."""
+    found = {(source, "f16") for source in ("i4", "u4", "i8", "u8")}
+    if number >= 89:
+        found |= {(source, "f16") for source in ("f8e4m3", "f8e5m2")}
+    if number >= 90:
+        found |= {(source, "bf16") for source in ("i4", "u4", "i8")}
+    return frozenset(found)
+
+
 def _target(chip: Chip) -> Target:
     fp8 = chip.number >= 89
     instead: dict[str, str] = {}
@@ -180,6 +191,7 @@ def _target(chip: Chip) -> Target:
         occupancy=_occupancy(chip),
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
+        widens=_widens(chip.number),
         warpgroup=_warpgroup if chip.name == "sm_90a" else None,
     )
 

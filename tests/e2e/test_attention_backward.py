@@ -1,11 +1,12 @@
 """Gradients of attention on every target, with every check of the emulator on, against float64.
 
 What is allowed is twice the largest error of a NumPy computation in float32 that rounds the weights, their gradients
-and the results to the inputs' dtype.
+and the results to the inputs' dtype (of 8-bit inputs: to that of O).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import example_files
@@ -13,34 +14,57 @@ import numpy as np
 import pairwise
 import pytest
 from products import TARGETS
+from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
 backward = example_files.load("attention_backward")
+packed = example_files.load("attention_varlen_backward")
 Variant = backward.Variant
 
 
-def differentiate(target: str, variant: Any, sizes: dict[str, int], **tiles: Any) -> dict[str, np.ndarray]:
-    """Run the three kernels, compare within the bound; all arguments."""
-    given = backward.arguments_of(variant, sizes, sizes["m"])
-    for kernel in backward.kernels(variant, **tiles):
+def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
+    """Run the kernels with the target's tiles, compare within the bound; all arguments."""
+    given = backward.arguments_of(variant, sizes, sizes["m"], shared)
+    for kernel in backward.kernels(variant, backward.tile_of(target, sizes["d"], sizes["e"]), shared):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
-    assert backward.check(variant, given) == 0
+    assert backward.check(variant, given, shared) == 0
+    return given
+
+
+def differentiate_packed(target: str, variant: Any, lengths: list[int], keys: list[int], d: int, e: int) -> Any:
+    """The same for packed sequences."""
+    given, extents = packed.arguments_of(variant, lengths, keys, variant.group, d, e, seed=sum(lengths))
+    for kernel in packed.kernels(variant, backward.tile_of(target, d, e)):
+        mine = packed.arguments_for(kernel, given)
+        kernel.compile(**mine, target=target, subs=extents if "starts_q" in mine else None).emulate(**mine)
+    assert packed.check(variant, given) == 0
     return given
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "sizes"),
+    ("target", "options", "sizes", "shared"),
     [
-        ("gfx942", {"causal": True, "group": 2}, {"b": 1, "h": 2, "m": 70, "n": 90, "d": 64, "e": 64}),
-        ("gfx950", {"cap": 20.0, "order": "bshd"}, {"b": 1, "h": 1, "m": 64, "n": 64, "d": 64, "e": 64}),
-        ("gfx90a", {"bias": True}, {"b": 1, "h": 1, "m": 64, "n": 50, "d": 64, "e": 64}),
-        ("sm_80", {"causal": True, "window": 40, "sinks": True}, {"b": 1, "h": 1, "m": 64, "n": 96, "d": 64, "e": 64}),
+        ("gfx942", {"causal": True, "group": 2}, {"b": 1, "h": 2, "m": 70, "n": 90, "d": 64, "e": 64}, ""),
+        ("gfx950", {"cap": 20.0, "order": "bshd"}, {"b": 1, "h": 1, "m": 64, "n": 64, "d": 64, "e": 64}, ""),
+        (
+            "gfx90a",
+            {"bias": True, "alibi": True, "cap": 20.0},
+            {"b": 2, "h": 1, "m": 64, "n": 50, "d": 64, "e": 64},
+            "b",
+        ),
+        (
+            "sm_80",
+            {"causal": True, "window": 40, "sinks": True},
+            {"b": 1, "h": 1, "m": 64, "n": 96, "d": 64, "e": 64},
+            "",
+        ),
+        ("sm_90a", {"causal": True}, {"b": 1, "h": 1, "m": 132, "n": 64, "d": 64, "e": 64}, ""),
     ],
 )
-def test_gradients(target: str, options: dict[str, Any], sizes: dict[str, int]) -> None:
-    differentiate(target, Variant(wd.bf16, **options), sizes)
+def test_gradients(target: str, options: dict[str, Any], sizes: dict[str, int], shared: str) -> None:
+    differentiate(target, Variant(wd.bf16, **options), sizes, shared)
 
 
 def test_queries_that_see_no_key_have_no_gradient() -> None:
@@ -49,30 +73,99 @@ def test_queries_that_see_no_key_have_no_gradient() -> None:
     assert (given["d_q"][0, 0, :64] == 0).all()
 
 
+def test_gradients_are_the_same_on_every_run() -> None:
+    variant = Variant(wd.f16, bias=True, alibi=True, sinks=True, group=2)
+    sizes = {"b": 2, "h": 2, "m": 20, "n": 40, "d": 64, "e": 64}
+    first, second = (differentiate("gfx942", variant, sizes, "bh") for _ in range(2))
+    for name in (x for x in first if x.startswith("d_")):
+        assert first[name].tobytes() == second[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("gfx942", {"causal": True, "group": 2, "alibi": True, "sinks": True}),
+        ("sm_90a", {"window": 20, "causal": True}),
+    ],
+)
+def test_gradients_of_packed_sequences(target: str, options: dict[str, Any]) -> None:
+    given = differentiate_packed(target, Variant(wd.bf16, **options), [40, 0, 33, 1], [30, 7, 33, 0], 64, 64)
+    assert (given["d_k"][30:37] == 0).all() and (given["d_q"][73:] == 0).all()
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("f16", "bf16"), ("f8e4m3", "f32")])
+def test_results_of_another_dtype_are_refused(dtype: str, out: str) -> None:
+    with pytest.raises(ValueError, match=f"gradients of {dtype} inputs need an O of .*, not out={out}"):
+        backward.kernels(Variant(getattr(wd, dtype), getattr(wd, out)))
+
+
+@pytest.mark.parametrize("options", [{"bias": True}, {"dtype": wd.f8e4m3}])
+def test_packed_sequences_refuse_what_they_do_not_have(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="packed sequences have no bias, and gradients of 16-bit inputs only"):
+        packed.kernels(Variant(**{"dtype": wd.f16, **options}))
+
+
+def test_a_dtype_that_a_chip_lacks_is_refused_by_name() -> None:
+    variant, sizes = Variant(wd.f8e4m3), {"b": 1, "h": 1, "m": 16, "n": 16, "d": 64, "e": 64}
+    with pytest.raises(wd.ConstraintError, match="argument q: sm_80 has no f8e4m3"):
+        differentiate("sm_80", variant, sizes)
+
+
+EIGHT_BITS = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3", "sm_90a": "f8e5m2"}
+
+
+def legal(case: dict[str, Any]) -> bool:
+    if case["packed"] and (case["bias"] or case["dtype"] == "f8" or case["order"] != "bshd"):
+        return False
+    return case["dtype"] != "f8" or case["target"] in EIGHT_BITS
+
+
 CASES = pairwise.pairwise(
     {
-        "target": TARGETS,
-        "dtype": ("f16", "bf16"),
-        "head": ((64, 64), (96, 96), (128, 128), (192, 128)),
+        "target": (*TARGETS, "sm_90a"),
+        "dtype": ("f16", "bf16", "f8"),
+        "head": ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256)),
         "mask": ("full", "causal", "window"),
-        "size": ((64, 64), (100, 77), (33, 140), (90, 20)),
-        "bias": (False, True),
+        "size": ((64, 64), (72, 45), (33, 90)),
+        "packed": (False, True),
+        "bias": (None, "one each", "b", "bh"),
         "alibi": (False, True),
         "cap": (None, 15.0),
         "sinks": (False, True),
         "group": (1, 2),
         "order": ("bhsd", "bshd"),
-    }
+    },
+    legal,
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "d", "e"), [("sm_80", 192, 128), ("sm_80", 256, 256), ("gfx942", 256, 256)])
+def test_wide_heads_do_not_spill(target: str, d: int, e: int, oracle: Any) -> None:
+    names = dict(zip("BHGMNDE", (2, 8, 8, 1024, 1024, d, e)))
+    sizes = {getattr(backward, name): n for name, n in names.items()}
+    for kernel in backward.kernels(Variant(wd.bf16, causal=True), backward.tile_of(target, d, e))[1:]:
+        compiled = kernel.compile(target=target, subs=sizes)
+        if target == "sm_80":
+            oracle("ptxas")
+            assert re.findall(r"(\d+) bytes spill", toolchain.assemble_ptx(compiled.asm, target).log) == ["0", "0"]
+        else:
+            assert compiled.resources.spills == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[pairwise.name_of(c) for c in CASES])
 def test_every_pair_of_options(case: dict[str, Any]) -> None:
-    variant = Variant(
-        getattr(wd, case["dtype"]), None, case["mask"] != "full", 30 if case["mask"] == "window" else None,
-        case["bias"], case["alibi"], case["cap"], case["sinks"], True, case["group"], case["order"],
-    )  # fmt: skip
+    eight = case["dtype"] == "f8"
+    dtype = getattr(wd, EIGHT_BITS[case["target"]] if eight else case["dtype"])
     (m, n), (d, e) = case["size"], case["head"]
-    sizes = {"b": 2, "h": 2, "m": m, "n": n, "d": d, "e": e}
-    differentiate(case["target"], variant, sizes, step=16 if d > 96 else 32)
+    shared = (case["bias"] or "").replace("one each", "")
+    variant = Variant(
+        dtype, wd.bf16 if eight else None, case["mask"] != "full", 30 if case["mask"] == "window" else None,
+        case["bias"] is not None, case["alibi"], case["cap"], case["sinks"], True, case["group"], case["order"],
+    )  # fmt: skip
+    if case["packed"]:
+        differentiate_packed(case["target"], variant, [5, 0, m, 1], [7, 4, n, 0], d, e)
+        return
+    sizes = {"b": 1 + ("b" in shared), "h": max(case["group"], 1 + ("h" in shared)), "m": m, "n": n, "d": d, "e": e}
+    differentiate(case["target"], variant, sizes, shared)

@@ -30,8 +30,13 @@ def lines_with(text: str, what: str | re.Pattern[str]) -> list[int]:
 
 @pytest.mark.parametrize(
     "choices",
-    [{}, {"specialize": False}, {"persistent": True}, {"persistent": True, "cluster": (2, 1, 1)}],
-    ids=["roles", "no roles", "persistent", "cluster"],
+    [
+        {},
+        {"specialize": False},
+        {"specialize": False, "persistent": True},
+        {"persistent": True, "cluster": (2, 1, 1)},
+    ],
+    ids=["roles", "no roles", "persistent, no roles", "cluster"],
 )
 def test_products_wait_first_and_release_after_the_last_loads(choices: dict[str, Any], oracle: Any) -> None:
     oracle("ptxas")
@@ -41,14 +46,15 @@ def test_products_wait_first_and_release_after_the_last_loads(choices: dict[str,
     (wait,), (release,) = (lines_with(compiled.asm, f"griddepcontrol.{x}") for x in ("wait", "launch_dependents"))
     touched = lines_with(compiled.asm, GLOBAL)
     loads = lines_with(compiled.asm, r"shared::cluster\.global")
-    assert loads and wait < touched[0] and max(loads) < release
+    stores = lines_with(compiled.asm, r"global\.shared::cta")
+    assert loads and wait < touched[0] and max(loads) < release < min(stores)
     compiled.emulate(a, b, c)
     products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
     assert hopper.static(compiled.asm).spills == 0
 
 
 def test_any_kernel_can(oracle: Any) -> None:
-    """Without products, too: the wait is first, the release last."""
+    """Without products, too: the wait is first, the release behind the last load."""
     oracle("ptxas")
     n, bn = wd.symbols("DN DBN")
 
@@ -62,7 +68,8 @@ def test_any_kernel_can(oracle: Any) -> None:
     np.testing.assert_array_equal(y, x + 1)
     hopper.static(compiled.asm)
     (wait,), (release,) = (lines_with(compiled.asm, f"griddepcontrol.{w}") for w in ("wait", "launch_dependents"))
-    assert wait < min(lines_with(compiled.asm, GLOBAL)) and max(lines_with(compiled.asm, GLOBAL)) < release
+    loads, stores = (lines_with(compiled.asm, rf"{x}\.global") for x in ("ld", "st"))
+    assert wait < min(loads) and max(loads) < release < min(stores)
 
 
 def test_nothing_is_there_unless_it_is_asked_for() -> None:

@@ -177,12 +177,98 @@ def test_an_expression_and_a_slice(target: str) -> None:
     np.testing.assert_array_equal(b, x[0:30:2] + x[24:39])
 
 
-@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
-def test_atomics_past_4_gib_are_refused(target: str) -> None:
-    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
-    def kernel(x: wd.Memory[M, N, wd.f32], a: wd.Memory[M, N, wd.f32]):
-        wd.atomic_add(wd.read(x), a)
+WIDE = GIB // 4 + 64
+"""Bytes between rows of which 40 span more than 4 GiB."""
+DYNAMIC = {"static": (), "rows": (V,), "all": (V, T, D)}
 
-    x = np.ones((40, 16), np.float32)
-    with pytest.raises(wd.CompileError, match="atomics reach 4294959104 bytes"):
-        kernel.compile(x, far((40, 16), (GIB // 4, 4), np.float32), target=target)
+
+@pytest.mark.parametrize(
+    ("target", "dynamic", "dtype"),
+    [
+        ("gfx90a", "rows", wd.f32),
+        ("gfx942", "all", wd.i64),
+        ("gfx942", "static", wd.f16),
+        ("gfx950", "rows", wd.f16),
+        ("sm_80", "static", wd.i8),
+        ("sm_90a", "all", wd.f32),
+        ("sm_80", "rows", wd.i64),
+    ],
+    ids=str,
+)
+def test_atomics(target: str, dynamic: str, dtype: wd.DType, oracle: Callable[[str], str]) -> None:
+    """Rows picked by index, some twice and some outside; what was there comes back."""
+
+    @wd.wave(ROWS)
+    def kernel(
+        x: wd.Memory[T, D, dtype], ids: wd.Memory[T, wd.i32], a: wd.Memory[V, D, dtype], old: wd.Memory[T, D, dtype]
+    ):
+        there = wd.IndexMapping((T, D), {V: wd.read(ids)})
+        wd.write(wd.atomic_add(wd.read(x), a, mapping=there), old)
+
+    rng = np.random.default_rng(3)
+    storage = dtype.storage
+    x = rng.integers(1, 4, (21, 32)).astype(storage)
+    ids = (rng.permutation(44)[:21] - 2).astype(np.int32)
+    ids[3] = ids[5] = 39
+    a = like(np.full((40, 32), 5, storage), (WIDE, storage.itemsize))
+    old = np.ones_like(x)
+    compiled = kernel.compile(x, ids, a, old, target=target, dynamic=DYNAMIC[dynamic])
+    compiled.emulate(x, ids, a, old)
+    inside = (ids >= 0) & (ids < 40)
+    want = np.full((40, 32), 5, storage)
+    np.add.at(want, ids[inside], x[inside])
+    np.testing.assert_array_equal(a, want)
+    once = inside & (ids != 39)
+    np.testing.assert_array_equal(old[once], 5)
+    np.testing.assert_array_equal(old[~inside], 0)
+    np.testing.assert_array_equal(np.sort(old[[3, 5]], 0)[0], 5)
+    products.assemble(compiled, oracle)
+
+
+@wd.wave(ROWS)
+def picked(table: wd.Memory[V, D, wd.f16], ids: wd.Memory[T, wd.i32], out: wd.Memory[T, D, wd.f16]):
+    there = wd.IndexMapping((T, D), {V: wd.read(ids)})
+    wd.write(wd.read(table, mapping=there), out)
+    wd.write(wd.read(out), table, mapping=there)
+
+
+@pytest.mark.parametrize(
+    ("target", "dynamic"),
+    [("gfx90a", "all"), ("gfx942", "rows"), ("gfx950", "all"), ("sm_80", "rows"), ("sm_90a", "all")],
+)
+def test_rows_of_an_array_of_run_time_size(target: str, dynamic: str) -> None:
+    """Compiled with an array past 4 GiB a kernel serves arrays of any size; compiled with a small one it says so."""
+    rng = np.random.default_rng(5)
+    source = rng.standard_normal((40, 40)).astype(np.float16)
+    table, ids = like(source, (WIDE, 2)), rng.permutation(40)[:21].astype(np.int32)
+    out = np.ones((21, 40), np.float16)
+    compiled = picked.compile(table, ids, out, target=target, dynamic=DYNAMIC[dynamic])
+    compiled.emulate(table, ids, out)
+    np.testing.assert_array_equal(out, source[ids])
+    if dynamic == "all":  # strides are arguments as well
+        compiled.emulate(source, ids[:9], near := np.ones((9, 40), np.float16))
+        np.testing.assert_array_equal(near, source[ids[:9]])
+    small = like(source[:10], (WIDE, 2))
+    compiled = picked.compile(small, ids, out, target=target, dynamic=DYNAMIC[dynamic])
+    message = r"`table` spans 104\d+ bytes, but the kernel, which indexes it, was compiled"
+    with pytest.raises(wd.LaunchError, match=message):
+        compiled.emulate(table, ids, out)
+
+
+def test_calls_have_a_kernel_for_arrays_past_4_gib() -> None:
+    """What a call of the kernel object would launch: small and large arrays of a dynamic size have a text each."""
+
+    @wd.wave(ROWS, dynamic=[V, T])
+    def kernel(table: wd.Memory[V, D, wd.f16], ids: wd.Memory[T, wd.i32], out: wd.Memory[T, D, wd.f16]):
+        wd.write(wd.read(table, mapping=wd.IndexMapping((T, D), {V: wd.read(ids)})), out)
+
+    source = np.random.default_rng(6).standard_normal((40, 8)).astype(np.float16)
+    ids = np.array([39, 0, 7], np.int32)
+    texts = []
+    for rows in (8, 12, 40):
+        table, out = like(source[:rows], (WIDE, 2)), np.ones((3, 8), np.float16)
+        (compiled,) = kernel.precompile(table, ids % rows, out, target="gfx942")
+        compiled.emulate(table, ids % rows, out)
+        np.testing.assert_array_equal(out, source[ids % rows])
+        texts.append(compiled.asm)
+    assert texts[0] == texts[1] != texts[2]

@@ -14,12 +14,13 @@ import numpy as np
 import products
 import pytest
 from hopper import tiles
-from products import BF16, F16, TF32, K, Kind, M, N, numbers
+from products import BF16, BK, BM, BN, F16, TF32, WM, WN, K, Kind, M, N, numbers
 
 import wavedsl as wd
 
 SMALL = tiles(64, 64, 64, 64, 64)
 WIDE = tiles(128, 64, 64, 64, 64)
+BF16_SUMS = Kind("bf16-sums", wd.bf16, wd.f32, wd.f32)
 
 
 def slow(*values: Any) -> Any:
@@ -168,6 +169,57 @@ def test_scaled_operand() -> None:
     products.expect_equal(y, want, F16)
 
 
+def packed_product(dtype: Any, kind: Kind) -> Any:
+    """x [M, K] times weights of four bits [N, K] with a scale per row."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, WM), wd.WaveConstraint(N, WN),
+        ]
+    )  # fmt: skip
+    def packed(
+        x: wd.Memory[M, K, kind.dtype], q: wd.Memory[N, K, dtype], scale: wd.Memory[N, wd.f32],
+        y: wd.Memory[M, N, kind.out],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, kind.sums](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(x), wd.cast(wd.read(q), kind.dtype), acc)
+
+        product = loop * wd.read(scale)
+        wd.write(product if kind.out is wd.f32 else wd.cast(product, kind.out), y)
+
+    return packed
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "size"),
+    [
+        (wd.i4, F16, (100, 72, 224)),
+        slow(wd.u4, BF16_SUMS, (128, 64, 192)),
+        slow(wd.f4e2m1, BF16_SUMS, (64, 72, 160)),
+    ],
+    ids=str,
+)
+def test_operands_of_four_bits(dtype: Any, kind: Kind, size: tuple[int, int, int]) -> None:
+    """Their packed tiles come by bulk copies, two numbers to a byte; lanes take the bytes that they need."""
+    m, n, k = size
+    x, scale = numbers((m, k), kind.dtype, 1), (2.0 ** numbers((n,), wd.i32, 3)).astype(np.float32)
+    codes = np.random.default_rng(2).integers(0, 16, (n, k)).astype(np.uint8)
+    q = codes[:, ::2] | codes[:, 1::2] << 4
+    values = {wd.i4: (codes.astype(np.int64) ^ 8) - 8, wd.u4: codes}.get(dtype)
+    if values is None:
+        values = codes.view(dtype.numpy).astype(np.float64)
+    y = np.zeros((m, n), np.float32)
+    compiled = packed_product(dtype, kind).compile(x, q, scale, y, target="sm_90a", subs=SMALL)
+    compiled.emulate(x, q, scale, y)
+    assert np.array_equal(y, x.astype(np.float64) @ (values * scale[:, None].astype(np.float64)).T)
+    found = strategy(compiled)
+    assert found.bulk and found.specialize and found.why["copies"].startswith("every stride")
+    if dtype.is_int:
+        assert "cvt.rn.f32" not in compiled.asm
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 
@@ -191,3 +243,43 @@ def test_block_scales_of_both_operands(dtype: Any, size: tuple[int, int, int], s
     compiled.emulate(a, b, sa, sb, c)
     assert np.array_equal(c, block_scaled.reference(a, b, sa, sb)[0])
     assert strategy(compiled).specialize == (schedule is None or schedule.specialize is None)
+
+
+@pytest.mark.parametrize(("rows", "pitch"), [(64, 200), slow(32, 200), slow(16, 200), (64, 201)])
+def test_a_row_of_factors_comes_by_bulk_copies_where_it_can(rows: int, pitch: int) -> None:
+    """One factor per k: a box of 128 bytes or more is copied into a ring, and nothing in the loop makes all threads
+    meet. A row that is shorter, or lies at no multiple of 16 bytes, is copied by all threads; the tiles still come by
+    bulk copies."""
+    (B,) = wd.symbols("B")
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 64, 0),
+            wd.WorkgroupConstraint(N, 64, 1),
+            wd.WorkgroupConstraint(B, 1, 2),
+            wd.TilingConstraint(K, rows),
+        ]
+    )
+    def scaled(
+        a: wd.Memory[M, K, wd.SHARED, wd.bf16],
+        b: wd.Memory[N, K, wd.SHARED, wd.bf16],
+        factor: wd.Memory[B, K, wd.f32],
+        c: wd.Memory[B, M, N, wd.f32],
+    ):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            x = wd.cast(wd.read(a), wd.f32) * wd.read(factor)
+            return wd.mma(wd.cast(x, wd.bf16), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b = (numbers((64, 200), wd.bf16, i) for i in (1, 2))
+    factor = numbers((2, pitch), wd.f32, 3)[:, :200]
+    c = np.full((2, 64, 64), products.SENTINEL, np.float32)
+    compiled = scaled.compile(a, b, factor, c, target="sm_90a")
+    compiled.emulate(a, b, factor, c)
+    np.testing.assert_array_equal(c, (a.astype(np.float64) * factor[:, None]) @ b.astype(np.float64).T)
+    assert strategy(compiled).bulk and strategy(compiled).specialize
+    assert compiled.kernel_ir is not None
+    rings = "".join(compiled.kernel_ir.notes["lowering"].rings)
+    assert ("factor" in rings) == (rows * 4 % 128 == 0 and pitch * 4 % 16 == 0)

@@ -121,3 +121,28 @@ def test_epilogues_keep_the_way_out(epilogue: str, subs: dict[Any, int]) -> None
     half = 0.5 * np.exp2(np.floor(np.log2(np.maximum(np.abs(want), 2.0**-126))) - 7)
     assert (np.abs(c.astype(np.float64) - want) <= half * 1.01 + lost + 1e-6).all()
     assert strategy(compiled).specialize and strategy(compiled).outlets == 1
+
+
+@pytest.mark.parametrize(
+    ("subs", "columns"),
+    [
+        (tiles(64, 128, 64, 64, 128), 136),  # results of 16 and of 32 bits, both by bulk copies
+        (tiles(32, 64, 64, 32, 64), 96),  # transposed
+        pytest.param(tiles(64, 128, 64, 64, 128), 99, marks=pytest.mark.slow),  # from registers
+    ],
+    ids=["straight", "swapped", "rows of odd length"],
+)
+def test_operands_of_results_are_loaded_as_they_are_stored(subs: dict[Any, int], columns: int) -> None:
+    """Scales, a bias and an addend; two results leave panel by panel, side by side."""
+    m, n = 64, columns
+    a, b = numbers((m, 128), wd.bf16, 1), numbers((n, 128), wd.bf16, 2)
+    rows, cols, bias = (0.1 * numbers((size,), wd.f32, i, "normal") for i, size in enumerate((m, n, n), 3))
+    c, before, d = numbers((m, n), wd.bf16, 4), np.zeros((m, n), np.float32), np.zeros((m, n), wd.bf16.storage)
+    args = (a, b, rows, cols, bias, c, before, d)
+    compiled = hopper.gemm(BF16, epilogue="all").compile(*args, target="sm_90a", subs=subs)
+    compiled.emulate(*args)
+    x = products.exact(a, b, BF16)[0] * rows[:, None].astype(np.float64) * cols + bias + c.astype(np.float64)
+    assert np.allclose(before, x, rtol=1e-5, atol=1e-5)
+    want = 0.5 * x * (1 + np.vectorize(math.erf)(x * 0.5**0.5))
+    assert np.allclose(d.astype(np.float64), want, rtol=2.0**-8, atol=1e-5)
+    assert strategy(compiled).outlets == (0 if n % 2 else 2)

@@ -48,10 +48,10 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x256x64, B along N": (F16, tiles(128, 256, 64, 64, 256), {"b_order": "KN"}),
     "f16 128x128x64, A along M, B along N": (F16, tiles(128, 128, 64, 64, 128), {"a_order": "KM", "b_order": "KN"}),
     "bf16 128x256x64 bias relu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu"}),
-    "bf16 128x128x64 alpha beta": (BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64 scales bias addend gelu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "all"}),
     "bf16 128x256x64 alpha beta": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x256x64 scales silu": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "scales silu"}),
-    "bf16 128x192x64 gelu": (BF16, tiles(128, 192, 64, 64, 192), {"epilogue": "gelu"}),
+    "bf16 256x128x64 gelu": (BF16, tiles(256, 128, 64, 128, 128), {"epilogue": "gelu"}),
     "bf16 128x256x64 gelu by tanh": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh"}),
     "bf16 128x256x64 gelu by tanh, fast": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "gelu tanh fast"}),
     "bf16 32x128x64 swapped": (BF16, tiles(32, 128, 64, 32, 64), {}),
@@ -61,13 +61,13 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "fp8 128x256x128": (FP8, tiles(128, 256, 128, 64, 256), {}),
     "fp8 128x128x128 bias relu": (FP8, tiles(128, 128, 128, 64, 128), {"epilogue": "bias relu"}),
     "f16 128x256x64, A of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, None)}),
-    "f16 128x128x64, B of i8": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i8)}),
+    "f16 128x128x64, B of i4": (F16, tiles(128, 128, 64, 64, 128), {"stored": (None, wd.i4)}),
     "f16 128x256x64, B of i8": (F16, tiles(128, 256, 64, 128, 128), {"stored": (None, wd.i8)}),
     "f16 128x256x64, A and B of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, wd.i8)}),
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
-    "tf32 128x128x32": (TF32, tiles(128, 128, 32, 64, 128), {}),
+    "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
 }
 QUICK = (0, 13, 18, 21, 24)
 
@@ -112,12 +112,17 @@ block_scaled = example_files.load("block_scaled_gemm")
 
 @pytest.mark.parametrize("tile", [(128, 128), pytest.param((128, 64), marks=pytest.mark.slow)])
 def test_block_scaled_products_overlap(tile: tuple[int, int], oracle: Any) -> None:
-    """fp8 with scales per 128 of K, added up in registers beside the products."""
+    """fp8 with scales per 128 of K, added up in registers: one step a number and a block, what scales are loaded of and
+    multiplied to beside the products."""
     oracle("ptxas"), oracle("nvdisasm")
     sizes = dict(zip((block_scaled.M, block_scaled.N, block_scaled.K), (4096, 4096, 4096)))
     blocks = {block_scaled.KB: 32, block_scaled.NB: 32}
     kernel = block_scaled.block_scaled_kernel(wd.f8e4m3, wd.bf16, tile)
-    guard(kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm)
+    text = kernel.compile(target="sm_90a", subs={**sizes, **blocks}).asm
+    guard(text)
+    during, behind = text[text.index("$K1:") : text.index("$K1_end")].split("wgmma.wait_group")
+    assert behind.count("fma.rn.f32") == tile[0] * tile[1] // 256 and "mul." not in behind and "ld." not in behind
+    assert during.count("ld.global") == during.count("mul.rn.f32") + 1
 
 
 attention = example_files.load("attention")
@@ -204,28 +209,58 @@ def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -
     # none.
     assert ("bar.arrive" in text) == (kind != "paged" and (d == 128 or (d == 256 and "fp8" in kind)))
     # Weights of any width become an operand where they are: only sums and maxima of two rows move, twice each.
-    assert text.count("shfl") <= 8 * (len(loops) + 2)
+    assert text.count("shfl") <= 8 * (len(loops) + 2) and "prmt" not in text
 
 
 backward = example_files.load("attention_backward")
+packed_backward = example_files.load("attention_varlen_backward")
+
+
+GRADIENTS = {
+    "d 64, causal": (64, 64, {"causal": True}, None),
+    "d 64": (64, 64, {}, None),
+    "d 64, alibi": (64, 64, {"alibi": True, "causal": True}, None),
+    "d 128, causal": (128, 128, {"causal": True}, None),
+    "d 128": (128, 128, {}, None),
+    "d 128, 32 queries": (128, 128, {}, backward.Tiles(128, 32, 2)),
+    "d 192 and 128, grouped": (192, 128, {"group": 4}, None),
+    "packed, d 64, causal, grouped": (64, 64, {"causal": True, "group": 4}, None),
+    "packed, d 256": (256, 256, {}, None),
+    "d 256, causal": (256, 256, {"causal": True}, None),
+    "d 256": (256, 256, {}, None),
+}
+"""Head sizes of keys and values, options, tiles (None: the example's own)."""
+ONE_STAGE = {("attention_keys", name) for name in ("d 128", "d 128, causal", "d 192 and 128, grouped")}
+"""Where registers do not hold the products of two trips beside the sums."""
 
 
 @pytest.mark.parametrize(
-    ("d", "causal"),
-    [(64, True), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((64, False), (128, True), (128, False)))],
+    "name", [n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow) for n in GRADIENTS]
 )
-def test_gradients_of_attention_overlap_and_nothing_spills(d: int, causal: bool, oracle: Any) -> None:
-    """Four products per trip of the keys' loop, two of them from registers; three of the queries', in two stages."""
+def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
+    """Four products per trip of the keys' loop, or per kernel of two or three where dK and dV have one each; two or one
+    of them from registers; three of the queries'. One warpgroup copies everything, the rows of the log-sum-exp and of
+    delta too: nothing in a loop makes all others meet."""
     oracle("ptxas"), oracle("nvdisasm")
-    tile, step, waves = backward.tile_of("sm_90a")
-    sizes = {backward.B: 2, backward.H: 16, backward.G: 16, backward.M: 4096, backward.N: 4096}
-    _, keys, queries = backward.kernels(backward.Variant(wd.bf16, causal=causal), tile=tile, step=step, waves=waves)
-    for kernel in (keys, queries):
-        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: d})
+    d, e, options, tiles = GRADIENTS[name]
+    variant = backward.Variant(wd.bf16, **options)
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16 // variant.group, backward.M: 4096, backward.N: 4096}
+    if packed := name.startswith("packed"):
+        more = dict(zip((varlen.Z, varlen.Z1, varlen.TQ, varlen.TK), (8, 9, 16384, 16384)))
+        sizes = {**sizes, **more}
+        del sizes[backward.B]
+    example = packed_backward if packed else backward
+    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e)):
+        if not re.search("_(keys(_[kv])?|queries)$", kernel.name) or ("varlen" in kernel.name) != packed:
+            continue
+        compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: e})
         found = hopper.static(compiled.asm)
         assert found.products > 0 and found.spills == 0 and not found.codes
         assert found.groups == len(re.findall(r"\bcommit_group\.sync", compiled.asm))
-        assert compiled.kernel_ir.notes["lowering"].strategy.overlapped == (kernel is queries)
+        strategy = compiled.kernel_ir.notes["lowering"].strategy
+        assert strategy.specialize
+        assert strategy.overlapped == ((kernel.name, name) not in ONE_STAGE)
+        assert strategy.overlapped or "registers" in strategy.why["products"]
 
 
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:

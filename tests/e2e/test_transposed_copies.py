@@ -38,8 +38,8 @@ def test_products_of_transposed_operands(target: str, kind: products.Kind, tiles
 
 
 def compiled_loop(target: str, tiles: tuple[int, ...]) -> tuple[Any, list[Op]]:
-    """The kernel of a long product, and the operations of its loop."""
-    sizes = {M: 8 * tiles[0], N: 8 * tiles[1], K: 64 * tiles[2]}
+    """The kernel of a product that fills the chip, and the operations of its loop."""
+    sizes = {M: 64 * tiles[0], N: 64 * tiles[1], K: 64 * tiles[2]}
     kernel = products.gemm(products.F16, b_order="KN")
     compiled = kernel.compile(target=target, subs={**dict(zip(TILE, tiles)), **sizes})
     (loop,) = (op for op in compiled.kernel_ir.body.ops if op.name == "for")

@@ -15,7 +15,9 @@ from wavedsl.codegen.amdgcn.isa import TARGETS as AMD
 from wavedsl.runtime.emulator import run
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "llvm"
-TARGETS = (*AMD, "sm_90")
+GLOBAL = tuple(f"{chip} global" for chip in AMD)
+"""The chips' atomics at addresses, instead of those in buffers."""
+TARGETS = (*AMD, *GLOBAL, "sm_90")
 SLOT = np.arange(64) % 8
 
 Change = Callable[[Any, Any], Any]
@@ -30,11 +32,13 @@ FLOATS: dict[str, tuple[Any, Change]] = {
     "fadd_v2bf16": (ml_dtypes.bfloat16, np.add),
 }  # fmt: skip
 
-WHERE = {"fadd_v2bf16": ("gfx950", "sm_90"), "fmin_f64": AMD, "fmax_f64": AMD}
+WHERE = {"fadd_v2bf16": ("gfx950", "sm_90"), "fmin_f64": (*AMD, *GLOBAL), "fmax_f64": (*AMD, *GLOBAL)}
 
 
 def launch(target: str, name: str, *args: np.ndarray) -> None:
     module = "atomics_bf16" if "bf16" in name and target in AMD else "atomics"
+    target, _, where = target.partition(" ")
+    module += f"_{where}" if where else ""
     text = (FOLDER / f"{module}.{target}.{'s' if target in AMD else 'ptx'}").read_text()
     run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=args, kernel=name, checks=True)
 

@@ -162,3 +162,34 @@ def test_bindings(source: str, message: str) -> None:
 def test_forgotten_brackets() -> None:
     with pytest.raises(wd.ConstraintError, match="needs its constraints"):
         run("@wd.wave\ndef kernel(a: wd.Memory[M, wd.f32]):\n    pass\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: wd.HardwareConstraint(vector_shapes=[16]), r"vector_shapes=\[16\]"),
+        (lambda: wd.HardwareConstraint(waves_per_block="many"), "waves_per_block='many'"),
+        (lambda: wd.Schedule(direct_to_shared="yes"), "direct_to_shared='yes'"),
+        (lambda: wd.Schedule(dependent=3), "dependent=3"),
+    ],
+    ids=["vector-shapes", "waves", "choice", "count"],
+)
+def test_options_of_another_type(make, said: str) -> None:
+    with pytest.raises(wd.ConstraintError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
+def test_all_of_a_dimension_that_is_cut_for_a_loop(target: str) -> None:
+    """Outside of a loop over it one tile is not the dimension; where the tile holds it all, it is."""
+    m, n = wd.symbols("M N")
+
+    @wd.wave([wd.WorkgroupConstraint(m, 8, 0), wd.TilingConstraint(n, 16)])
+    def kernel(a: wd.Memory[m, n, wd.f32], b: wd.Memory[m, wd.f32]):
+        wd.write(wd.sum(wd.read(a), dim=n), b)
+
+    with pytest.raises(wd.ConstraintError, match="read: all of N is meant outside of a loop over it") as raised:
+        kernel.compile(subs={m: 8, n: 50}, target=target)
+    assert_points_at(raised.value, "wd.read(a)")
+    assert "@wd.iterate(N, …)" in raised.value.hint
+    kernel.compile(subs={m: 8, n: 16}, target=target)

@@ -68,6 +68,7 @@ def test_help_shows_how_to_call_it():
             ("--causal", "--lse", "--group", "2", "--m", "40", "--n", "50", "--tile-m", "32", "--waves", "2"),
         ),
         ("attention_backward.py", ("--causal", "--m", "40", "--n", "30", "--heads", "1", "--target", "sm_80")),
+        ("attention_varlen_backward.py", ("--lengths", "9,0,20", "--heads", "1", "--causal", "--target", "gfx950")),
         ("attention_varlen.py", ("--lengths", "20,0,9", "--heads", "1", "--target", "gfx950")),
         ("attention_decode.py", ("--lengths", "40,3", "--heads", "2", "--group", "2", "--page", "32")),
     ],

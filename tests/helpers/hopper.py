@@ -102,11 +102,23 @@ def gemm(
             @wd.iterate(K, init_args=[zero])
             def loop(acc: wd.Register[M, N, sums]):
                 part = wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, sums](0))
-                return acc + part * wd.read(rows) * wd.read(columns)
+                return wd.fma(part * wd.read(rows), wd.read(columns), acc)
 
             wd.write(finish(loop), c)
 
         return gemm_blocks
+    if epilogue == "all":  # everything at once, and what the activation is given as a second result
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_all(
+            a: a_type, b: b_type, rows: wd.Memory[M, wd.f32], columns: wd.Memory[N, wd.f32], bias: wd.Memory[N, wd.f32],
+            c: wd.Memory[M, N, out], before: wd.Memory[M, N, wd.f32], d: wd.Memory[M, N, out],
+        ):  # fmt: skip
+            x = product(a, b) * wd.read(rows) * wd.read(columns) + wd.read(bias) + wd.cast(wd.read(c), wd.f32)
+            wd.write(x, before)
+            wd.write(finish(0.5 * x * (1.0 + wd.erf(x * 0.5**0.5))), d)
+
+        return gemm_all
     assert epilogue == "alpha beta"
 
     @wd.wave(constraints, schedule=schedule)

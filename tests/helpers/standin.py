@@ -3,7 +3,7 @@
 `build("cuda", folder)` compiles one with zig's C compiler. The head of every function is taken from the prototypes that
 the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as they declare it: a changed
 prototype does not compile, or shows in the record. Device memory is host memory; a launched kernel is expected to take
-(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map starts with its address.
+(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address, sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
@@ -12,7 +12,8 @@ until `standin_busy(0)`.
 
 In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third
 call of cuMemAlloc answers 2 (`:0`: every one); STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many
-numbers a thread computes (default 1); STANDIN_IDLE: launches compute nothing.
+numbers a thread computes (default 1); STANDIN_IDLE: launches compute nothing; STANDIN_HIDDEN: kernels take two more
+pointers, of sums and of counters, and what runs notes them and the first counter.
 """
 
 from __future__ import annotations
@@ -94,15 +95,17 @@ static void *device_allocate(size_t size, int device) {
   return memory;
 }
 
-typedef struct { float *in, *out; int n; unsigned threads; } launch_t;
+typedef struct { float *in, *out; int n; unsigned threads; int *sums, *counters; } launch_t;
 
 static launch_t received(void **params, unsigned threads) {
   launch_t launch = {*(float **)params[0], *(float **)params[1], *(int *)params[2], threads};
+  if (getenv("STANDIN_HIDDEN")) { launch.sums = *(int **)params[3]; launch.counters = *(int **)params[4]; }
   return launch;
 }
 
 static void run(launch_t launch) {
   if (getenv("STANDIN_IDLE")) return;
+  if (launch.counters) note("ran with %p %p %d", (void *)launch.sums, (void *)launch.counters, *launch.counters);
   const char *each = getenv("STANDIN_EACH");
   int most = (int)launch.threads * (each ? atoi(each) : 1);
   for (int i = 0; i < launch.n && i < most; i++) launch.out[i] = 2 * launch.in[i];
@@ -110,10 +113,11 @@ static void run(launch_t launch) {
 
 /* Streams are numbered from 0x6000 on; others are taken as they are. Graphs and what they keep. */
 typedef struct { void (*destroy)(void *); void *pointer; int references; } object_t;
-typedef struct { launch_t nodes[64]; object_t *objects[64]; int count, kept; } graph_t;
+typedef struct { launch_t nodes[64]; object_t *objects[64]; int count, kept, number; } graph_t;
 enum { STREAMS = 64 };
 static struct { int place; graph_t *graph; } streams[STREAMS];
-static int stream_count, capturing;
+static int stream_count, capturing, captures;
+static __thread int capture_mode;  /* 2: this thread may do what cannot be captured */
 
 static int stream_number(const void *stream) {
   long number = (long)stream - 0x6000;
@@ -134,6 +138,7 @@ static int capture_begin(void *stream) {
   int number = stream_number(stream);
   if (number < 0) return 1;
   streams[number].graph = calloc(1, sizeof(graph_t));
+  streams[number].graph->number = ++captures;
   capturing++;
   return 0;
 }
@@ -224,7 +229,7 @@ static __thread int depth;
 static int current(void) { return depth ? stack[depth - 1] : -1; }
 static int on_device(int context) { return context < OWN ? context : context_device[context]; }
 #define NEEDS_CONTEXT if (current() < 0) return 201
-#define NOT_CAPTURED if (capturing) return 900
+#define NOT_CAPTURED if (capturing && capture_mode != 2) return 900
 #define CONTEXT(n) ((CUcontext)(long)(0x4100 + (n)))
 """
 
@@ -284,9 +289,11 @@ CUDA_BODIES = {
     "cuStreamCreate": "NEEDS_CONTEXT; *phStream = stream_create(current());",
     "cuStreamBeginCapture": "return capture_begin(hStream);",
     "cuStreamEndCapture": "*phGraph = capture_end(hStream);",
+    "cuThreadExchangeStreamCaptureMode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
     "cuStreamIsCapturing": "*captureStatus = captured(hStream) != NULL;",
     "cuStreamGetCaptureInfo": (
-        "*captureStatus_out = captured(hStream) != NULL; if (id_out) *id_out = 7; "
+        "*captureStatus_out = captured(hStream) != NULL; if (id_out && captured(hStream)) "
+        "*id_out = captured(hStream)->number; "
         "if (graph_out) *graph_out = captured(hStream); if (dependencies_out) *dependencies_out = NULL; "
         "if (edgeData_out) *edgeData_out = NULL; if (numDependencies_out) *numDependencies_out = 0;"
     ),
@@ -307,7 +314,9 @@ CUDA_BODIES = {
         'interleave %d swizzle %d promotion %d fill %d", tensorDataType, tensorRank, globalAddress ? "given" : "null", '
         "globalDim[0], globalDim[1], tensorRank > 1 ? globalStrides[0] : 0, boxDim[0], boxDim[1], elementStrides[0], "
         "elementStrides[1], interleave, swizzle, l2Promotion, oobFill); "
-        "memset(tensorMap, 0, sizeof *tensorMap); tensorMap->words[0] = (uint64_t)globalAddress;"
+        "memset(tensorMap, 0, sizeof *tensorMap); tensorMap->words[0] = (uint64_t)globalAddress; "
+        "for (unsigned d = 0; d < tensorRank; d++) { tensorMap->words[1 + d] = globalDim[d]; "
+        "if (d) tensorMap->words[6 + d] = globalStrides[d - 1]; }"
     ),
     "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
     "cuMemsetD8Async": (
@@ -339,7 +348,7 @@ typedef struct ihipEvent_t *hipEvent_t;
 typedef char hipDeviceProp_t;
 
 static __thread int current;  /* the thread's device */
-#define NOT_CAPTURED if (capturing) return 900
+#define NOT_CAPTURED if (capturing && capture_mode != 2) return 900
 """
 
 HIP_BODIES = {
@@ -373,9 +382,11 @@ HIP_BODIES = {
     "hipStreamCreate": "*stream = stream_create(current);",
     "hipStreamBeginCapture": "return capture_begin(stream);",
     "hipStreamEndCapture": "*pGraph = capture_end(stream);",
+    "hipThreadExchangeStreamCaptureMode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
     "hipStreamIsCapturing": "*pCaptureStatus = captured(stream) != NULL;",
     "hipStreamGetCaptureInfo_v2": (
-        "*captureStatus_out = captured(stream) != NULL; if (id_out) *id_out = 7; "
+        "*captureStatus_out = captured(stream) != NULL; if (id_out && captured(stream)) "
+        "*id_out = captured(stream)->number; "
         "if (graph_out) *graph_out = captured(stream); if (dependencies_out) *dependencies_out = NULL; "
         "if (numDependencies_out) *numDependencies_out = 0;"
     ),

@@ -10,7 +10,8 @@ Rules, by name:
 (COUNTERS) `vmcnt` counts vector memory in order, `lgkmcnt` LDS operations in order and scalar loads in any order.
 (TOUCH) A register that an operation in flight will write is neither read nor written, but by a younger load of the same
 ordered queue.
-(BARRIER) At `s_barrier` no LDS write is in flight if a read may follow, and no read if a write may follow.
+(BARRIER) At `s_barrier` no LDS write is in flight if a read may follow, and no read if a write may follow. Copies that
+load to LDS may be in flight: whether what follows reads their bytes is a matter of addresses (`order`).
 """
 
 from __future__ import annotations
@@ -127,8 +128,10 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, frozenset(reads), frozenset(writes), sources=operands)
     lanes = frozenset(("exec",))
     if name.startswith(("buffer_", "global_")):
-        if "lds" in modifiers or "_atomic" in name:
+        if "_atomic" in name:
             raise Unknown(name)
+        if "lds" in modifiers:  # no register is loaded: what arrives lies in LDS, from the byte in M0 on
+            return Effect(i.line, name, everything | lanes | {"m0"}, frozenset(), "vm", "write", operands)
         if "_store_" in name:
             return Effect(i.line, name, everything | lanes, frozenset(), "vm", "", operands)
         merged = first if "d16" in name else frozenset()
@@ -241,6 +244,8 @@ def wait_states(p: Effect, c: Effect, target: str) -> int:
     vector = frozenset(r for r in p.writes if r[0] in "va" and r != "vcc")
     scalar = frozenset(r for r in p.writes if r == "vcc" or (r[0] == "s" and r != "scc"))
     need = 0
+    if "m0" in p.writes & c.reads and c.queue == "vm":
+        return 1
     if p.name.startswith("v_mfma"):
         return _after_matrix(p, c, column)
     if _is_valu(p):
@@ -293,7 +298,7 @@ def broken_hazards(p: Program, target: str) -> set[Broken]:
     """Pairs with too few wait states between them on some path."""
     out: set[Broken] = set()
     for at, e in enumerate(p.effects):
-        if not (e.name.startswith("v_") or "_store_dwordx" in e.name):
+        if not (e.name.startswith("v_") or "_store_dwordx" in e.name or "m0" in e.writes):
             continue
         best = dict.fromkeys(p.follow[at], 0)
         work = list(best)
@@ -315,6 +320,11 @@ def broken(text: str, target: str) -> set[Broken]:
     """Every rule that the text breaks. Raises Unknown where it holds what this replay does not know."""
     p = program(text)
     return broken_waits(p) | broken_hazards(p, target)
+
+
+def copies_to_lds(i: Instruction) -> bool:
+    """Whether an instruction loads to LDS without a register."""
+    return i.mnemonic.startswith("buffer_load") and "lds" in i.operands.split()
 
 
 def reachable(p: Program, line: int) -> Iterator[Effect]:

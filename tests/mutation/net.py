@@ -94,7 +94,7 @@ def _row(place: tuple[str, str]) -> tuple[Row, list[str]]:
 def main(targets: list[str]) -> int:
     rows: list[Row] = []
     with multiprocessing.Pool() as pool:
-        places = [(name, target) for target in targets or trial.TARGETS for name in trial.CASES]
+        places = [(name, target) for name, target in trial.PLACES if not targets or target in targets]
         for row, lines in pool.imap(_row, places):
             rows.append(row)
             print("\n".join(lines), flush=True)

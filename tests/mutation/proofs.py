@@ -47,18 +47,27 @@ def prove(case: trial.Case, mutant: Mutant) -> str | None:
     try:
         if amd and not amd_replay.broken(mutant.text, case.target) <= amd_replay.broken(case.asm, case.target):
             return None
-        if amd and mutant.kind.endswith(("-wait", "-nop")):
+        copied = amd and any(amd_replay.copies_to_lds(i) for i in before.values())
+        if amd and mutant.kind.endswith(("-wait", "-nop")) and not (copied and mutant.kind.endswith("-wait")):
             return "covered"
         if mutant.kind in ("delete-wait", "weaken-wait", "delete-barrier", "delete-commit"):
             if not _shared_follows(case, mutant.lines[0]):
                 return "nothing shared follows"
         if mutant.kind == "swap-operands" and _commutes(old[0], after[mutant.lines[0]]):
             return "commutes"
-        if mutant.kind == "swap-instructions" and _order_is_free(*old) and _independent(case, *old):
+        counted = copied and _changes_a_count(*old)
+        if mutant.kind == "swap-instructions" and _order_is_free(*old) and _independent(case, *old) and not counted:
             return "independent"
     except amd_replay.Unknown:
         return None
     return "same terms" if _same_terms(case, mutant.text) else None
+
+
+def _changes_a_count(*touched: Instruction) -> bool:
+    """Whether a wait is among instructions with what it may count, or with the barrier behind which others rely on it:
+    then other copies to LDS may have arrived there."""
+    others = (i for i in touched if _is_memory(i) or _name(i) == "s_barrier")
+    return any(_name(i) == "s_waitcnt" for i in touched) and any(others)
 
 
 def _decides(i: Instruction) -> bool:
@@ -152,7 +161,8 @@ def _name(i: Instruction) -> str:
 
 def _is_shared(i: Instruction) -> bool:
     name = _name(i)
-    return (name.startswith(("ds_", "ldmatrix", "cp.async.c")) and "commit" not in name) or ".shared" in name
+    direct = amd_replay.copies_to_lds(i)
+    return (name.startswith(("ds_", "ldmatrix", "cp.async.c")) and "commit" not in name) or ".shared" in name or direct
 
 
 def _shared_follows(case: trial.Case, line: int) -> bool:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 GARBAGE = 0x5EEDBAD1
 """What registers hold at first: those that hold something else were set by the launch."""
 LANES = 64
+COPIES = 1 << 16
+"""A wave's copies to LDS are an actor of their own: the wave itself must wait for them like any other."""
 _COPIES = ("v_mov_b", "s_mov_b", "v_accvgpr_", "v_readfirstlane")
 _ACROSS = re.compile(r"dpp|quad_perm|row_|wave_|sdwa|sel:|op_sel")
 _RAW = 0x20000
@@ -90,6 +92,8 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
         mock.patch.object(engine_type, "_terminate", end_of), mock.patch.object(amdgcn, "State", _Garbage),
     ):  # fmt: skip
         trial.execute(case, text, 0, checks=False, data=data)
+    for machine in machines.values():
+        machine.finish()
 
 
 def _words(register: str) -> list[int]:
@@ -115,6 +119,17 @@ class _Machine:
         place = fold(label("lds"), np.ix_(np.arange(groups), np.arange(max(1, engine.lds))))
         self.lds = unwritten(place, 1)[0]
         """[workgroup, byte]"""
+        shape = (groups, max(1, int(st.wave.max()) + 1))
+        self.issued = np.zeros(shape, np.int64)
+        """Vector memory instructions of each wave, in order: what `vmcnt` counts."""
+        self.arriving: list[tuple[order.Access, Any]] = []
+        """Copies to LDS, and the number of each lane's among those of its wave."""
+
+    def finish(self) -> None:
+        """What was never waited for may arrive at any time until the end."""
+        end = max((int(a.last.max(initial=0)) for a in self.r.accesses), default=0)
+        for access, _ in self.arriving:
+            access.last = np.where(access.last < 0, max(end, int(access.first.max(initial=0))), access.last)
 
     def start(self, st: Any) -> Shadow:
         """Names at the kernel's entry: what the launch sets is known but for the address of the arguments."""
@@ -161,6 +176,8 @@ class _Machine:
     def step(self, i: Instruction, inner: Callable[[Any], None]) -> Callable[[Any], None]:
         """The emulator's step with names kept beside."""
         name = re.sub(r"_e(32|64)$", "", i.mnemonic)
+        if name == "s_waitcnt" and "vmcnt" in i.operands:
+            return self.wait(i, inner)
         if name in ("s_nop", "s_waitcnt", "s_setprio"):
             return inner
         try:
@@ -172,6 +189,8 @@ class _Machine:
         parts = split_operands(i.operands)
         if name.startswith("s_load_"):
             rule: Any = self.scalar_load
+        elif amd_replay.copies_to_lds(i):
+            rule = self.copy
         elif name.startswith("buffer_"):
             rule = self.buffer
         elif name.startswith("ds_"):
@@ -194,6 +213,8 @@ class _Machine:
         def traced(st: Any) -> None:
             if by_lane:
                 names.demand(st.check.S[_words("exec")], "EXEC")
+            if e.queue == "vm":
+                self.issued[st.wg, st.wave] += 1
             # a rule reads the names of sources, yields for the step, and writes the names of results
             for _ in finish(st):
                 inner(st)
@@ -343,6 +364,80 @@ class _Machine:
 
         return finish
 
+    def wait(self, i: Instruction, inner: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Copies to LDS that a wait covers have arrived."""
+        left = int(re.search(r"vmcnt\((\d+)\)", i.operands)[1])  # type: ignore[index]
+
+        def traced(st: Any) -> None:
+            inner(st)
+            done = np.full(self.issued.shape, -1, np.int64)
+            epoch = np.zeros(self.issued.shape, np.int64)
+            done[st.wg, st.wave] = self.issued[st.wg, st.wave] - left
+            epoch[st.wg, st.wave] = st.epoch
+            for access, number in self.arriving:
+                wave = access.actor - COPIES
+                on = (number <= done[access.group, wave]) & (access.last < 0)
+                access.last = np.where(on, epoch[access.group, wave], access.last)
+            self.arriving = [x for x in self.arriving if (x[0].last < 0).any()]
+
+        return traced
+
+    def copy(self, e: Any, parts: list[str], name: str) -> Any:
+        """A load to LDS: lane after lane from the byte in M0 on, zeros for lanes beyond the buffer's end. The
+        instruction's offset counts for both addresses."""
+        size = _BUFFER.get(name.partition("_load_")[2])
+        tail = parts[-1].split()
+        if size not in (4, 16) or "idxen" in tail or len(e.sources) != 3:
+            raise Unknown(name)
+        lane, descriptor, scalar = (sorted(s, key=_number) for s in e.sources)
+        offset = sum(int(w[7:]) for w in tail if w.startswith("offset:"))
+        constant = _constant(tail[0], 4)
+
+        def finish(st: Any) -> Any:
+            mask = np.ones((st.waves, LANES), bool) if st.mask is None else st.mask.copy()
+            place, address, inside = self.located(st, mask, lane, descriptor, scalar, constant, offset, size)
+            what = np.zeros((size, *mask.shape), np.uint64)
+            what[:, inside] = self.r.loaded(place[:, inside], address[:, inside])
+            start = value_of(st.check.S[_words("m0")[0]], "M0") + offset
+            at = (start[:, None] + size * np.arange(LANES))[mask]
+            if (at + size > self.engine.lds).any():
+                raise Unknown("a copy beyond LDS")
+            group, wave, epoch = (np.broadcast_to(x[:, None], mask.shape)[mask] for x in (st.wg, st.wave, st.epoch))
+            access = order.Access(True, group, wave + COPIES, epoch, np.full(at.shape, -1), at, size, what[:, mask])
+            self.r.accesses.append(access)
+            self.arriving.append((access, self.issued[group, wave]))
+            for b in range(size):
+                self.lds[group, at + b] = access.names[b]
+            yield
+
+        return finish
+
+    def located(
+        self, st: Any, mask: Any, lane: list[str], descriptor: list[str], scalar: list[str], constant: Any, offset: int,
+        size: int,
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
+        """(names of the places, addresses, [byte, wave, lane]; which lanes' bytes lie in the buffer)."""
+        sh = st.check
+        w = np.concatenate([sh.S[int(r[1:])] for r in descriptor])
+        value_of(w[6:8], "a stride")
+        if w[6:8].any() or ((value_of(w[12:16], "a format") & ~0x7FFF) != _RAW).any():
+            raise Unknown("a descriptor of no plain buffer")
+        soffset = value_of(sh.S[int(scalar[0][1:])] if scalar else constant[:, None], "an offset")
+        at = np.full((st.waves, LANES), offset, np.int64)
+        if lane:
+            own = np.where(mask, self.read(sh, lane[0])[0], np.uint64(0))
+            at = at + value_of(own, "an address")
+        room = (value_of(w[8:12], "a size") - soffset)[:, None]
+        inside = mask & (at < room)
+        if (inside & (at + size > room)).any():
+            raise Unknown("an access across the end of a buffer")
+        base = fold(label("array"), w[:6])[:, None]
+        where = at + np.broadcast_to(soffset, (st.waves,))[:, None]
+        first = _scalar(st, int(descriptor[0][1:])).astype(np.int64)
+        first |= (_scalar(st, int(descriptor[1][1:])).astype(np.int64) & 0xFFFF) << 32
+        place = np.stack([mix(base, (where + b).astype(np.uint64)) for b in range(size)])
+        return place, np.stack([where + first[:, None] + b for b in range(size)]), inside
+
     def buffer(self, e: Any, parts: list[str], name: str) -> Any:
         stores = "_store_" in name
         size = _BUFFER.get(name.partition("_store_" if stores else "_load_")[2])
@@ -356,25 +451,8 @@ class _Machine:
 
         def finish(st: Any) -> Any:
             sh, mask = st.check, np.ones((st.waves, LANES), bool) if st.mask is None else st.mask.copy()
-            w = np.concatenate([sh.S[int(r[1:])] for r in descriptor])
-            value_of(w[6:8], "a stride")
-            if w[6:8].any() or ((value_of(w[12:16], "a format") & ~0x7FFF) != _RAW).any():
-                raise Unknown("a descriptor of no plain buffer")
-            soffset = value_of(sh.S[int(scalar[0][1:])] if scalar else constant[:, None], "an offset")
-            at = np.full((st.waves, LANES), offset, np.int64)
-            if lane:
-                own = np.where(mask, self.read(sh, lane[0])[0], np.uint64(0))
-                at = at + value_of(own, "an address")
-            room = (value_of(w[8:12], "a size") - soffset)[:, None]
-            inside = mask & (at < room)
-            if (inside & (at + size > room)).any():
-                raise Unknown("an access across the end of a buffer")
-            base = fold(label("array"), w[:6])[:, None]
-            where = at + np.broadcast_to(soffset, (st.waves,))[:, None]
-            first = _scalar(st, int(descriptor[0][1:])).astype(np.int64)
-            first |= (_scalar(st, int(descriptor[1][1:])).astype(np.int64) & 0xFFFF) << 32
-            place = np.stack([mix(base, (where + b).astype(np.uint64)) for b in range(size)])
-            address = np.stack([where + first[:, None] + b for b in range(size)])[:, inside]
+            place, address, inside = self.located(st, mask, lane, descriptor, scalar, constant, offset, size)
+            address = address[:, inside]
             what = np.zeros((size, *mask.shape), np.uint64)
             if stores:
                 held = np.concatenate([self.read(sh, r)[0] for r in data])[high : high + size]

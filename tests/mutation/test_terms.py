@@ -14,7 +14,7 @@ import trial
 
 SHORT = ("copy", "mma")
 PLACES = [pytest.param(name, target, marks=[] if name in SHORT else pytest.mark.slow)
-          for target in trial.TARGETS for name in trial.CASES]  # fmt: skip
+          for name, target in trial.PLACES]  # fmt: skip
 
 
 def recorded(case: trial.Case, text: str, data: int = 0, marked: frozenset[int] = frozenset()) -> terms.Recorder:

@@ -40,7 +40,11 @@ CASES = {
     "gemm": ("gemm", (128, 64, 192)),
     "ragged": ("gemm", (70, 61, 135)),
     "waves16": ("waves16", (64, 128, 160)),
+    "direct": ("small", (40, 64, 192)),
 }
+DIRECT = ("direct",)
+"""Cases whose tiles are copied to shared memory without passing by registers: AMD's, NVIDIA's always are."""
+PLACES = [(name, target) for target in TARGETS for name in CASES if name not in DIRECT or target.startswith("gfx")]
 CPU_LIMIT = 4.0
 """Seconds of processor time after which a run counts as endless; good texts take a hundredth."""
 
@@ -90,6 +94,8 @@ def case(name: str, target: str) -> Case:
         gemm = _example("gemm")
         m, n, k = sizes
         kernel = gemm.gemm_kernel(wd.f16, gemm.TILES[which][0])
+        if name in DIRECT:
+            kernel.schedule = wd.Schedule(direct_to_shared=True)
         small = rng.integers(-8, 9, (m, k)), rng.integers(-8, 9, (n, k))
         pairs = [small, (small[0], 0 * small[1]), (0 * small[0], small[1])]
         pairs += [(np.full((m, k), x), np.full((n, k), y)) for x, y in ((np.inf, 1.0), (1.0, np.inf))]

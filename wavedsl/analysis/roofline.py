@@ -256,7 +256,7 @@ def analyze_compiled(
         )
     target = get_target(compiled.target)
     chip = product_named(product, compiled.target)
-    graph = compiled.graph
+    graph = compiled.graph.traced or compiled.graph
     sizes = {normalise(k) if not isinstance(k, str) else k: v for k, v in {**graph.subs, **dims}.items()}
     missing = [str(d) for a in graph.arguments for d in a.dims if not isinstance(evaluate(d, sizes), int)]
     if missing:
@@ -342,7 +342,8 @@ def _gemm_shape(work: Work, sizes: Mapping[Any, Any], compiled: Any) -> GemmShap
     node = work.products[0]
     a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
     shared = [d for d in a.dims if d in b.dims and d not in node.dims]
-    batch = prod(evaluate_int(d, sizes) for d in compiled.graph.index_dims)
+    graph = compiled.graph.traced or compiled.graph
+    batch = prod(evaluate_int(d, sizes) for d in graph.index_dims)
 
     def extent(dims: Sequence[Any]) -> int:
         return prod(evaluate_int(d, sizes) for d in dims)
@@ -354,8 +355,9 @@ def _gemm_shape(work: Work, sizes: Mapping[Any, Any], compiled: Any) -> GemmShap
     )
     if min(m, n, k) < 1:
         return None
-    out = next((p.dtype for p in compiled.params if p.access in ("write", "readwrite")), node.dtype)
-    beta = any(p.access == "readwrite" for p in compiled.params)
+    own = [p for p in compiled.params if not p.source]
+    out = next((p.dtype for p in own if p.access in ("write", "readwrite")), node.dtype)
+    beta = any(p.access == "readwrite" for p in own)
     return GemmShape(m * batch, n, k, a.dtype, out, beta)
 
 

@@ -129,7 +129,7 @@ def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], sta
         subs={
             R: tiles[0], BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1],
         },
-        schedule=wd.Schedule(stages=stages),
+        schedule=wd.Schedule(stages=stages, split_k=1),
     )  # fmt: skip
     def gemm_grouped(
         a: wd.Memory[T, K, wd.SHARED, form.dtype],

@@ -53,8 +53,11 @@ def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any) -> None:
 
 
 @functools.cache
-def tiled(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, m_fast: bool = True) -> Any:
-    """A pipelined loop over K with tiles in shared memory. `m_fast`: neighbouring workgroups share a tile of B."""
+def tiled(
+    form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, m_fast: bool = True, split: int = 1
+) -> Any:
+    """A pipelined loop over K with tiles in shared memory. `m_fast`: neighbouring workgroups share a tile of B.
+    `split`: workgroups that share the steps of an output tile."""
     a_type, b_type, c_type = form.arrays(wd.SHARED)
 
     @wd.wave(
@@ -66,7 +69,7 @@ def tiled(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stage
             wd.WaveConstraint(N, WN),
         ],
         subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
-        schedule=wd.Schedule(stages=stages),
+        schedule=wd.Schedule(stages=stages, split_k=split),
     )
     def gemm_tiled(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         start = wd.Register[M, N, form.sums](0)
@@ -108,6 +111,7 @@ def gemv(form: Form, columns: int, depth: int) -> Any:
     @wd.wave(
         [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK)],
         subs={BN: columns, BK: depth},
+        schedule=wd.Schedule(split_k=1),
     )
     def gemm_gemv(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         start = wd.Register[M, N, form.sums](0)
@@ -188,8 +192,8 @@ def dealt(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int, int], stages: int, deal: Deal, columns: int,
     group: int,
 ) -> Any:  # fmt: skip
-    """One launch whose workgroups share the K steps of all output tiles equally (stream-K; split-K where every tile has
-    the same number of workers). `columns`: output tiles along N; tiles are numbered in blocks of `group` rows.
+    """One launch whose workgroups share the K steps of all output tiles equally (stream-K). `columns`: output tiles
+    along N; tiles are numbered in blocks of `group` rows.
 
     A worker that has all of a tile writes it. Else it leaves its sum in `sums[part, M, N]`, takes a ticket of the tile,
     and the last to arrive adds the parts in order of the workers: nobody waits for another, and the bits are the same

@@ -204,10 +204,10 @@ def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
     plan.launches.append(Launch(_tiled(form, plan.tiles, chip, sizes[0] <= sizes[1]), (*arrays, *factors)))
 
 
-def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True) -> Any:
+def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True, split: int = 1) -> Any:
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
     stages = stages_of(form, cut, tiles.pipeline_stages, chip)
-    return kernels.tiled(form, cut, waves_of(tiles, form, chip), stages, m_fast)
+    return kernels.tiled(form, cut, waves_of(tiles, form, chip), stages, m_fast, split)
 
 
 def stages_of(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
@@ -255,11 +255,9 @@ def _deal(
 
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """The same number of workgroups for every output tile."""
-    tiles = plan.tiles
-    cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
-    count = ceil(sizes[0] / cut[0]) * ceil(sizes[1] / cut[1])
-    share = max(1, min(max(2, tiles.split), ceil(sizes[2] / cut[2])))
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), count * share)
+    share = min(max(2, plan.tiles.split), ceil(sizes[2] / depth_of(plan.tiles, form)))
+    kernel = _tiled(form, plan.tiles, chip, sizes[0] <= sizes[1], share)
+    plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:

@@ -32,7 +32,7 @@ from wavedsl.ir.target import Target
 STAGES = "stages"
 FLAGS = ("specialize", "persistent", "direct_to_shared", "swizzle")
 CLUSTER = "cluster"
-SCHEDULE = (STAGES, "prefetch", CLUSTER, *FLAGS)
+SCHEDULE = (STAGES, "prefetch", "split_k", CLUSTER, *FLAGS)
 """Names of the schedule's choices in a space and in a candidate's key: fields of `wd.Schedule`. A flag is 0 or 1, a
 cluster the workgroups along the first grid axis."""
 

@@ -67,6 +67,8 @@ class TunedKernel:
         self.reference = reference
         self.options = dict(options)
         self._choices: dict[tuple[str, str], Candidate | None] = {}
+        self._arity = len(kernel.parameters)
+        self._dispatch: Any = None
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel
@@ -85,6 +87,8 @@ class TunedKernel:
         }
         result = tune(self.kernel, *args, **merged)
         self._choices.pop((result.target, result.bucket), None)
+        if self._dispatch is not None:
+            self._dispatch.forget()
         return result
 
     def choice(
@@ -144,10 +148,21 @@ class TunedKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch with the tuned choice for the arguments' bucket."""
-        from wavedsl.runtime.launch import target_of
+        if kwargs or len(args) != self._arity:
+            args = self.kernel.in_order(args, kwargs)
+        way = None if self._dispatch is None else self._dispatch.ways.get(tuple(map(type, args)))
+        if way is None or not way(*args):
+            self._launch(self.kernel.bind_arguments(args, {}))
 
-        arguments = self.kernel.bind_arguments(args, kwargs)
-        self.for_arguments(**arguments, target=target_of(arguments))(**arguments)
+    def _launch(self, arguments: dict[str, Any]) -> None:
+        """Look the choice up, launch, and remember both."""
+        from wavedsl.runtime.dispatch import Dispatch
+        from wavedsl.runtime.launch import launch_kernel, target_of
+
+        if self._dispatch is None:
+            self._dispatch = Dispatch(self.kernel.buckets)
+        chosen = self.for_arguments(**arguments, target=target_of(arguments))
+        launch_kernel(chosen, arguments, self._dispatch)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""

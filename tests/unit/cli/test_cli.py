@@ -186,13 +186,28 @@ def test_mistakes_end_in_one_message(capsys, arguments, parts):
         assert part in err
 
 
-def test_a_module_that_fails_to_import_says_so(tmp_path, monkeypatch):
-    (tmp_path / "broken_import_of_the_test.py").write_text("import surely_not_installed_anywhere")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="surely_not_installed_anywhere"):
-        cli.main(["compile", "broken_import_of_the_test:kernel"])
-
-
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "wavedsl", "--version"], capture_output=True, text=True, cwd="/")
     assert done.returncode == 0 and done.stdout.startswith("wavedsl ")
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "said"),
+    [
+        ("def x(:\n", [], "SyntaxError: invalid syntax\n  {path}:1\n    def x(:\n"),
+        ("import surely_not_installed_anywhere\n", [], "ModuleNotFoundError: No module named 'surely_not_installed"),
+        ("1 / 0\n", [], "ZeroDivisionError: division by zero\n  {path}:1\n    1 / 0\n"),
+        (KERNELS, ["--subs", "M=64,N=64", "-o", "{path}/x.s"], "{path}/x.s: Not a directory"),
+        (KERNELS, ["--subs", "M=64,N=64", "--target", "MI300X"], "unknown target 'MI300X'\n"),
+    ],
+    ids=["syntax", "import", "raises", "unwritable", "target"],
+)
+def test_mistakes_of_the_user_end_in_a_message(
+    source: str, arguments: list[str], said: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    path = tmp_path / "mistaken.py"
+    path.write_text(source)
+    monkeypatch.delitem(sys.modules, "mistaken", raising=False)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    assert cli.main(["compile", str(path), *(a.format(path=path) for a in arguments)]) == 1
+    assert capsys.readouterr().err.startswith("wavedsl compile: " + said.format(path=path))

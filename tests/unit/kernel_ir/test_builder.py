@@ -238,7 +238,7 @@ def test_emit_covers_every_row_it_is_meant_for():
         if name == "cvt":
             args = [example["f"]]
         own = {a: attrs[a] for a in row.attrs}
-        if name == "atomic.global":
+        if name in ("atomic.global", "atomic.far"):
             own["how"] = "cas"
         out = b.emit(name, args, own, types.get(name, B32 if row.result == "attr" else None))
         assert (out.type if row.result != "none" else out.name) is not None, name

@@ -230,6 +230,22 @@ def test_several_carried_values_and_nested_loops() -> None:
     assert np.array_equal(rows, product.sum(axis=1)) and np.array_equal(most, product.max(axis=1))
 
 
+def test_a_loops_function_may_take_what_is_carried_as_one_tuple() -> None:
+    @wd.wave([wd.TilingConstraint(K, 4)])
+    def kernel(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, wd.f32], c: wd.Memory[M, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0), wd.Register[M, wd.f32](1.0)])
+        def sums(first, *others):
+            return first + wd.sum(wd.read(a), dim=K), *(x * 2 for x in others)
+
+        wd.write(sums[0], b)
+        wd.write(sums[1], c)
+
+    a, b, c = np.ones((2, 6), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
+    kernel.evaluate(a, b, c)
+    assert b.tolist() == [6, 6] and c.tolist() == [4, 4]
+    assert "name=others" in str(kernel.trace().dot())
+
+
 def test_loops_one_after_the_other_and_a_loop_without_carries() -> None:
     @wd.wave([wd.TilingConstraint(K, 4)])
     def kernel(a: wd.Memory[K, wd.f32], b: wd.Memory[K, wd.f32]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavedsl.ir import dtypes
+from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime import arrays
 
 
@@ -173,7 +175,17 @@ def test_overlap_needs_the_same_device_and_works_on_devices():
         (ml_dtypes.bfloat16(1.0), dtypes.f32, 4, np.float32(1).tobytes()),
         (np.array(0.5), dtypes.f16, 2, np.float16(0.5).tobytes()),
         (True, dtypes.i1, 4, b"\x01\0\0\0"),
+        (-(1 << 70), dtypes.bf16, 4, b"\x80\xe2\0\0"),
+        (math.inf, dtypes.f16, 2, b"\0\x7c"),
     ],
 )
 def test_scalars(value, dtype, size, expected):
     assert arrays.pack_scalar(value, "s", dtype, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(1 << 2000, dtypes.bf16), (-(1 << 1024), dtypes.f64), (65520, dtypes.f16)]
+)
+def test_numbers_beyond_a_dtype(value, dtype):
+    with pytest.raises(LaunchError, match=r"argument `s` is -?[0-9]+, but the kernel declares a scalar"):
+        arrays.pack_scalar(value, "s", dtype, 8)

@@ -106,7 +106,8 @@ def test_a_damaged_entry_is_compiled_anew(project):
 M, N = wd.symbols("M N")
 
 
-@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+# A run-time N: sympy has a function of that name.
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)], dynamic=[N])
 def halve(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
     wd.write(wd.read(a) * 0.5, b)
 

@@ -149,10 +149,26 @@ def changes_are_noticed(there: There) -> None:
         there.refused(source, out, 1 << 31, match="does not fit|an integer from")
         there.refused(source, out, "7", match="Scalar")
         there.refused(there.array(kind, 1 << 50, (N_ITEMS,)), out, N_ITEMS, match="48 bits")
+        there.refused(there.array(kind, 0, (N_ITEMS,)), out, N_ITEMS, match="no memory: its address is 0")
+        there.refused(source, out, source, match="`?n`? is an? .*, but is declared Scalar")
+        there.refused(source, out, np.zeros(3), match="n is an? ndarray, but is declared Scalar")
         # Classes of numbers are told apart, and each has a way.
         there.called(source, out, np.int64(50), long=1)
         there.called(source, out, np.int64(50), long=0)
         there.called(source, out, True, long=1)
+    class Flaky(there.arrays.Dlpack):
+        """It gives capsules to the long way, and none any more when the call is to be remembered."""
+
+        def __dlpack__(self, **options):
+            if len(self.told) >= 3:
+                raise RuntimeError("no more")
+            return super().__dlpack__(**options)
+
+    source, out, x, y = there.pair("dlpack")
+    source = Flaky(source.pointer, source.shape, source.strides, device_type=there.place)
+    there.called(source, out, N_ITEMS, long=1)  # it has been launched: it does not fail
+    assert (y == 2 * x).all()
+    there.refused(source, out, N_ITEMS, match="does not export its memory: no more")
     source, out, *_ = there.pair("torch")
     there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), requires_grad=True), out, 5, match="gradient")
     there.refused(there.array("torch", source.data_ptr(), (N_ITEMS,), negative=True), out, 5, match="negated")
@@ -181,6 +197,8 @@ def streams_are_respected(there: There) -> None:
     there.kernel(source, out, N_ITEMS)
     assert "torch" not in sys.modules and "cupy" not in sys.modules  # nothing is imported for its stream
     assert used() == ["(nil)"] * 2
+    # Where the producer has no current stream, the default one is to wait for what it has under way.
+    assert len(source.told) > 3 and set(source.told) == {1 if there.side == "cuda" else 0}
     numbers = [there.stream() for _ in range(3)]
     for name in ("torch", "cupy"):
         there.load(name)
@@ -199,6 +217,8 @@ def streams_are_respected(there: There) -> None:
         now[package, 0] = numbers[0]
         there.kernel(source, out, N_ITEMS)
         bound = there.kernel.bind(source, out, N_ITEMS)
+        if kind == "derived":  # it is read by DLPack, and is not to synchronise with its own stream
+            assert set(source._exported.told) == {-1}
         for number in (numbers[1], 0, numbers[2], numbers[0]):
             now[package, 0] = number
             there.kernel(source, out, N_ITEMS)
@@ -275,6 +295,82 @@ def graphs_hold_what_they_use(there: There) -> None:
     there.kernel(source, out, 80)
 
 
+def hidden_memory_belongs_to_a_stream_or_a_graph(there: There) -> None:
+    """Each stream's launches share sums and counters, which grow; a graph has its own, and the next one takes them."""
+    import wavedsl as wd
+
+    M, K = wd.symbols("M K")
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(K, 32)], schedule=wd.Schedule(split_k=2)
+    )
+    def row_sums(source: wd.Memory[M, K, wd.f32], out: wd.Memory[M, wd.f32], n: wd.Scalar[wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(acc):
+            return acc + wd.sum(wd.read(source), dim=K)
+
+        wd.write(loop * wd.cast(n, wd.f32), out)
+
+    log = Path(os.environ["STANDIN_LOG"])
+    os.environ["STANDIN_HIDDEN"] = "1"
+    there.load("torch")
+    driver = there.driver()
+    streams = [there.stream(), there.stream()]
+    cuda = there.side == "cuda"
+    prefix = "cu" if cuda else "hip"
+    modes = driver.driver.CUstreamCaptureMode if cuda else driver.hip.hipStreamCaptureMode
+    mode = modes.CU_STREAM_CAPTURE_MODE_GLOBAL if cuda else modes.hipStreamCaptureModeGlobal
+
+    def on(stream):
+        there.arrays.STREAMS["torch", 0] = stream
+
+    def ask(name, *arguments):
+        with driver.entered():
+            return driver._call(prefix + name, *arguments)
+
+    def arrays(rows):
+        address, into = there.memory(64 * rows)[0], there.memory(rows)[0]
+        return there.array("torch", address, (rows, 64)), there.array("torch", into, (rows,)), 1
+
+    def used(call):
+        """(sums, counters) of the launches of a call, which all find counters of 0."""
+        log.write_text("")
+        call()
+        found = [line.split()[2:] for line in log.read_text().splitlines() if line.startswith("ran with")]
+        assert all(counter == "0" for *_, counter in found)
+        return {tuple(addresses) for *addresses, _ in found}
+
+    def captured(calls):
+        ask("StreamBeginCapture", streams[0], mode)
+        for call in calls:
+            call()
+        graph = ask("StreamEndCapture", streams[0])
+        runnable = ask("GraphInstantiate", graph, 0) if cuda else ask("GraphInstantiate", graph, 0)[0]
+        ask("GraphDestroy", graph)
+        return runnable
+
+    small, large = arrays(40), arrays(4000)
+    bound = row_sums.bind(*small)
+    found = []
+    for stream in streams:
+        on(stream)
+        ways = [lambda: row_sums(*small), lambda: row_sums(*small), bound, bound]
+        (one,) = set.union(*map(used, ways))
+        found.append(one)
+    on(streams[0])
+    (larger,) = used(lambda: row_sums(*large))
+    assert used(bound) == used(lambda: row_sums(*small)) == {larger}  # what has grown serves all
+    for _ in range(2):
+        graph = captured([lambda: row_sums(*small), bound])
+        (own,) = used(lambda: ask("GraphLaunch", graph, streams[0]))
+        found += [own]
+        ask("GraphExecDestroy", graph)
+        gc.collect()
+    assert found[2] == found[3] and len({*found, larger}) == 4, (found, larger)
+    assert used(bound) == {larger}
+    del os.environ["STANDIN_HIDDEN"]
+
+
 def arrays_live_until_the_stream_is_done(there: There) -> None:
     from wavedsl.runtime import in_flight
 
@@ -313,6 +409,23 @@ def arrays_live_until_the_stream_is_done(there: There) -> None:
     del source, out
     assert not alive(weak)
     assert len(held) == 0, held._streams
+    # The device is the arrays' own, whichever the first call was for. Launches of the same arrays are held once.
+    second = in_flight.of(there.driver(1))
+    with there.driver(1).entered():
+        for long in (1, 0, 0):
+            source, out, *_ = there.pair(kind, index=1)
+            there.called(source, out, N_ITEMS, long=long)
+        assert len(held) == 0 and len(second) == 3
+        weak = weakref.ref(source)
+        for _ in range(5):
+            there.called(source, out, N_ITEMS, long=0)
+    del source, out
+    gc.collect()
+    second.release()
+    assert weak() is not None and len(second) == 3
+    there.stand_in.standin_busy(0)
+    second.release()
+    assert weak() is None and len(second) == 0
 
 
 def threads_devices_and_contexts(there: There) -> None:
@@ -395,9 +508,9 @@ def slow_down(driver) -> None:
     def prepared(*arguments):
         start = once(*arguments)
 
-        def start_late(stream):
+        def start_late(stream, grid):
             time.sleep(0)
-            start(stream)
+            start(stream, grid)
 
         return start_late
 
@@ -424,12 +537,12 @@ def tensor_maps(there: There) -> None:
     passed = []
     once = driver.prepared
 
-    def recorded(function, grid, block, params):
-        start, pointers = once(function, grid, block, params), (ctypes.c_void_p * 3).from_address(params)
+    def recorded(function, block, params):
+        start, pointers = once(function, block, params), (ctypes.c_void_p * 3).from_address(params)
 
-        def spied(stream):
+        def spied(stream, grid):
             passed.append([ctypes.c_uint64.from_address(pointer).value for pointer in pointers])
-            start(stream)
+            start(stream, grid)
 
         return spied
 
@@ -480,9 +593,159 @@ def tensor_maps(there: There) -> None:
         "1 extra (nil)", "1 extra (nil)", "1 extra (nil)", "0 extra (nil)"
     ]  # fmt: skip
     assert attributes.count("attribute 6 = 1") == 3
+    # The same classes of arrays, but a text with other parameters: what lies askew is not copied in bulk.
+    askew = operands()
+    askew[0] = there.array("torch", there.memory(m * k)[0] + 2, (m, k), dtype="bfloat16")
+    for arrays, long in ((askew, 1), (first, 0), (askew, 0), (second, 0)):
+        before = there.long
+        dependent(*arrays)
+        assert there.long - before == long
+    assert passed[-2][0] == askew[0].data_ptr() and passed[-1] == [array.data_ptr() for array in second]
     os.environ["STANDIN_FAIL"] = "cuTensorMapEncodeTiled:1:0"
     with pytest.raises(LaunchError, match=r"cuTensorMapEncodeTiled failed: CUDA_ERROR_INVALID_VALUE \(1\): as the"):
         kernel(*operands())
+
+
+def run_time_extents(there: There) -> None:
+    """New extents of run-time dimensions are launched as the long way launches them: grid, parameters, refusals."""
+    from wavedsl.ir.errors import LaunchError
+
+    import wavedsl as wd
+
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    M, N, K = wd.symbols("M N K")
+    cuda = there.side == "cuda"
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 1), wd.WorkgroupConstraint(N, 64, 0)], dynamic=[M, N])
+    def scaled(
+        a: wd.Memory[M, N, wd.f32], row: wd.Memory[N, wd.f32], c: wd.Memory[M, N, wd.f32], by: wd.Scalar[wd.f32]
+    ):
+        wd.write(wd.read(a) * wd.broadcast(wd.read(row), [M, N]) * by, c)
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)], dynamic=[M]
+    )
+    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        acc = wd.Register[M, N, wd.f32](0)
+
+        @wd.iterate(K, init_args=[acc])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    launched = []
+    driver = there.driver()
+    once = driver.prepared
+
+    def recorded(function, block, params):
+        start = once(function, block, params)
+
+        def spied(stream, grid):
+            sizes = [p.size for p in next(iter(there.launch._COMPILED[kernel].values())).params]
+            pointers = (ctypes.c_void_p * len(sizes)).from_address(params)
+            launched.append((grid, [ctypes.string_at(at, size) for at, size in zip(pointers, sizes)]))
+            start(stream, grid)
+
+        return spied
+
+    driver.prepared = recorded
+    place = [there.memory(1 << 16)[0] for _ in range(3)]
+
+    def matrix(i, rows, columns, pitch=None, dtype="float32", kind="torch"):
+        return there.array(kind, place[i], (rows, columns), (pitch or columns, 1), dtype=dtype)
+
+    def pair(m, n, pitch=None, kind="torch"):
+        return [matrix(0, m, n, pitch, kind=kind), there.array(kind, place[1], (n,)), matrix(2, m, n, kind=kind), 0.5]
+
+    def operands(m, pitch=96):
+        return [matrix(0, m, 96, pitch, "float16"), matrix(1, 128, 96, None, "float16"), matrix(2, m, 128)]
+
+    def both(arguments, long):
+        """By the way that is expected, and by the long way: the same launch."""
+        before = there.long
+        kernel(*arguments)
+        assert there.long - before == long, (there.long - before, long)
+        ways, kernel.dispatch.ways = kernel.dispatch.ways, {}
+        kernel.ways = {}
+        kernel(*arguments)
+        kernel.ways = kernel.dispatch.ways = ways
+        assert launched[-1] == launched[-2]
+
+    kernel = scaled
+    for kind in there.kinds():
+        both(pair(24, 160, kind=kind), 1)
+        for m, n, pitch in ((25, 160, None), (200, 48, None), (40, 96, 128), (64, 320, 640), (24, 160, None)):
+            both(pair(m, n, pitch, kind), 0)
+        kernel(*pair(31, 168, kind=kind))  # divides by 8 only: another text
+        both(pair(33, 136, kind=kind), 0)
+    for m in (1, 0):  # strides of such say nothing
+        kernel(*pair(m, 160))
+    transposed = pair(24, 160)
+    transposed[2] = there.array("torch", place[2], (24, 160), (1, 24))
+    kernel(*transposed)
+    for wrong, match in (
+        ([*pair(56, 160)[:2], *pair(64, 160)[2:]], "`c` has 64|dimension M is 64 in argument `c`, but 56"),
+        ([pair(56, 160)[0], *pair(56, 176)[1:]], "N is 176|dimension N"),
+        ([*pair(56, 160)[:2], matrix(2, 56, 160, 80), 0.5], "share memory"),
+        ([*pair(56, 160)[:2], there.array("torch", place[0] + 640, (56, 160)), 0.5], "overlaps `a`"),
+    ):
+        with pytest.raises(LaunchError, match=match):
+            kernel(*wrong)
+    kernel = product
+    both(operands(100), 1)
+    for m, pitch in ((101, 96), (65, 104), (330, 96), (100, 96)):
+        both(operands(m, pitch), int(pitch == 104))
+    maps = [p for p in next(iter(there.launch._COMPILED[kernel].values())).params if p.map is not None]
+    assert bool(maps) == cuda
+    with pytest.raises(LaunchError, match=r"M is 80|dimension M"):
+        kernel(*operands(72)[:2], matrix(2, 80, 128))
+    driver.prepared = once
+
+
+def tuned_kernels(there: There) -> None:
+    """The choice of a tuned kernel is looked up once per bucket, and again when it has been tuned."""
+    import types
+
+    import wavedsl as wd
+    from wavedsl.tuning import Candidate, tuned_kernel
+
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    M, BM = wd.symbols("M BM")
+    tiles, looked_up = {"M<=16": 4, "M>16": 16}, []
+
+    @wd.autotune({BM: [4, 8, 16]}, results=Path("none.tuning.json"))
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], dynamic=[M], buckets={M: (16,)})
+    def copied(source: wd.Memory[M, wd.f32], out: wd.Memory[M, wd.f32], by: wd.Scalar[wd.f32]):
+        wd.write(wd.read(source) * by, out)
+
+    def look_up(target, bucket):
+        looked_up.append(bucket)
+        return Candidate((("BM", tiles[bucket]),))
+
+    copied._look_up = look_up
+    address, into = there.memory(1 << 10)[0], there.memory(1 << 10)[0]
+
+    def call(m, grid, long, **keywords):
+        before = there.long
+        copied(there.array("torch", address, (m,)), there.array("torch", into, (m,)), **(keywords or {"by": 2.0}))
+        assert f" grid {grid} 1 1 " in Path(os.environ["STANDIN_LOG"]).read_text().splitlines()[-1]
+        assert there.long - before == long, (m, there.long - before)
+
+    calls = ((16, 4, 1), (16, 4, 0), (48, 3, 1), (64, 4, 0), (16, 4, 0), (32, 2, 0), (12, 3, 1), (4, 1, 0), (8, 2, 1))
+    for m, grid, long in calls:  # 4 and 12 divide alike, and are of one bucket
+        call(m, grid, long)
+    assert looked_up == ["M<=16", "M>16"]
+    call(80, 5, 1, by=1)
+    once, tiles["M>16"] = tuned_kernel.tune, 8
+    target = there.driver().device.target
+    tuned_kernel.tune = lambda *_, **__: types.SimpleNamespace(target=target, bucket="M>16")
+    copied.tune()
+    tuned_kernel.tune = once
+    for m, grid, long in ((48, 6, 1), (64, 8, 0), (16, 4, 1)):
+        call(m, grid, long)
 
 
 class Choice:
@@ -499,8 +762,11 @@ SCENARIOS = (
     streams_are_respected,  # first: nothing has loaded a package yet
     changes_are_noticed,
     graphs_hold_what_they_use,
+    hidden_memory_belongs_to_a_stream_or_a_graph,
     arrays_live_until_the_stream_is_done,
     threads_devices_and_contexts,
+    run_time_extents,
+    tuned_kernels,
     tensor_maps,
 )
 

@@ -182,8 +182,8 @@ class FakeGpu:
     def passed(self, mark):
         return True
 
-    def prepared(self, function, grid, block, params):
-        return lambda stream: self.launch(function, grid, block, params, stream)
+    def prepared(self, function, block, params):
+        return lambda stream, grid: self.launch(function, grid, block, params, stream)
 
     def launch(self, function, grid, block, params, stream):
         self._step("launch")
@@ -259,6 +259,7 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
     class Kernel:
         compiled: list = []  # noqa: RUF012
         dynamic = ()
+        scalars = frozenset({"scale"})
 
         def compile_cached(self, arguments, target, why, asked):
             self.compiled.append(target)

@@ -1,0 +1,168 @@
+"""Reads of a result's epilogue: a bias, scales, the addend C. They are loaded while results are being stored.
+
+In: a kernel with products of warpgroups. A tile of 128 x 256 has as many addends as sums, and a column's
+scale for every fourth register: loaded all at once they leave no registers for what is computed of them. So a read
+that only elementwise steps and writes use has its loads emitted when somebody asks for an element, and `Ahead`
+asks for the elements of the next stores, as many as registers hold.
+
+Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the kernel
+writes to the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wavedsl.ir.access import join_word
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.fragment import Fragment, Lazy, from_words, per_register, register_count
+from wavedsl.ir.graph import Node, region_nodes
+from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.loops import Context, Step
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.product_stages import register_room
+from wavedsl.ir.views import is_tile
+
+FREE = 80
+"""Registers that stay free of sums and loads: addresses, slots, and what a few elements take on their way."""
+SHARED = 32
+"""As many for each further result: what a panel of two results has in common is held from one to the other."""
+LEAST = 8
+"""Registers that loads may hold even where there is less room."""
+
+
+def is_late(low: Lowering, n: Node) -> bool:
+    """Whether a read is loaded as results are stored."""
+    region = low.graph.region
+    if not low.computes_late or low.region_of(n) is not region or n.id in low.staged or n.id in low.ring_of:
+        return False
+    if not n.dims or not is_tile(low.graph, n) or low.units(n) is not None:
+        return False
+    for x in region_nodes(region):
+        if ROWS[x.op].effect and (x.op not in ("write", "iterate") or x.attrs.get("memory") == n.attrs["memory"]):
+            return False
+    users = low.users()
+    work, seen = [n], {n.id}
+    while work:
+        for u in users.get(work.pop().id, ()):
+            if low.region_of(u) is not region:
+                return False
+            if u.op == "write":
+                if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
+                    return False
+            elif ROWS[u.op].index_rule not in ("same", "lift") or u.op == "mma":
+                return False
+            elif u.id not in seen:
+                seen.add(u.id)
+                work.append(u)
+    return True
+
+
+def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:
+    """In place of a read's loads: the promise of them."""
+    keys = low.keys(n)
+
+    def emit(context: Context) -> None:
+        value = LateRead(low, n, context, loads)
+        for key in keys:
+            context.env[key] = value
+
+    uses = tuple(dict.fromkeys(k for s in loads for k in s.uses))
+    return Step(f"read {n.attrs['memory']} as results are stored", "compute", (), 0, uses, keys, emit, "", n.loc)
+
+
+class LateRead(Fragment):
+    """A read whose loads are emitted as its elements are asked for."""
+
+    def __init__(self, low: Lowering, n: Node, context: Context, loads: Sequence[Step]):
+        self.layout, self.dtype = low.layout(n), n.dtype
+        self.low, self.node, self.context, self.loads = low, n, context, loads
+        self.home = {e: (g, position) for g, group in enumerate(low.read_groups(n)) for position, e in enumerate(group)}
+        self.loaded: dict[int, Value] = {}
+        self.joined: dict[int, Value] = {}
+
+    @property
+    def chunks(self) -> list[Any]:  # type: ignore[override]
+        return list(from_words(self.low.b, self.layout, self.dtype, self.words(self.low.b)).chunks)
+
+    def words(self, b: Builder) -> list[Value]:
+        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
+
+    def word(self, b: Builder, index: int) -> Value:
+        found = self.joined.get(index)
+        if found is None:
+            per, count = per_register(self.dtype), self.layout.elements_per_lane
+            parts = [self.home[e] for e in range(index * per, min(index * per + per, count))]
+            found = self.joined[index] = join_word(b, self.dtype, [(self._load(g), at) for g, at in parts])
+        return found
+
+    def element(self, b: Builder, index: int) -> Value:
+        per = per_register(self.dtype)
+        word = self.word(b, index // per)
+        return word if per == 1 else b.unpack(word, self.dtype, index % per)
+
+    def touch(self, index: int) -> None:
+        self._load(self.home[index][0])
+
+    def _load(self, g: int) -> Value:
+        found = self.loaded.get(g)
+        if found is None:
+            env, key = self.context.env, self.loads[g].defs[0]
+            with self.low.b.loc(self.node.loc):
+                self.loads[g].emit(self.context)
+            found = self.loaded[g] = env[key]
+            env[key] = self
+            self.low.late_words += found.type.words
+        return found
+
+
+class Ahead:
+    """Starts the loads of the stores to come, in their order. `pieces`: per store a value and which of its elements it
+    takes."""
+
+    def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]]):
+        self.low, self.pieces = low, pieces
+        room = register_room(low)
+        held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
+        results = len({id(value) for value, _ in pieces})
+        self.most = max(LEAST, room - held - FREE - SHARED * (results - 1))
+        self.words: list[int] = []
+        """Registers that were loaded for each store whose loads have been started."""
+        self.flying = 0
+        self.at = 0
+
+    def next(self) -> None:
+        """The next store is about to be computed."""
+        if self.at < len(self.words):
+            self.flying -= self.words[self.at]
+        self.at += 1
+        while len(self.words) < len(self.pieces) and (len(self.words) <= self.at or self.flying < self.most):
+            before = self.low.late_words
+            value, elements = self.pieces[len(self.words)]
+            for e in elements:
+                value.touch(e)
+            loaded = self.low.late_words - before
+            self.words.append(loaded)
+            if len(self.words) > self.at:
+                self.flying += loaded
+
+
+def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
+    """What values are computed of and is in registers already, each once."""
+    found: dict[int, Fragment] = {}
+    work, seen = list(values), set()
+    while work:
+        x = work.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, Lazy):
+            work += [source for source, _ in x.sources]
+        elif not isinstance(x, LateRead):
+            found[id(x)] = x
+    return list(found.values())
+
+
+__all__ = ["Ahead", "LateRead", "is_late", "late_step"]

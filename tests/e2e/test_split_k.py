@@ -1,0 +1,353 @@
+"""Loops whose trips workgroups share (`Schedule(split_k=…)`): evaluator, emulator with all checks, assembler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import hopper
+import numpy as np
+import products
+import pytest
+from agree import agree
+from products import BF16, BK, BM, BN, F16, TILE, K, M, N
+from wavedsl.ir import split_k as pass_of
+from wavedsl.ir.split_choice import chosen_split
+
+import wavedsl as wd
+
+H = wd.sym.H
+SMALL = dict(zip(TILE, (32, 32, 32, 16, 16)))
+
+
+@lru_cache
+def fused(parts: int | None, dtype: wd.DType = wd.f16, **options: Any) -> Any:
+    """Two sums, one from a bias and one without a dimension of the grid; C read and scaled; two outputs."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(N, BN / 2),
+        ],
+        subs={BM: 32, BN: 32, BK: 32},
+        schedule=wd.Schedule(split_k=parts),
+        **options,
+    )  # fmt: skip
+    def fused(
+        a: wd.Memory[M, K, dtype], b: wd.Memory[N, K, dtype], bias: wd.Memory[N, wd.f32],
+        c: wd.Memory[M, N, wd.f32], rows: wd.Memory[M, wd.f32], alpha: wd.Scalar[wd.f32],
+    ):  # fmt: skip
+        old = wd.read(c)
+        start = wd.broadcast(wd.read(bias), M, N)
+
+        @wd.iterate(K, init_args=[start, wd.Register[M, wd.f32](1.0)])
+        def loop(acc: wd.Register[M, N, wd.f32], total: wd.Register[M, wd.f32]):
+            x = wd.read(a)
+            return wd.mma(x, wd.read(b), acc), total - wd.sum(wd.cast(x, wd.f32), dim=K)
+
+        acc, total = loop
+        wd.write(wd.maximum(acc * alpha + old, 0.0), c)
+        wd.write(total, rows)
+
+    return fused
+
+
+def arguments(m: int, n: int, k: int, dtype: wd.DType = wd.f16) -> list[Any]:
+    a, b, c = (products.numbers(s, d, m + n + k) for s, d in (((m, k), dtype), ((n, k), dtype), ((m, n), wd.f32)))
+    return [a, b, products.numbers((n,), wd.f32, 5), c, np.full(m, np.nan, np.float32), 0.5]
+
+
+@pytest.mark.parametrize(
+    ("target", "parts", "sizes"),
+    [
+        ("gfx942", 3, (40, 34, 130)),  # nothing divides anything
+        pytest.param("sm_80", 5, (33, 32, 100), marks=pytest.mark.slow),  # the fifth part has no trip
+        pytest.param("gfx950", 2, (64, 70, 250), marks=pytest.mark.slow),
+        pytest.param("gfx90a", 4, (32, 32, 40), marks=pytest.mark.slow),
+        pytest.param("sm_90a", 3, (40, 70, 200), marks=pytest.mark.slow),
+        pytest.param("sm_80", 2, (40, 32, 0), marks=pytest.mark.slow),
+    ],
+)
+def test_several_sums_and_outputs(
+    target: str, parts: int, sizes: tuple[int, int, int], oracle: Callable[[str], str]
+) -> None:
+    compiled = agree(fused(parts), arguments(*sizes), target, oracle)
+    assert [p.name for p in compiled.params if p.source] == ["_sums0", "_sums1", "_tickets"]
+    assert compiled.grid == (-(-sizes[0] // 32), -(-sizes[1] // 32), parts)
+
+
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
+def test_sizes_that_the_launch_brings(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """One text for all sizes, an empty K among them, from a file."""
+    kernel = products.gemm(F16, schedule=wd.Schedule(split_k=3), dynamic=(M, N, K))
+    made = kernel.compile(*products.operands(F16, 40, 50, 200), target=target, subs=SMALL)
+    products.assemble(made, oracle)
+    made.save(tmp_path / "kernel.json")
+    compiled = wd.load(tmp_path / "kernel.json")
+    assert (compiled.grid, compiled.shapes) == (made.grid, made.shapes)
+    for sizes in ((40, 50, 200), (72, 34, 40), (40, 50, 0)):
+        a, b, c = products.operands(F16, *sizes)
+        compiled.emulate(a, b, c)
+        products.expect_equal(c, products.exact(a, b, F16)[0], F16)
+
+
+@lru_cache
+def batched(parts: int) -> Any:
+    """All three axes of the grid, a range of the loop that differs between workgroups, an inner loop."""
+    tile = wd.sym.T
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WorkgroupConstraint(H, 1, 2),
+            wd.TilingConstraint(K, 16), wd.TilingConstraint(tile, 8),
+        ],
+        schedule=wd.Schedule(split_k=parts),
+    )  # fmt: skip
+    def batched(
+        a: wd.Memory[H, M, K, wd.f32], b: wd.Memory[H, N, K, wd.f32], x: wd.Memory[H, M, tile, wd.f32],
+        low: wd.Memory[H, wd.i32], high: wd.Memory[H, wd.i32], c: wd.Memory[H, M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)], start=wd.read(low), stop=wd.read(high))
+        def loop(acc):
+            @wd.iterate(tile, init_args=[acc])
+            def inner(acc):
+                return acc + wd.sum(wd.read(x), dim=tile)
+
+            return wd.mma(wd.read(a), wd.read(b), inner)
+
+        wd.write(loop, c)
+
+    return batched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str]) -> None:
+    h, m, n, k, t = 3, 16, 20, 96, 12
+    a, b, x = (products.numbers(s, wd.f32, 3) for s in ((h, m, k), (h, n, k), (h, m, t)))
+    low, high = np.array([0, 16, 64], np.int32), np.array([96, 80, 32], np.int32)
+    given = [a, b, x, low, high, np.full((h, m, n), np.nan, np.float32)]
+    agree(batched(2), given, target, oracle)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "options"),
+    [
+        ("bias relu", {}),
+        pytest.param("alpha beta", {"persistent": True}, marks=pytest.mark.slow),
+        pytest.param("alpha beta", {"cluster": (2, 1, 1)}, marks=pytest.mark.slow),
+        pytest.param("scales silu", {"specialize": False}, marks=pytest.mark.slow),
+    ],
+)
+def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[str], str]) -> None:
+    """Bulk copies by a copying warpgroup, which walks its part's trips too."""
+    kernel = hopper.gemm(BF16, epilogue=epilogue, schedule=wd.Schedule(split_k=3, **options))
+    m = 128 * options.get("cluster", (1,))[0]
+    a, b, c = products.operands(BF16, m, 136, 400)
+    bias = {
+        "bias relu": [products.numbers((136,), wd.f32, 1)],
+        "scales silu": [np.full(128, 2.0**-5, np.float32), np.full(136, 1.0, np.float32)],
+    }
+    more = bias.get(epilogue, [])
+    given = [a, b, *more, c] if more else [a, b, c, np.zeros_like(c), 0.5, 2.0]
+    meant = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
+    subs = hopper.tiles(128, 128, 64, 64, 128)
+    kernel.evaluate(*meant, subs=subs)
+    compiled = kernel.compile(*given, target="sm_90a", subs=subs)
+    assert all(word in compiled.asm for word in ("wgmma.mma_async", "cp.async.bulk.tensor"))
+    assert ("multicast" in compiled.asm) == ("cluster" in options)
+    assert ("copying warpgroup" in compiled.kernel_ir.notes["lowering"].roles) == options.get("specialize", True)
+    compiled.emulate(*given)
+    for got, want in zip(given, meant):
+        if isinstance(got, np.ndarray):
+            np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2**-7)
+    products.assemble(compiled, oracle)
+    made = hopper.static(compiled.asm)
+    assert not made.spills and not made.codes and made.products
+
+
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
+def test_the_bits_do_not_depend_on_who_comes_last(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator runs workgroups and waves in another order for each seed; f32 sums would show it."""
+    kernel = products.gemm(F16, schedule=wd.Schedule(split_k=4))
+    a, b, c = products.operands(F16, 32, 40, 300, values="normal")
+    compiled = kernel.compile(a, b, c, target=target, subs=SMALL)
+    found = []
+    for seed in ("1", "2", "3"):
+        monkeypatch.setenv("WAVEDSL_SEED", seed)
+        out = np.full_like(c, np.nan)
+        compiled.emulate(a, b, out)
+        found.append(out.tobytes())
+    assert len(set(found)) == 1
+    want, magnitude = products.exact(a, b, F16)
+    products.expect_product(out, want, magnitude, 300, F16)
+
+
+def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pass_of._Cut.made
+
+    def counting_on(cut: Any) -> Any:
+        found = made(cut)
+        inside = found.graph.region.nodes[-1].attrs["body"]
+        inside.nodes = [n for n in inside.nodes if n.attrs.get("memory") != "_tickets"]
+        return found
+
+    monkeypatch.setattr(pass_of._Cut, "made", counting_on)
+    a, b, c = products.operands(F16, 32, 32, 64)
+    kernel = products.gemm(F16, schedule=wd.Schedule(split_k=2))
+    with pytest.raises(wd.EmulationError, match="leaves the counter of tile 0 at 2"):
+        kernel.compile(a, b, c, target="gfx942", subs=SMALL).emulate(a, b, c)
+
+
+def test_fences_stand_where_others_look() -> None:
+    """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
+    subs = {**SMALL, M: 32, N: 32, K: 64}
+    graph = pass_of.split(fused(None).trace(subs), subs, 2).graph
+    shown = [n.op for n in graph.region.nodes if n.op in ("iterate", "write", "fence", "atomic_add", "when")]
+    assert shown == ["iterate", "write", "write", "fence", "atomic_add", "when"]
+    inside = [n for n in graph.region.nodes[-1].attrs["body"].nodes if n.op in ("read", "iterate", "write", "fence")]
+    assert [n.op for n in inside] == ["fence", "read", "iterate", "read", "write", "write", "write"]
+    assert [n.attrs.get("memory") for n in inside] == [None, "bias", None, "c", "c", "rows", "_tickets"]
+
+
+def refused(body: Callable[..., Any], more: Callable[[Any], None] = lambda _: None, before: Any = None) -> str:
+    """What is said of a kernel with the loop `body`, and `more` after or `before` it."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 16)], schedule=wd.Schedule(split_k=2))
+    def kernel(x: wd.Memory[M, N, wd.f32], o: wd.Memory[M, wd.f32], p: wd.Memory[M, wd.f32]):
+        if before is not None:
+            before(p)
+        top, total = wd.Register[M, wd.f32](0.0), wd.Register[M, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[top, total])
+        def loop(top, total):
+            return body(wd.read(x), top, total, p)
+
+        wd.write(loop[1], o)
+        more(loop)
+
+    with pytest.raises(wd.ConstraintError) as caught:
+        kernel.compile(target="gfx942", subs={M: 32, N: 64})
+    assert caught.value.location is not None and caught.value.location.file == __file__
+    return f"{caught.value.message} | {caught.value.hint}"
+
+
+def test_what_is_no_sum_is_refused() -> None:
+    legal = "a loop can be cut where every carried value is a sum: return wd.mma(x, y, acc), acc + x or acc - x"
+
+    def attention(x: Any, top: Any, total: Any, p: Any) -> Any:
+        new = wd.maximum(top, wd.max(x, dim=N))
+        return new, total * wd.exp2(top - new) + wd.sum(wd.exp2(x - new), dim=N)
+
+    assert refused(attention) == (
+        "Schedule(split_k=2): the loop over N carries `top`, which enters maximum: what parts of the loop have done of "
+        f"that cannot be put together | {legal}"
+    )
+
+    def scaled(x: Any, top: Any, total: Any, p: Any) -> Any:
+        return top, total * 0.5 + wd.sum(x, dim=N)
+
+    assert "carries `total`, which enters mul" in refused(scaled)
+
+    def last(x: Any, top: Any, total: Any, p: Any) -> Any:
+        return wd.max(x, dim=N), total + wd.sum(x, dim=N)
+
+    assert "carries `top`, and each trip replaces it instead of adding to it" in refused(last)
+
+    def doubled(x: Any, top: Any, total: Any, p: Any) -> Any:
+        return top, total + total
+
+    assert "which enters add" in refused(doubled)
+
+    def conditional(x: Any, top: Any, total: Any, p: Any) -> Any:
+        return top, wd.cond(wd.max(total, dim=M) > 0.0, lambda: total + 1.0, lambda: total + 2.0)
+
+    assert "which enters max" in refused(conditional)
+
+    def storing(x: Any, top: Any, total: Any, p: Any) -> Any:
+        wd.write(wd.max(x, dim=N), p)
+        return top, total + wd.sum(x, dim=N)
+
+    assert "p is written inside the loop over N | store after the loop" in refused(storing)
+
+    def plain(x: Any, top: Any, total: Any, p: Any) -> Any:
+        return top, total + wd.sum(x, dim=N)
+
+    assert "p is written before the loop over N, where every part would do it" in refused(
+        plain, before=lambda p: wd.write(wd.Register[M, wd.f32](1.0), p)
+    )
+
+
+@pytest.mark.slow
+def test_what_kernels_say_is_in_order_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever comes last says what stands outside of the loop; parts say their trips in their order."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 16)], schedule=wd.Schedule(split_k=3))
+    def talking(x: wd.Memory[M, K, wd.f32], o: wd.Memory[M, wd.f32]):
+        wd.device_print("before")
+
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(acc):
+            wd.device_print("trip", wd.tile_start(K))
+            return acc + wd.sum(wd.read(x), dim=K)
+
+        wd.device_print("after")
+        wd.write(loop, o)
+
+    x, o = products.numbers((16, 80), wd.f32, 1), np.zeros(16, np.float32)
+    talking.compile(x, o, target="gfx942").emulate(x, o)
+    assert capsys.readouterr().out.split("\n") == [
+        "before", "trip = 0", "trip = 16", "trip = 32", "trip = 48", "trip = 64", "after", "",
+    ]  # fmt: skip
+
+
+def test_kernels_without_such_a_loop_are_refused() -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], schedule=wd.Schedule(split_k=2))
+    def copy(x: wd.Memory[M, wd.f32], o: wd.Memory[M, wd.f32]):
+        wd.write(wd.read(x), o)
+
+    with pytest.raises(wd.ConstraintError, match="the kernel has no loop that carries a sum"):
+        copy.compile(target="gfx942", subs={M: 32})
+    with pytest.raises(wd.ConstraintError, match="Schedule: split_k=0"):
+        wd.Schedule(split_k=0)
+
+
+@pytest.mark.parametrize(
+    ("target", "sizes", "parts", "why"),
+    [
+        ("sm_90a", (256, 256, 65536), 15, "4 tiles of 1024 trips for 132 units: predicted 287.1 us in one part, 32.3"),
+        ("gfx942", (128, 128, 1024), 1, "1 tiles of 16 trips for 304 units: predicted"),
+        ("sm_90a", (4096, 4096, 65536), 1, "1024 tiles for 132 units"),
+        ("sm_80", (128, 128, 256), 1, "4 trips are too few"),
+    ],
+)
+def test_what_is_chosen_and_why(target: str, sizes: tuple[int, ...], parts: int, why: str) -> None:
+    from wavedsl.ir.choices import Choices
+
+    from wavedsl.compiler import get_target, reference_product
+
+    subs = {**hopper.tiles(128, 128, 64, 64, 64), **dict(zip((M, N, K), sizes))}
+    graph = products.gemm(BF16).trace(subs)
+    found = chosen_split(graph, subs, get_target(target), reference_product(target), Choices())
+    (note,) = found.graph.notes
+    assert note.startswith(f"split_k: {parts} ({why}")
+    assert (found.graph.arguments == graph.arguments) == (parts == 1)
+
+
+def test_reports_show_it() -> None:
+    """Work is that of the kernel as it was written; the roofline predicts that parts take less time."""
+    from wavedsl.analysis.roofline import analyze_compiled
+    from wavedsl.reports import schedule_text
+
+    subs = {**SMALL, M: 32, N: 32, K: 4096}
+    one, four = (
+        products.gemm(F16, schedule=wd.Schedule(split_k=n)).compile(target="gfx942", subs=subs) for n in (1, 4)
+    )
+    assert "split_k: 4 (as asked for)" in schedule_text(four.kernel_ir)
+    assert "split_k: 1 (as asked for)" in one.decisions.reasons
+    assert "split_k: 4 (as asked for)" in four.decisions.reasons
+    plain, cut = (analyze_compiled(x, subs) for x in (one, four))
+    assert plain.flops == cut.flops == 2 * 32 * 32 * 4096 and plain.minimal == cut.minimal
+    assert cut.seconds < 0.5 * plain.seconds

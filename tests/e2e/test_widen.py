@@ -1,0 +1,53 @@
+"""Small numbers that become f16 or bf16 two at a time: every code of every type, in every place of a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hopper
+import numpy as np
+import pytest
+from wavedsl.ir.rounding import convert
+
+import wavedsl as wd
+
+N, BN = wd.symbols("WN WBN")
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [
+        (wd.i4, wd.f16), (wd.u4, wd.bf16), (wd.i8, wd.bf16), slow(wd.u8, wd.f16), slow(wd.i8, wd.f16),
+        slow(wd.i4, wd.bf16), slow(wd.u4, wd.f16), slow(wd.f8e4m3, wd.f16), slow(wd.f8e5m2, wd.f16),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_code(source: Any, to: Any, oracle: Any) -> None:
+    oracle("ptxas")
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 512})
+    def widen(x: wd.Memory[N, source], y: wd.Memory[N, to]):
+        wd.write(wd.cast(wd.read(x), to), y)
+
+    codes = np.arange(512, dtype=np.uint16).astype(np.uint8)
+    if source.bits == 4:  # the bytes 0 to 255 are every pair
+        x: Any = codes[:256]
+        half = 8 if source is wd.i4 else 0
+        pairs = np.stack([x & 15, x >> 4], axis=-1).reshape(-1).astype(np.int64)
+        numbers = ((pairs ^ half) - half).astype(np.float64)
+    else:
+        x = codes.view(source.storage)
+        numbers = x.astype(np.float64) if source.is_int else convert(x, source, wd.f64)
+    y = np.zeros(512, to.storage)
+    compiled = widen.compile(x, y, target="sm_90a")
+    compiled.emulate(x, y)
+    np.testing.assert_array_equal(y.astype(np.float64), numbers)
+    want = np.zeros_like(y)
+    widen.evaluate(x, want)
+    np.testing.assert_array_equal(want.view(np.uint16), y.view(np.uint16))
+    assert "cvt.rn.f32" not in compiled.asm and ".f32" not in compiled.asm
+    hopper.static(compiled.asm)

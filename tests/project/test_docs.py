@@ -1,0 +1,52 @@
+"""What the documents show is so: the README's program runs, links lead somewhere, commands are commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from wavedsl.cli import parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+
+
+@pytest.mark.slow
+def test_the_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is, from a file of its own: kernels read their source."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    path = tmp_path / "readme.py"
+    path.write_text(program)
+    exec(compile(program, str(path), "exec"), {"__name__": "__main__"})
+    words, number = capsys.readouterr().out.strip().rsplit(" ", 1)
+    assert words == "largest error:" and float(number) < 1e-4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    words = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", words)
+    named = re.findall(r"`((?:docs|examples|benchmarks|tests)/[\w/.-]+\.(?:md|py|json|txt))`", words)
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    missing += [t for t in named if not (ROOT / t).exists()]
+    assert not missing
+
+
+def commands() -> list[str]:
+    """Lines `wavedsl COMMAND …` of the documents, without their remarks; … stands for arguments of one's own."""
+    found = []
+    for page in PAGES:
+        for line in re.findall(r"^(?:    )?(wavedsl [a-z].*)$", page.read_text(), re.M):
+            found.append(line.split("   #")[0].split(" # ")[0].strip())
+    return found
+
+
+def test_commands_are_commands() -> None:
+    lines = commands()
+    assert lines
+    for line in lines:
+        words = [w for w in shlex.split(line.replace("KERNEL", "k.py:k").replace("…", ""))[1:] if w]
+        parser().parse_args(words)  # exits where a command or an option is unknown

@@ -1,0 +1,85 @@
+"""What to write instead: help for Python's constructs that have no meaning on traced values, from the user's own text.
+
+In comes the location of the mistake, and for an exception of Python's its words; out comes the help of the error's last
+line. Where the source is not at hand (a kernel from `exec`), the general advice is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from types import FrameType
+from typing import Any
+
+from wavedsl.ir.loc import Loc
+
+
+def _span(loc: Loc | None) -> tuple[str, str]:
+    """(the user's line, the marked part of it)."""
+    if loc is None:
+        return "", ""
+    line = loc.text()
+    return line.strip(), line[loc.col : loc.end_col if loc.end_col > loc.col else len(line)]
+
+
+def for_truth(loc: Loc | None, single: bool) -> str:
+    """Help where Python asked a value whether it is true; `single`: the value has no dimensions."""
+    line, part = _span(loc)
+    builtin = re.search(r"(?<![.\w])(max|min|any|all)\(", part)
+    if builtin and builtin[1] in ("max", "min"):
+        return f"wd.{builtin[1]}imum(x, y), element by element; wd.{builtin[1]}(x, dim=M) along a dimension"
+    if builtin:
+        return f"wd.{builtin[1]}(x, dim=M)"
+    if line.startswith("assert "):
+        return "wd.device_assert(condition, message) is checked while the kernel runs"
+    if re.search(r"\b(and|or|not)\b", part):
+        return "combine conditions with & and |, negate them with ~: (x > 0) & (x < 1)"
+    if re.search(r"[<>]=?[^<>=()]*[<>]=?", part):
+        return "write the two comparisons out: (low < x) & (x < high)"
+    if line.startswith("while "):
+        return "wd.while_loop(condition, body, init_args) repeats for the whole workgroup; per element: wd.where"
+    if single:
+        return "for the whole workgroup: wd.cond(condition, then, otherwise); per element: wd.where(condition, x, y)"
+    return "choose per element: wd.where(condition, x, y)"
+
+
+_PHRASES = (
+    (r"'(Symbol|Mul|Add|Pow|Integer|Rational)' object cannot be interpreted as an integer",
+     "a symbol has its value when the kernel is compiled: loop over its tiles with @wd.iterate(K, init_args=[…])"),
+    (r"'(Symbol|Mul|Add|Pow)' object is not iterable",
+     "loop over the tiles of a dimension with @wd.iterate(K, init_args=[…])"),
+    (r"cannot determine truth value",
+     "a symbol has its value when the kernel is compiled: wd.where(wd.index(M) < K, x, y)"),
+    (r"'DType' object is not callable", "numbers take the dtype of their partner; wd.cast(x, wd.f32) casts a value"),
+    (r"'ScalarType' object is not callable",
+     "a number needs no type: write 1.0; wd.Register[wd.f32](1.0) is a value of it"),
+    (r"divmod\(\)", "x // y and x % y"),
+    (r"format string passed to Value|unsupported format", "wd.device_print(text, x) prints while the kernel runs"),
+    (r"'function' object (is not iterable|does not support the context manager)",
+     "decorate a function: @wd.iterate(K, init_args=[…])"),
+    (r"does not support ufuncs", "use the functions of wavedsl instead of NumPy's: wd.exp(x)"),
+)  # fmt: skip
+
+
+def for_exception(text: str, frame: FrameType | None) -> str:
+    """Help for a TypeError of Python's in the user's code: what to write instead, or how the function is called."""
+    for phrase, advice in _PHRASES:
+        if re.search(phrase, text):
+            return advice
+    called = re.match(r"(?:\w+\.)*(\w+)\(\) (got|missing|takes)", text)
+    function = None
+    if called and frame is not None:
+        function = getattr(frame.f_globals.get("wd"), called[1], None) or frame.f_globals.get(called[1])
+    if function is None or not getattr(function, "__module__", "").startswith("wavedsl"):
+        return ""
+    return _signature(called[1] if called else "", function)
+
+
+def _signature(name: str, function: Any) -> str:
+    """`wd.write(value, mem, *, mapping=None)`: the parameters without their types."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+    return f"wd.{name}{inspect.Signature(bare)}"
