@@ -103,8 +103,14 @@ def lowered(
 
     for plan in plans(graph, dims, target):
         try:
-            kernel = by(plan)
-            cut_again = finer(graph, plan.partition, plan.inference, kernel, choices)
+            try:
+                kernel = by(plan)
+            except ConstraintError:
+                cut_again = finer(graph, plan.partition, plan.inference, None, choices)
+                if cut_again is None:
+                    raise
+            else:
+                cut_again = finer(graph, plan.partition, plan.inference, kernel, choices)
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
                 kernel = by(plan)

@@ -1,12 +1,15 @@
 """Loop tiles that the compiler makes finer than the user's, because a pipeline of two fits only then.
 
-In: a graph, its partition, the kernel that was lowered from them. Out: the partition with which to lower again, or
-None where the first one stays.
+In: a graph, its partition, the kernel that was lowered from them, if it could be. Out: the partition with which to
+lower again, or None where the first one stays.
 
 A tile of K that fills shared memory leaves one slot: copies and products then take turns, with two barriers between.
 Half the tile in two slots takes the same memory, and one tile is copied while the other is multiplied. A loop that does
 nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
-else per trip keeps the user's tile.
+else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
+
+A loop whose trips workgroups share (`split_k`) leaves less room than the user's own loop, for the counter that they
+read: where that alone makes tiles too large, they are halved as well.
 """
 
 from __future__ import annotations
@@ -26,12 +29,18 @@ LEAST_ROW = 64
 
 
 def finer(
-    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel | None, choices: Choices
 ) -> Partition | None:
-    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
+    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only. Without a
+    kernel, tiles do not fit: those of the loop that workgroups share are halved."""
     if choices.stages is not None:
         return None
-    single = {note.dim for note in kernel.notes["lowering"].loops if note.slots == 1 and (note.trips or 0) > 1}
+    shared = {str(n.attrs["body"].dim) for n in graph.all_nodes() if n.op == "iterate" and n.attrs.get("aligned")}
+    if kernel is None:
+        single = shared
+    else:
+        loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
+        single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
         if n.op != "iterate":

@@ -49,7 +49,7 @@ def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product:
     else:
         parts, why = asked, "as asked for"
     if parts == 1:
-        return Split(replace(graph, notes=(*graph.notes, f"split_k: 1 ({why})")) if why else graph, dims)
+        return whole(graph, dims, why)
     try:
         found = split(graph, dims, parts)
     except ConstraintError as error:
@@ -57,6 +57,11 @@ def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product:
             error.message = f"Schedule(split_k={asked}): {error.message}"
         raise
     return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"split_k: {parts} ({why})")))
+
+
+def whole(graph: Graph, dims: Mapping[Any, Any], why: str) -> Split:
+    """The graph as it was, with the reason."""
+    return Split(replace(graph, notes=(*graph.notes, f"split_k: 1 ({why})")) if why else graph, dims)
 
 
 def _predicted(
@@ -175,4 +180,4 @@ class _Model:
         return p.latency + max(loop, self.unique_bytes / p.hbm, asked / p.l2_bandwidth(self.target)) + exchange
 
 
-__all__ = ["GAIN", "LEAST_TRIPS", "chosen_split"]
+__all__ = ["GAIN", "LEAST_TRIPS", "chosen_split", "whole"]

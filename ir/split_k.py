@@ -286,7 +286,7 @@ class _Cut:
         zeros = [self.zero(c) for c in carries]
         start, stop = self.bounds(part)
         count = len(carries)
-        attrs = {**self.loop.attrs, "bounds": (count, count + 1)}
+        attrs = {**self.loop.attrs, "bounds": (count, count + 1), "aligned": loop_bounds(self.loop) == (None, None)}
         sums = self.add("iterate", (*zeros, start, stop), attrs, number=self.loop.id)
         for i, name in enumerate(names):
             value = self.add("result", (sums,), {"position": i})

@@ -30,7 +30,8 @@ from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.product import Product
 from wavedsl.ir.source import here
-from wavedsl.ir.split_choice import chosen_split
+from wavedsl.ir.split_choice import chosen_split, whole
+from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
 
@@ -321,11 +322,21 @@ def _compile(
     choices = _choices(kernel, chip)
     from wavedsl.ir.pipeline import build_kernel
 
+    def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
+        arrays, params, hidden = describe_arguments(found.graph, found.dims, arguments)
+        made = build_kernel(found.graph, found.dims, arrays, params, chip, dynamic=hidden, choices=choices)
+        return *made, arrays
+
     try:
         found = chosen_split(graph, binding.dims, chip, reference_product(chip.name), choices)
+        try:
+            ir, partition, arrays = built(found)
+        except ConstraintError as error:
+            if found.graph.traced is None or choices.split is not None:
+                raise
+            found = whole(graph, binding.dims, f"its loop in parts: {error.message}")
+            ir, partition, arrays = built(found)
         graph, dims = found.graph, found.dims
-        arrays, params, hidden = describe_arguments(graph, dims, arguments)
-        ir, partition = build_kernel(graph, dims, arrays, params, chip, dynamic=hidden, choices=choices)
     except WaveError as error:
         if error.location is None:
             error.location = kernel.loc

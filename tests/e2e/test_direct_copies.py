@@ -98,12 +98,13 @@ def test_sizes_known_at_run_time(target: str) -> None:
 
 def test_default_by_cost() -> None:
     """Direct where one trip's products take longer than its copies and copies take no more instructions. Without
-    ping-pong, which adds barriers."""
+    ping-pong, which adds barriers, and of one tile without parts of K."""
+    alone = {"ping_pong": False, "split_k": 1}
     tile = (256, 256, 64, 64, 128)
     sizes = {M: 256, N: 256, K: 4096, **subs(tile)}
     kernel = gemm(BF16)
     loops = {}
-    for schedule in (wd.Schedule(ping_pong=False), wd.Schedule(direct_to_shared=False, ping_pong=False)):
+    for schedule in (wd.Schedule(**alone), wd.Schedule(direct_to_shared=False, **alone)):
         compiled = gemm(BF16, schedule=schedule).compile(target="gfx950", subs=sizes)
         loop = compiled.resources.loops[0]
         others = sum(n for what, n in loop.instructions.items() if what != "mfma") / loop.steps

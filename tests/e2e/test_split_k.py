@@ -93,6 +93,28 @@ def test_sizes_that_the_launch_brings(target: str, oracle: Callable[[str], str],
         products.expect_equal(c, products.exact(a, b, F16)[0], F16)
 
 
+FILLING = dict(zip(TILE, (256, 256, 64, 64, 128)))
+"""64 KiB of 16-bit tiles: all that gfx942 has."""
+
+
+def test_tiles_that_fill_shared_memory_are_cut_again() -> None:
+    """They leave no room for what the counter takes."""
+    kernel = products.gemm(BF16, schedule=wd.Schedule(split_k=3))
+    a, b, c = products.operands(BF16, 250, 256, 64 * 5)
+    compiled = kernel.compile(a, b, c, target="gfx942", subs=FILLING)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
+
+
+def test_a_choice_of_the_compilers_that_does_not_fit_is_dropped() -> None:
+    """With `stages` the user's tiles stay as they are."""
+    sizes = {M: 256, N: 256, K: 4096, **FILLING}
+    compiled = products.gemm(BF16, schedule=wd.Schedule(stages=1)).compile(target="gfx942", subs=sizes)
+    assert compiled.grid == (1, 1, 1) and any("exceeds" in reason for reason in compiled.decisions.reasons)
+    with pytest.raises(wd.ConstraintError, match="exceeds"):
+        products.gemm(BF16, schedule=wd.Schedule(stages=1, split_k=3)).compile(target="gfx942", subs=sizes)
+
+
 @lru_cache
 def batched(parts: int) -> Any:
     """All three axes of the grid, a range of the loop that differs between workgroups, an inner loop."""
