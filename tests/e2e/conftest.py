@@ -21,7 +21,7 @@ import witnesses
 import wavedsl.compiler
 
 HERE = Path(__file__).parent
-SHARE = 6
+SHARE = 8
 
 
 @pytest.hookimpl(tryfirst=True)
