@@ -7,7 +7,8 @@ nodes without a value whose order in the list is their order in time.
 Invariants (checked by `graph_verify`): a node's inputs come before it, in its own region or in one that encloses it;
 `iterate` has as many inputs as its region has carries and yields, with equal types, and after them those of its bounds
 (`attrs["bounds"]`: where `start` and `stop` are among the inputs, None where there is none; `attrs["aligned"]`: they
-are multiples of the loop's tile); a tuple-valued node (`iterate`, `topk`) is used through `result` nodes only.
+are multiples of the loop's tile; `attrs["length"]`: their known distance); a tuple-valued node (`iterate`, `topk`) is
+used through `result` nodes only.
 """
 
 from __future__ import annotations
@@ -329,7 +330,7 @@ def node_text(node: Node) -> str:
     return f"%{node.id} = {text}" + (f" : {types}" if types else "")
 
 
-_SILENT = ("body", "dims", "dtype", "bounds", "aligned")
+_SILENT = ("body", "dims", "dtype", "bounds", "aligned", "length")
 
 
 def _shown(node: Node) -> list[str]:

@@ -13,10 +13,13 @@ def loop_range(low: Lowering, n: Node, dim: str, env: Env) -> tuple[Any, Any]:
     """(first tile, number of tiles) of a loop: ints where they are known, else uniform values."""
     b, plan = low.b, low.plans[dim]
     whole = low.trip_count(dim)
+    length = n.attrs.get("length")
     start, stop = (None if x is None else low.uniform(x, env) for x in loop_bounds(n))
     if start is None and stop is None:
         return 0, whole
     first = b.const(0) if start is None else b.udiv(b.max_s(start, 0), plan.tile)
+    if length is not None:
+        return first if first.const is None else first.const, length // plan.tile
     last = b.const(whole) if isinstance(whole, int) else whole
     if stop is not None:
         # Rounded up without passing 2^31; a range that ends where it starts has no tile.

@@ -251,6 +251,8 @@ class _Cut:
         self.fresh = graph.next_id()
         self.body: Region = loop.attrs["body"]
         self.arguments: list[Argument] = []
+        self.length = 0
+        """Elements that each part goes over, where that is the same known number for all; else 0."""
         self.shapes: dict[Any, Any] = {}
         self.grid = [d for d in cut.values() if d.axis is not None]
         self.along = cut[self.body.dim]
@@ -287,6 +289,8 @@ class _Cut:
         start, stop = self.bounds(part)
         count = len(carries)
         attrs = {**self.loop.attrs, "bounds": (count, count + 1), "aligned": loop_bounds(self.loop) == (None, None)}
+        if self.length:
+            attrs["length"] = self.length
         sums = self.add("iterate", (*zeros, start, stop), attrs, number=self.loop.id)
         for i, name in enumerate(names):
             value = self.add("result", (sums,), {"position": i})
@@ -353,7 +357,10 @@ class _Cut:
         tile = d.loop or 1
         low, high = loop_bounds(self.loop)
         if low is None and high is None and isinstance(d.extent, int):
-            per = ceil(ceil(d.extent / tile) / self.parts) * tile
+            trips = ceil(d.extent / tile)
+            per = ceil(trips / self.parts) * tile
+            if trips % self.parts == 0:
+                self.length = per
             start = self.add("mul", (part, self.whole(per)), {})
             return start, self.add("add", (start, self.whole(per)), {})
         size = self.whole(d.extent) if isinstance(d.extent, int) else self.add("size", (), {"expr": self.body.dim})
