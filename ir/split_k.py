@@ -357,9 +357,9 @@ class _Cut:
         tile = d.loop or 1
         low, high = loop_bounds(self.loop)
         if low is None and high is None and isinstance(d.extent, int):
-            trips = ceil(d.extent / tile)
-            per = ceil(trips / self.parts) * tile
-            if trips % self.parts == 0:
+            known = ceil(d.extent / tile)
+            per = ceil(known / self.parts) * tile
+            if known % self.parts == 0:
                 self.length = per
             start = self.add("mul", (part, self.whole(per)), {})
             return start, self.add("add", (start, self.whole(per)), {})
