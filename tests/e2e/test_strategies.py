@@ -82,6 +82,27 @@ def test_every_dtype_and_target(monkeypatch, target, dtype, strategy, b_rows):
     check(monkeypatch, target, dtype, strategy, b_rows=b_rows)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "beta", "tile"),
+    [("gfx942", 0.0, (256, 256)), ("gfx950", 0.5, (256, 128)), ("sm_80", 0.5, (128, 256)), ("sm_90a", 0.5, (128, 256))],
+)
+def test_tiles_that_matrix_units_bound(monkeypatch, target, beta, tile):
+    """Where they keep all units busy; the tiles of the roofline's record otherwise."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{target}")
+    a, b, c = data(wd.bf16, 500, 510, 200, True)
+    want = exact(a, b, c, 1.5, beta, True).astype(c.dtype)
+    few = replace(product_named(None, target), units=2)
+    plan = plan_gemm(a, b, c, alpha=1.5, beta=beta, transpose_b=True, strategy="wave_parallel", product=few)
+    assert (plan.tiles.tile_m, plan.tiles.tile_n) == tile
+    (launch,) = plan.launches
+    assert not launch.kernel.compile(*launch.arguments, target=target).resources.spills
+    launch.kernel(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+    many = plan_gemm(a, b, c, transpose_b=True, strategy="wave_parallel")
+    assert (many.tiles.tile_m, many.tiles.tile_n) == (128, 64)
+
+
 @pytest.mark.parametrize("strategy", ["shallow_k", "wave_parallel"])
 def test_without_beta_c_is_not_read(monkeypatch, strategy):
     check(monkeypatch, "gfx942", wd.f32, strategy, True, beta=0.0)

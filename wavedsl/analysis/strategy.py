@@ -31,14 +31,21 @@ SHALLOW_K = 32
 """Below it a whole row of K fits one pass."""
 PERSISTENT_K = 128
 """Below it the K loop is short enough for its operands to stay in L2."""
+LARGE_WAVE, MOST_WAVES = 64, 8
+"""Rows and columns that a wave of a large tile takes at least, and its waves at most: sums fill half the registers."""
+LARGEST_WITH_C = 256 * 128
+"""Elements of a tile whose sums and part of C fit registers together."""
 GEMV_ROWS = 4
 SKINNY_ROWS = 64
 WAVE_TILE = 32
 """Rows and columns of the output that one wave takes."""
 VECTOR_BYTES = 16
 """The widest access of a lane."""
+LARGE = {"amd": ((256, 256), (256, 128), (128, 128)), "nvidia": ((128, 256), (128, 128))}
+"""Tiles whose operands shared memory feeds to the matrix units as fast as they multiply, by vendor, the best first. How
+deep their pipeline is, the compiler decides (`pipeline_stages` 0)."""
 TAIL = 0.8
-"""Share of busy units over all rounds below which equal shares of K steps beat whole tiles."""
+"""Share of busy units over all rounds below which equal shares of K steps, or smaller tiles, beat whole tiles."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class GemmShape:
 @dataclass(frozen=True)
 class TileChoice:
     """How to cut a product. Tiles in elements per workgroup, waves per workgroup, `vector_width` in elements per lane
-    and access, `prefetch_distance` in K steps ahead of the one that is computed, `split` workgroups per output tile."""
+    and access, `pipeline_stages` 0 for as many as the compiler chooses, `prefetch_distance` in K steps ahead of the one
+    that is computed, `split` workgroups per output tile."""
 
     tile_m: int
     tile_n: int
@@ -136,6 +144,12 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
         short = next(size for size in (16, 32, 64) if min(m, n) <= size or size == SKINNY_ROWS)
         tile_m, tile_n = (short, 128) if m <= n else (128, short)
         return TileChoice(tile_m, tile_n, min(k, 8 * width), 4, max(1, tile_m // 64), max(1, tile_n // 64), width, 3)
+    if strategy in ("wave_parallel", "auto") and product is not None:
+        large = _large(shape, product)
+        if large is not None:
+            waves_m = large[0] // LARGE_WAVE
+            waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
+            return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
         chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)
@@ -147,6 +161,21 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy == "stream":
         return TileChoice(1, 64 * width, 1, 1, 1, 1, width, 0)
     raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of auto, {', '.join(STRATEGIES)}")
+
+
+def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:
+    """The largest tile of products that matrix units bound, if it keeps the chip's units busy."""
+    listed = not product.matrix or shape.dtype.name in product.matrix  # empty: what the target's matrix rows say
+    if shape.dtype.bits > 16 or not listed or shape.k < PERSISTENT_K:
+        return None
+    for tile in LARGE["amd" if product.target.startswith("gfx") else "nvidia"]:
+        if shape.beta and tile[0] * tile[1] > LARGEST_WITH_C:
+            continue
+        count = ceil(shape.m / tile[0]) * ceil(shape.n / tile[1])
+        whole = shape.m * shape.n / (count * tile[0] * tile[1])
+        if whole * count / (ceil(count / product.units) * product.units) >= TAIL:
+            return tile
+    return None
 
 
 def _square(m: int, n: int, sizes: tuple[int, ...]) -> int:

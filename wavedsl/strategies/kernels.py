@@ -57,7 +57,7 @@ def tiled(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, m_fast: bool = True, split: int = 1
 ) -> Any:
     """A pipelined loop over K with tiles in shared memory. `m_fast`: neighbouring workgroups share a tile of B.
-    `split`: workgroups that share the steps of an output tile."""
+    `stages` 0: as many as the compiler chooses. `split`: workgroups that share the steps of an output tile."""
     a_type, b_type, c_type = form.arrays(wd.SHARED)
 
     @wd.wave(
@@ -69,7 +69,7 @@ def tiled(
             wd.WaveConstraint(N, WN),
         ],
         subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
-        schedule=wd.Schedule(stages=stages, split_k=split),
+        schedule=wd.Schedule(stages=stages or None, split_k=split),
     )
     def gemm_tiled(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         start = wd.Register[M, N, form.sums](0)

@@ -211,7 +211,9 @@ def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True, sp
 
 
 def stages_of(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
-    """As many as three quarters of the chip's shared memory hold: the rest is for padding."""
+    """As many as three quarters of the chip's shared memory hold: the rest is for padding. 0: the compiler's choice."""
+    if not wanted:
+        return 0
     stage = (cut[0] + cut[1]) * cut[2] * form.dtype.bits // 8
     return max(1, min(wanted, get_target(chip.target).shared_bytes * 3 // 4 // stage))
 
