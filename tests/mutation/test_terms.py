@@ -13,8 +13,16 @@ import terms
 import trial
 
 SHORT = ("copy", "mma")
-PLACES = [pytest.param(name, target, marks=[] if name in SHORT else pytest.mark.slow)
-          for name, target in trial.PLACES]  # fmt: skip
+
+
+def marks(place: int, name: str) -> list[pytest.MarkDecorator]:
+    """The default run takes the short examples, CI every second of the others too."""
+    if name in SHORT:
+        return []
+    return [pytest.mark.slow, pytest.mark.exhaustive] if place % 2 else [pytest.mark.slow]
+
+
+PLACES = [pytest.param(name, target, marks=marks(i, name)) for i, (name, target) in enumerate(trial.PLACES)]
 
 
 def recorded(case: trial.Case, text: str, data: int = 0, marked: frozenset[int] = frozenset()) -> terms.Recorder:
