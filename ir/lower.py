@@ -560,9 +560,11 @@ def kept_in_shared(
 ) -> set[int]:
     """Which operands that do not change in a loop stay in shared memory, largest first, where what the loop carries,
     its products' results and all of them are more than a wave's registers. Not on chips that move accumulators to
-    registers of their own, and not where matrix instructions read shared memory themselves."""
+    registers of their own, and not what matrix instructions read from shared memory themselves."""
     if low.target.vendor == "amd" or low.strategy.bulk:
         return set()
+    taken = low.inference.matrix_uses()
+    once = [n for n in once if n.id not in taken]
     values = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     size = {n: register_count(low.layout(n), n.dtype) for n in (*once, *values)}
     needed = sum(v.type.words for _, v in carried) + sum(size.values()) + ADDRESSES

@@ -23,4 +23,5 @@ def test_calls_cost_what_they_may(monkeypatch, side):
     # A machine that does other work is slower: three times what is asked for still tells a short way from a long one,
     # which takes more than 50 us.
     assert rows["torch"]["call_us"] <= 3 * benchmark.CALL_US
-    assert all(row["bound_us"] <= 3 * benchmark.BOUND_US for row in rows.values())
+    bound = [row["bound_us"] for row in rows.values() if "bound_us" in row]
+    assert bound and max(bound) <= 3 * benchmark.BOUND_US

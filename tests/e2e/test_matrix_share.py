@@ -21,6 +21,7 @@ M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
         wd.WaveConstraint(N, BN / 4),
     ],
     subs={BM: 256, BN: 256, BK: 64},
+    schedule=wd.Schedule(split_k=1),  # the one tile stands for a grid that fills the chip
 )
 def gemm(a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], c: wd.Memory[M, N, wd.f32]):
     acc = wd.Register[M, N, wd.f32](0.0)
