@@ -37,6 +37,8 @@ Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
 
 SCRATCH = "scratch"
+WARP = 32
+"""Threads of a warp: a wave that is longer is a warpgroup."""
 """Name of the shared buffer for conversions and reductions across waves."""
 
 SUMMED_WORDS = 16
@@ -394,8 +396,13 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
 
 
 def order(low: Lowering) -> None:
-    """What lanes of a wave wrote before is there, what they read before is read."""
-    if low.target.vendor != "amd":
+    """What lanes of a wave wrote before is there, what they read before is read. Warpgroups do not wait for each other:
+    one that has its turn to start products (`ring_loops`) would wait for one that waits for its turn."""
+    if low.target.vendor == "amd":
+        return
+    if low.target.wave_size > WARP:
+        low.b.wave_barrier()
+    else:
         low.b.barrier()
 
 
