@@ -1,4 +1,4 @@
-"""The builder's engine: constants, folding, numbering and placing of ops, open regions. `build_values` and `builder` add the ops.
+"""The builder's engine: constants, folding, numbering, placing, open regions. `build_values` and `builder` add the ops.
 
 How a pure op is made (`_int` for binary integers, `_folded` and `_pure` for the rest): constants fold, then the rows of
 `fold_rules` are tried, then the op is looked up among those of the outermost open region in which its operands exist,
