@@ -86,7 +86,7 @@ def weights(variant: Variant, raw, lse, scale, bias, slopes, behind=None, keys=N
     queries: nothing of the next one. `queries`: how many it has, where rows past them, which are 0, may not be left to
     weights that are no numbers."""
     scores = variant.masked(variant.scored(raw, scale, bias, slopes, behind), behind)
-    if keys is not None:
+    if keys is not None and not variant.causal:  # else no query sees past its sequence's end
         scores = wd.where(wd.index(N) < keys, scores, -math.inf)
     if queries is not None:
         scores = wd.where(wd.index(M) < queries, scores, -math.inf)

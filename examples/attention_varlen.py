@@ -83,7 +83,6 @@ def varlen_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: 
             return wd.IndexMapping((N, size), {TK: token, G: variant.key_head})
 
         unit = variant.unit(scale)
-        position = wd.index(M) + behind
         start = None if variant.window is None else wd.tile_start(M) + (behind + 1 - variant.window)
         stop = wd.minimum(wd.tile_stop(M) + behind, keys) if variant.causal else keys
         stop = wd.where(wd.tile_start(M) < queries, stop, 0)
@@ -97,11 +96,9 @@ def varlen_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: 
         def over_keys(top, total, acc):
             raw = wd.mma(queries_read, wd.read(k, mapping=of_keys(D)), wd.Register[M, N, wd.f32](0.0))
             added = wd.read(bias) if variant.bias else None, wd.read(slopes) if variant.alibi else None
-            scores = wd.where(wd.index(N) < keys, variant.scored(raw, scale, *added, behind), -math.inf)
-            if variant.causal:
-                scores = wd.where(wd.index(N) <= position, scores, -math.inf)
-            if variant.window is not None:
-                scores = wd.where(wd.index(N) > position - variant.window, scores, -math.inf)
+            scores = variant.masked(variant.scored(raw, scale, *added, behind), behind)
+            if not variant.causal:  # else no query of the sequence sees past its end
+                scores = wd.where(wd.index(N) < keys, scores, -math.inf)
             new_top = wd.maximum(top, wd.max(scores, dim=N))
             base = finite(new_top)
             p, keep = (wd.exp2(wd.fma(x, unit, -(base * unit))) for x in (scores, top))

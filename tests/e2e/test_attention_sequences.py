@@ -60,6 +60,19 @@ def test_packed_sequences(target: str, options: dict[str, Any], lengths: list[in
     attend(target, Variant(wd.bf16, **options), lengths, keys, 2, 64)
 
 
+def test_windows_of_packed_sequences_have_a_loop_without_masks() -> None:
+    """Where a window starts depends on lengths that are loaded; blocks between its edges need no comparison."""
+    a = varlen.forward
+    sizes = {a.H: 1, a.G: 1, a.M: 512, a.N: 512, a.D: 64, a.E: 64}
+    extents = {varlen.Z: 2, varlen.Z1: 3, varlen.TQ: 600, varlen.TK: 600}
+    kernel = varlen.varlen_kernel(Variant(wd.bf16, causal=True, window=200))
+    loops = kernel.compile(target="gfx950", subs=sizes | extents).resources.loops
+    assert len(loops) == 3
+    scores = 64 * 32 // 256  # of a lane; each mask costs a comparison and a selection
+    first, whole, last = (loop.instructions["valu"] / loop.steps for loop in loops)
+    assert first >= whole + 4 * scores and last >= whole + 2 * scores
+
+
 @pytest.mark.parametrize(
     ("target", "options"),
     [
