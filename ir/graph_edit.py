@@ -16,8 +16,8 @@ Number = int | Node
 
 
 class Edit:
-    """A graph that is being rewritten: `add` puts nodes at the end of `region`, at the line `loc`. `graph` is what types
-    are worked out by: it has the new arguments and constraints. Numbers that are known are folded."""
+    """A graph that is being rewritten: `add` puts nodes at the end of `region`, at the line `loc`. `graph` is what
+    types are worked out by: it has the new arguments and constraints. Numbers that are known are folded."""
 
     def __init__(self, graph: Graph, loc: Loc | None):
         self.old = self.graph = graph

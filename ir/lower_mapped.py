@@ -82,8 +82,8 @@ def _multiple(low: Lowering, dim: str) -> int:
 
 
 def _running(coord: Any) -> tuple[Any, int]:
-    """A coordinate as (the index that it runs along, after how many elements it begins again): `N`, or `N % 32`; 0 where
-    it does not begin again."""
+    """A coordinate as (the index that it runs along, after how many elements it begins again): `N`, or `N % 32`; 0
+    where it does not begin again."""
     if coord.func.__name__ == "Mod" and coord.args[1].is_Integer:
         return coord.args[0], int(coord.args[1])
     return coord, 0

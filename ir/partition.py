@@ -259,8 +259,8 @@ def _wave_share(
     waves = per_block[axis] if axis < len(per_block) else 1
     if tile % waves:
         raise ConstraintError(
-            f"waves_per_block gives {waves} waves along axis {axis}, which do not divide the tile of {tile} elements of "
-            f"{d}",
+            f"waves_per_block gives {waves} waves along axis {axis}, which do not divide the tile of "
+            f"{tile} elements of {d}",
             resolved.hardware.loc,
             f"legal counts are {', '.join(map(str, divisors(tile)))}",
         )

@@ -20,9 +20,9 @@ In: a traced graph, the extents, how many workgroups. Out: a graph of the same l
 
 The trips of the tiles left over after whole rounds are put in one line and cut into equal runs, none longer than a
 tile's: so a run touches two tiles at most. Nobody waits for another, and parts are added in one order: the bits are the
-same whoever comes last. The path of (worker, left-over tile) through the parts is monotone, so `worker + tile` is a place
-of its own for each of them and the parts of a tile stand side by side: the launch brings fewer than twice as many tiles
-of sums as there are workgroups, whatever the extents (`Argument.hidden`).
+same whoever comes last. The path of (worker, left-over tile) through the parts is monotone, so `worker + tile` is a
+place of its own for each of them and the parts of a tile stand side by side: the launch brings fewer than twice as many
+tiles of sums as there are workgroups, whatever the extents (`Argument.hidden`).
 
 What may be dealt is what `split_k` cuts, without ranges of the user's: their trips may differ between tiles. Tiles that
 were workgroups' become those of loops, over which waves are spread as before (`TurnConstraint`).
@@ -39,7 +39,7 @@ import sympy
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.constraints import ResolvedDim, TilingConstraint, TurnConstraint, WorkgroupConstraint
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType, loop_bounds, region_nodes
+from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.graph import Mapping as Placed
 from wavedsl.ir.graph_edit import Edit, Number
 from wavedsl.ir.graph_verify import verify_graph
@@ -87,7 +87,7 @@ def _check(graph: Graph, loop: Node, cut: Mapping[Any, ResolvedDim]) -> None:
         if once:
             why = "" if n.op in SAID else f" of a value without {missing[0]}"
             raise ConstraintError(
-                f"{n.op}{why} is carried out by one workgroup for all tiles, but every tile is a turn of some workgroup",
+                f"{n.op}{why} is carried out by one workgroup for all tiles, but every tile is some workgroup's turn",
                 n.loc, "use split_k",
             )  # fmt: skip
 
@@ -278,7 +278,8 @@ class _Stream(Edit):
         return found
 
     def numbers(self, tile: Number, counts: Sequence[Number]) -> list[Number]:
-        """A tile's number along each tiled dimension: blocks of some tiles along the first, then on along the second."""
+        """A tile's number along each tiled dimension, in blocks of some tiles along the first, then on along the
+        second."""
         if len(counts) == 1:
             return [tile]
         first, second = counts[:2]

@@ -1,4 +1,4 @@
-"""Trips of all output tiles dealt to workgroups (`Schedule(stream_k=…)`): evaluator, emulator with all checks, assembler."""
+"""Trips of all output tiles dealt to workgroups (`Schedule(stream_k=…)`): evaluator, emulator, assembler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = dict(zip(TILE, (32, 32, 32, 16, 16)))
 
 @lru_cache
 def fused(workers: Any, dtype: wd.DType = wd.f16, **options: Any) -> Any:
-    """Two sums, one from a bias and one without a dimension of the grid; C read and scaled; two outputs; waves chosen."""
+    """Two sums, one from a bias and one without a dimension of the grid; C read and scaled; two outputs."""
 
     @wd.wave(
         [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)],
@@ -300,8 +300,8 @@ def test_what_cannot_be_dealt_is_refused() -> None:
         "Schedule(stream_k=3): the loop over N carries `total`, which enters maximum"
     )
     assert refused(plain, 2) == (
-        "Schedule(stream_k=2): atomic_add of a value without M is carried out by one workgroup for all tiles, but every "
-        "tile is a turn of some workgroup | use split_k"
+        "Schedule(stream_k=2): atomic_add of a value without M is carried out by one workgroup for all tiles, but "
+        "every tile is some workgroup's turn | use split_k"
     )
 
     def talking(x: Any, total: Any) -> Any:
