@@ -222,7 +222,8 @@ def check_order(before: Sequence[Sequence[Inst]], program: Program) -> list[str]
         registers = {id(inst): _touched(inst) for inst in old[same:]}
         seen, end = _run(old[same:], registers)
         again, end_again = _run(new[same:], registers)
-        out += [f"{block.label}: {inst!r} reads other values" for inst in old[same:] if seen[id(inst)] != again[id(inst)]]
+        other = [inst for inst in old[same:] if seen[id(inst)] != again[id(inst)]]
+        out += [f"{block.label}: {inst!r} reads other values" for inst in other]
         if end != end_again:
             out.append(f"{block.label}: another instruction is the last to write a register")
         fixed_old, fixed_new = ([id(x) for x in insts if _effect(x)] for insts in (old, new))
