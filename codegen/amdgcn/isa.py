@@ -240,15 +240,15 @@ class Inst:
     extra: Any = field(default=None, compare=False)
     """The matrix row of an MFMA, the pattern of a swizzle: data of the few rows that need more columns."""
 
-    @property
+    @functools.cached_property
     def destinations(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if o.writes)
 
-    @property
+    @functools.cached_property
     def explicit(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if not o.implicit)
 
-    @property
+    @functools.cached_property
     def implicit_reads(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.operands if o.implicit and o.reads)
 
