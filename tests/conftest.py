@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import oracles
 import pytest
+from forks import Forks
 
 
 @pytest.fixture(scope="session")
 def oracle() -> Callable[[str], str]:
     """`oracle("llvm-mc")` is the program's path; without it the test is skipped, or fails if oracles are required."""
     return oracles.require
+
+
+@pytest.fixture(scope="session")
+def fresh_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Processes that have imported the package's four dependencies, and nothing else that is ours."""
+    found = Forks(tmp_path_factory.mktemp("forks"), "numpy", "sympy", "networkx", "ml_dtypes")
+    yield found
+    found.close()
 
 
 @pytest.fixture(autouse=True)
