@@ -2,8 +2,9 @@
 
 `built("cuda")` compiles one with zig's C compiler, once for all runs and workers. The head of every function is taken
 from the prototypes that the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as
-they declare it: a changed prototype does not compile, or shows in the record. Device memory is host memory; a launched kernel is expected to take
-(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address, sizes and strides.
+they declare it: a changed prototype does not compile, or shows in the record. Device memory is host memory; a launched
+kernel is expected to take (float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address,
+sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
