@@ -13,7 +13,7 @@ from wavedsl.ir.facts import disjoint
 from wavedsl.ir.kernel_ir import Value
 
 if TYPE_CHECKING:
-    from wavedsl.ir.builder import Builder
+    from wavedsl.ir.build_values import Values
 
 
 def split_constant(v: Value) -> tuple[Value | None, int]:
@@ -29,7 +29,7 @@ def split_constant(v: Value) -> tuple[Value | None, int]:
     return v, 0
 
 
-def split_uniform(b: Builder, v: Value) -> tuple[Value, Value]:
+def split_uniform(b: Values, v: Value) -> tuple[Value, Value]:
     """v = lane + uniform, neither negative; `(v, 0)` where that cannot be shown.
 
     So zero-extending the parts and adding them in 64 bits equals zero-extending v: the parts may go to voff, soff.
@@ -48,7 +48,7 @@ def split_uniform(b: Builder, v: Value) -> tuple[Value, Value]:
     return lane, uniform
 
 
-def _terms(b: Builder, v: Value, lanes: list[Value], uniforms: list[Value], shift: int) -> None:
+def _terms(b: Values, v: Value, lanes: list[Value], uniforms: list[Value], shift: int) -> None:
     """Collect the summands of v << shift."""
     op = v.op
     if v.uniform:
@@ -62,7 +62,7 @@ def _terms(b: Builder, v: Value, lanes: list[Value], uniforms: list[Value], shif
         lanes.append(b.shl(v, shift) if shift else v)
 
 
-def split_address(b: Builder, v: Any, low: int, high: int) -> tuple[Value, int]:
+def split_address(b: Values, v: Any, low: int, high: int) -> tuple[Value, int]:
     """v = base + imm with imm in [low, high] and base not negative: what a memory op's address and `imm` may be."""
     v = b._i32(v)
     base, c = split_constant(v)

@@ -1,4 +1,4 @@
-"""The builder's engine: constants, folding, numbering and placing of ops, open regions. `builder.Builder` adds the ops.
+"""The builder's engine: constants, folding, numbering, placing, open regions. `build_values` and `builder` add the ops.
 
 How a pure op is made (`_int` for binary integers, `_folded` and `_pure` for the rest): constants fold, then the rows of
 `fold_rules` are tried, then the op is looked up among those of the outermost open region in which its operands exist,
@@ -143,7 +143,7 @@ def new_kernel(
 
 
 class Core:
-    """What `Builder` (its only subclass) stands on. One builder fills one empty kernel.
+    """What `Values` and, on top of it, `Builder` stand on. One builder fills one empty kernel.
 
     `target` gives the ranges of immediates and whether uniform parts of global addresses go to `soff` (AMD); without it
     immediates of up to 4095 (global) and 65535 bytes (shared) are split off and uniform parts stay in `voff`.

@@ -13,7 +13,7 @@ from wavedsl.ir.facts import BITS, MASKS, normalise
 from wavedsl.ir.kernel_ir import I32, I64, Value
 
 if TYPE_CHECKING:
-    from wavedsl.ir.builder import Builder
+    from wavedsl.ir.build_values import Values
 
 
 @lru_cache(4096)
@@ -44,7 +44,7 @@ def division_magic(d: int, most: int = MASKS[32]) -> tuple[str, int, int]:
     return "high33", -(-(1 << q) // d), q
 
 
-def udiv(b: Builder, a: Any, d: Any) -> Value:
+def udiv(b: Values, a: Any, d: Any) -> Value:
     """Unsigned quotient of a value by a value or a Python int."""
     if a.__class__ is int:
         a = b.const(a, d.type if d.__class__ is not int else I32)
@@ -62,7 +62,7 @@ def udiv(b: Builder, a: Any, d: Any) -> Value:
     return _udiv32(b, a, c) if bits == 32 else _udiv64(b, a, c)
 
 
-def _udiv32(b: Builder, a: Value, c: int) -> Value:
+def _udiv32(b: Values, a: Value, c: int) -> Value:
     assert a.lo is not None and a.hi is not None
     most = a.hi if a.lo >= 0 else MASKS[32]
     if most < c:
@@ -83,14 +83,14 @@ def _udiv32(b: Builder, a: Value, c: int) -> Value:
     return narrow(b, q, least, most // c)
 
 
-def _udiv64(b: Builder, a: Value, c: int) -> Value:
+def _udiv64(b: Values, a: Value, c: int) -> Value:
     assert a.lo is not None and a.hi is not None
     if a.lo >= 0 and a.hi <= MASKS[32] and c <= MASKS[32]:
         return b.zext(udiv(b, b.trunc(a), c))
     return b._int("udiv", a, b.const(c, I64))
 
 
-def urem(b: Builder, a: Any, d: Any) -> Value:
+def urem(b: Values, a: Any, d: Any) -> Value:
     """Unsigned remainder of a value by a value or a Python int."""
     if a.__class__ is int:
         a = b.const(a, d.type if d.__class__ is not int else I32)
@@ -109,7 +109,7 @@ def urem(b: Builder, a: Any, d: Any) -> Value:
     return narrow(b, r, 0, c - 1) if c <= MASKS[bits] >> 1 else r
 
 
-def floordiv(b: Builder, a: Any, d: int) -> Value:
+def floordiv(b: Values, a: Any, d: int) -> Value:
     """Quotient rounded towards minus infinity, by a positive Python int."""
     if a.__class__ is int:
         return b.const(a // d)
@@ -127,7 +127,7 @@ def floordiv(b: Builder, a: Any, d: int) -> Value:
     return narrow(b, b.xor(udiv(b, flipped, d), s), a.lo // d, a.hi // d)
 
 
-def floormod(b: Builder, a: Any, d: int) -> Value:
+def floormod(b: Values, a: Any, d: int) -> Value:
     """Remainder of `floordiv`: 0 <= result < d."""
     if a.__class__ is int:
         return b.const(a % d)
@@ -139,12 +139,12 @@ def floormod(b: Builder, a: Any, d: int) -> Value:
     return narrow(b, b.sub(a, b.mul(floordiv(b, a, d), d)), 0, d - 1)
 
 
-def _positive(b: Builder, d: int, a: Value) -> None:
+def _positive(b: Values, d: int, a: Value) -> None:
     if d.__class__ is not int or not 0 < d <= MASKS[BITS[a.type.kind]] >> 1:
         raise b.fail(f"floor division of {a.type} by {d!r}: the divisor must be a positive constant that fits")
 
 
-def narrow(b: Builder, v: Value, lo: int, hi: int) -> Value:
+def narrow(b: Values, v: Value, lo: int, hi: int) -> Value:
     """Attach to v a range that the transfer functions cannot see; a constant if only one value is left."""
     assert v.lo is not None and v.hi is not None
     if v.op is None or v.op.name == "const":

@@ -19,8 +19,9 @@ from wavedsl.ir.target import Target
 
 PAIRED = ("fadd", "fsub", "fmul", "ffma")
 """Operations with a packed form."""
-FOLLOWING = ("exp2", "fneg")
-"""Operations that are done one by one, but whose results may lie side by side."""
+FOLLOWING = ("exp2", "fneg", "select")
+"""Operations that are done one by one, but whose results may lie side by side. So are selections, each by a condition
+of its own: what masks scores must not take the packed arithmetic from what follows."""
 
 Place = tuple[int, int, int]
 """(id of the tuple, or of the first op of a pair; which pair of its registers; which half)."""
@@ -92,7 +93,8 @@ def _find(region: Region, pairs: dict[Op, Pair], places: dict[Value, Place]) -> 
         if len(halves) != 1:
             continue
         half = halves.pop()
-        key = (op.name, *(_key(a, places) for a in args))
+        chosen = args[1:] if op.name == "select" else args
+        key = (op.name, *(_key(a, places) for a in chosen))
         other = waiting.get((key, 1 - half))
         if other is None or first_use.get(other[0].results[0], i) < i:
             waiting[key, half] = (op, i, args)
@@ -117,6 +119,9 @@ def _key(a: Value, places: dict[Value, Place]) -> tuple[Any, ...]:
 
 
 def _emit(b: Builder, pair: Pair, env: dict[Value, Value]) -> None:
-    made = b.emit(pair.low.name, [b.vec(env[low], env[high]) for low, high in pair.operands])
+    if pair.low.name == "select":
+        made = b.emit("vec", [b.emit("select", [env[a] for a in side]) for side in zip(*pair.operands)])
+    else:
+        made = b.emit(pair.low.name, [b.vec(env[low], env[high]) for low, high in pair.operands])
     env[pair.low.results[0]] = b.slice(made, 0)
     env[pair.high.results[0]] = b.slice(made, 1)

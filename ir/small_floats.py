@@ -20,7 +20,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
 
 if TYPE_CHECKING:
-    from wavedsl.ir.builder import Builder
+    from wavedsl.ir.build_values import Values
 
 BIAS = {dt.f4e2m1: 1, dt.f6e2m3: 1, dt.f6e3m2: 3}
 """Exponent bias (OCP Microscaling Formats 1.0, section 5.3)."""
@@ -30,7 +30,7 @@ _F32_BIAS, _F32_MANTISSA = 127, 23
 _NAN = 0x7FC00000
 
 
-def pack(b: Builder, values: Sequence[Value], dtype: DType) -> Value:
+def pack(b: Values, values: Sequence[Value], dtype: DType) -> Value:
     """A word of codes, the first number lowest."""
     encode = _encode_scale if dtype is dt.f8e8m0 else _encode
     word: Value | None = None
@@ -42,7 +42,7 @@ def pack(b: Builder, values: Sequence[Value], dtype: DType) -> Value:
     return b.const(0, B32) if word is None else b.bitcast(word, B32)
 
 
-def unpack(b: Builder, word: Value, dtype: DType, index: int) -> Value:
+def unpack(b: Values, word: Value, dtype: DType, index: int) -> Value:
     """Element `index` of a word of codes, as f32."""
     bits, at = b.bitcast(word, I32), index * dtype.slot
     if dtype is dt.f8e8m0:
@@ -53,12 +53,12 @@ def unpack(b: Builder, word: Value, dtype: DType, index: int) -> Value:
     return b.fmul(b.bitcast(b.or_(sign, size), F32), b.const(2.0 ** (_F32_BIAS - BIAS[dtype]), F32))
 
 
-def _moved(b: Builder, bits: Value, at: int, to: int) -> Value:
+def _moved(b: Values, bits: Value, at: int, to: int) -> Value:
     """The bits with bit `at` in place `to`."""
     return b.shl(bits, to - at) if to >= at else b.lshr(bits, at - to)
 
 
-def _encode(b: Builder, x: Value, dtype: DType) -> Value:
+def _encode(b: Values, x: Value, dtype: DType) -> Value:
     m, bias = dtype.mantissa, BIAS[dtype]
     largest = b.const(float(ml_dtypes.finfo(dtype.numpy).max), F32)
     inside = b.fmax(b.fmin(x, largest), b.fneg(largest))  # a NaN becomes the largest number
@@ -73,13 +73,13 @@ def _encode(b: Builder, x: Value, dtype: DType) -> Value:
     return b.or_(code, sign)
 
 
-def _decode_scale(b: Builder, code: Value) -> Value:
+def _decode_scale(b: Values, code: Value) -> Value:
     """2^(code - 127): the code is f32's exponent, but 0 is the denormal 2^-127, and 255 NaN."""
     bits = b.max_s(b.shl(b.and_(code, 255), _F32_MANTISSA), 1 << _F32_MANTISSA - 1)
     return b.bitcast(b.select(b.cmp("eq", code, 255), b.i32(_NAN), bits), F32)
 
 
-def _encode_scale(b: Builder, x: Value, dtype: DType) -> Value:
+def _encode_scale(b: Values, x: Value, dtype: DType) -> Value:
     """The nearest power of two, ties up; zero, negative and too large numbers have none, and are NaN."""
     bits = b.bitcast(x, I32)
     half = 1 << _F32_MANTISSA - 1

@@ -139,7 +139,7 @@ class Kernel:
     def trace_afresh(self, subs: Mapping[Any, Any]) -> Graph:
         """A new graph under complete bindings `subs`, for passes that change it."""
         from wavedsl.ir.graph_verify import verify_graph
-        from wavedsl.tracer.builder import trace
+        from wavedsl.tracer.trace import trace
 
         graph = trace(
             self.function,

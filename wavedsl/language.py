@@ -17,7 +17,9 @@ from wavedsl.ir.errors import TraceError
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim
-from wavedsl.tracer.builder import NUMBERS, current, describe
+from wavedsl.tracer import access, branches, loops
+from wavedsl.tracer.builder import current
+from wavedsl.tracer.operands import NUMBERS, describe
 from wavedsl.tracer.proxy import Value
 
 
@@ -30,7 +32,7 @@ def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cach
     `cache`: a hint, "stream" (touched once), "keep" (others use it again, keep it in L2) or "bypass" (not in the
     first-level cache). It changes no result; a chip without a form for it drops it.
     """
-    return current("read").read(mem, mapping, elements_per_thread, cache)
+    return access.read(current("read"), mem, mapping, elements_per_thread, cache)
 
 
 def write(
@@ -40,7 +42,7 @@ def write(
 
     Elements beyond bounds are skipped. `cache`: as for `read`.
     """
-    return current("write").write(value, mem, mapping, elements_per_thread, cache)
+    access.write(current("write"), value, mem, mapping, elements_per_thread, cache)
 
 
 def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
@@ -85,7 +87,7 @@ def iterate(
         raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
 
     def decorate(body: Callable[..., Any]) -> Any:
-        return builder.iterate(dim, init_args, body, loc, (start, stop))
+        return loops.iterate(builder, dim, init_args, body, loc, (start, stop))
 
     return decorate
 
@@ -97,7 +99,7 @@ def cond(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] |
     dimension, a reduction of everything. Both functions take nothing, use what is around them, and return values of
     equal types; without `otherwise` nothing is returned. `wd.where` chooses element by element.
     """
-    return current("cond").conditional(condition, then, otherwise)
+    return branches.conditional(current("cond"), condition, then, otherwise)
 
 
 def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_args: Sequence[Any]) -> Any:
@@ -106,12 +108,12 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_arg
     `init_args` are the values before the first trip and the result where there is none; `body` returns their
     successors. The whole workgroup goes on or stops.
     """
-    return current("while_loop").while_loop(condition, body, init_args)
+    return branches.while_loop(current("while_loop"), condition, body, init_args)
 
 
 def exit_if(condition: Any) -> None:
     """Ends the workgroup here where the single i1 value `condition` holds: nothing that follows happens."""
-    current("exit_if").exit_if(condition)
+    branches.exit_if(current("exit_if"), condition)
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
@@ -291,12 +293,12 @@ def topk(x: Any, k: Any, dim: Any = None) -> Value:
 
 def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
     """Reduces along `dim` with an associative and commutative function of two elements and its identity."""
-    return current("reduce").combine("reduce", x, combine, identity, dim)
+    return branches.combining(current("reduce"), "reduce", x, combine, identity, dim)
 
 
 def scan(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
     """Running reduction along `dim` (each element included) with an associative function and its identity."""
-    return current("scan").combine("scan", x, combine, identity, dim)
+    return branches.combining(current("scan"), "scan", x, combine, identity, dim)
 
 
 def broadcast(x: Any, *dims: Any) -> Value:
@@ -397,27 +399,27 @@ def tile_stop(dim: Any) -> Value:
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Adds `value` to array `mem` indivisibly and gives what was there before."""
-    return current("atomic_add").atomic("atomic_add", (value,), mem, mapping)
+    return access.atomic(current("atomic_add"), "atomic_add", (value,), mem, mapping)
 
 
 def atomic_min(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Keeps the smaller of `value` and what array `mem` holds, indivisibly, and gives what was there before."""
-    return current("atomic_min").atomic("atomic_min", (value,), mem, mapping)
+    return access.atomic(current("atomic_min"), "atomic_min", (value,), mem, mapping)
 
 
 def atomic_max(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Keeps the larger of `value` and what array `mem` holds, indivisibly, and gives what was there before."""
-    return current("atomic_max").atomic("atomic_max", (value,), mem, mapping)
+    return access.atomic(current("atomic_max"), "atomic_max", (value,), mem, mapping)
 
 
 def atomic_xchg(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Stores `value` into array `mem` and gives what was there before, indivisibly."""
-    return current("atomic_xchg").atomic("atomic_xchg", (value,), mem, mapping)
+    return access.atomic(current("atomic_xchg"), "atomic_xchg", (value,), mem, mapping)
 
 
 def atomic_cas(expected: Any, value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Stores `value` where array `mem` holds `expected`, indivisibly, and gives what was there before."""
-    return current("atomic_cas").atomic("atomic_cas", (expected, value), mem, mapping)
+    return access.atomic(current("atomic_cas"), "atomic_cas", (expected, value), mem, mapping)
 
 
 def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Value:

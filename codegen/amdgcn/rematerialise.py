@@ -6,6 +6,9 @@ made the value goes, and stands again before every reader (neighbouring readers 
 A value can be made again where it is written once, by one vector instruction of full rate that touches nothing but its
 operands, and where each of those operands is written once and is live anyway, or is one that several such values are
 made of: then its range grows and all of theirs shrink.
+
+Where registers are short in the last loops only, readers before those keep the value: what is made again costs nothing
+in loops that have room (`tail`).
 """
 
 from __future__ import annotations
@@ -30,18 +33,33 @@ _FULL_RATE = 4
 
 @dataclass
 class Candidate:
-    """A tuple that can be made again: by what, and what that costs (instructions, ten times as dear per loop level)."""
+    """A tuple that can be made again: by what, and what that costs (instructions, ten times as dear per loop level).
+    Readers in blocks before `tail` keep it."""
 
     reg: Reg
     maker: Inst
     cost: int
+    tail: int = 0
 
 
-def candidates(program: Program, live: Liveness) -> list[Candidate]:
-    """What can be made again, in order of ids."""
+def tail_of(program: Program, first: int) -> int:
+    """The last block up to `first` from which on control never returns to an earlier one."""
+    reach = len(program.blocks)
+    found = 0
+    for b in range(len(program.blocks) - 1, -1, -1):
+        reach = min([reach, *program.blocks[b].succs])
+        if b <= first and b <= reach:
+            found = b
+            break
+    return found
+
+
+def candidates(program: Program, live: Liveness, tail: int = 0) -> list[Candidate]:
+    """What can be made again, in order of ids, for readers from block `tail` on where there are earlier ones too."""
     writers: dict[int, int] = {}
     makers: dict[int, tuple[Inst, int]] = {}
     readers: dict[int, list[tuple[int, int]]] = {}
+    cut = 2 * live.starts[tail]
     for ref in program.inputs:
         writers[ref.reg.id] = writers.get(ref.reg.id, 0) + 1
     for b, block in enumerate(program.blocks):
@@ -61,12 +79,14 @@ def candidates(program: Program, live: Liveness) -> list[Candidate]:
         maker, depth = makers[reg.id]
         if not _cheap(maker, reg) or any(r.reg.id < 0 or writers.get(r.reg.id) != 1 for r in maker.uses):
             continue
-        cost = sum(10**d for _, d in readers[reg.id]) - 10**depth
-        found = Candidate(reg, maker, cost)
+        late = [r for r in readers[reg.id] if r[0] >= cut]
+        if not late:
+            continue
+        apart = len(late) < len(readers[reg.id])
+        cost = sum(10**d for _, d in late) - (0 if apart else 10**depth)
+        found = Candidate(reg, maker, cost, tail if apart else 0)
         dead = {
-            r.reg.id
-            for r in maker.uses
-            if not all(live.live[p] >> at & 1 for p in live.pieces(r) for at, _ in readers[reg.id])
+            r.reg.id for r in maker.uses if not all(live.live[p] >> at & 1 for p in live.pieces(r) for at, _ in late)
         }
         if not dead:
             out.append(found)
@@ -113,17 +133,31 @@ def independent(chosen: Iterable[Candidate]) -> list[Candidate]:
 
 def make_again(program: Program, rows: Rows, chosen: Iterable[Candidate]) -> None:
     """Rewrite the program: the chosen values are made anew before their readers."""
-    makers = {c.reg.id: c.maker for c in chosen}
-    for block in program.blocks:
+    makers: dict[int, Inst] = {}
+    tails: dict[int, int] = {}
+    for c in chosen:
+        makers[c.reg.id] = c.maker
+        if c.tail:
+            tails[c.reg.id] = c.tail
+    early: dict[int, Reg] = {}
+    for b, block in enumerate(program.blocks):
         out: list[Inst] = []
         recent: dict[int, tuple[Reg, int]] = {}
         for inst in block.insts:
             if inst.row not in (KEPT, GONE) and any(r.reg.id in makers for r in inst.defs):
                 out.append(_gone(inst))
+                reg = inst.defs[0].reg
+                if reg.id in tails:
+                    early[reg.id] = made = temporary(program, reg, 0, reg.n)
+                    made.align = reg.align
+                    out.append(_again(rows, inst, made))
                 continue
             wanted = {} if inst.row in (KEPT, GONE) else {r.reg.id: r.reg for r in inst.uses if r.reg.id in makers}
             fresh: dict[int, Reg] = {}
             for key, reg in wanted.items():
+                if b < tails.get(key, 0):
+                    fresh[key] = early[key]
+                    continue
                 known = recent.get(key)
                 if known is None or len(out) - known[1] > _NEAR:
                     made = temporary(program, reg, 0, reg.n)

@@ -13,13 +13,14 @@ Scratch words are shared by bundles that are never live together, within one rou
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
 from wavedsl.codegen.amdgcn.allocate import Bundle
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, Program, Reg
-from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again
+from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
 
@@ -76,7 +77,9 @@ class VectorSpill:
         if not (over > 0).any():  # it fits by numbers, but not by places
             over = pressure - (int(pressure.max()) - slack)
         access = accesses(self.program, live, count)
-        if cls == "v" and self._compute_again(live, over, count, access):
+        # What is made again stays that way, so few values are taken at first: fewer than what is stored somewhere.
+        few = pressure - (min(limits[cls], int(pressure.max())) - min(slack, 1 << (rounds - 1)))
+        if cls == "v" and self._compute_again(live, few, count, access):
             return True
         choices = self._choices(bundles, cls, over, count, access)
         homes: dict[int, Home] = {}
@@ -93,8 +96,10 @@ class VectorSpill:
     def _compute_again(self, live: Liveness, over: np.ndarray, count: int, access: dict[int, np.ndarray]) -> bool:
         """The cheapest values that can be made again, as many as are needed."""
         found: list[tuple[float, int, Candidate, np.ndarray]] = []
-        for c in candidates(self.program, live):
+        first = bisect_right(live.starts, int(np.argmax(over > 0)) // 2) - 1
+        for c in candidates(self.program, live, tail_of(self.program, first)):
             points = points_of(live.live[live.first[c.reg.id]], count)
+            points[: 2 * live.starts[c.tail]] = False
             frees = points & ~_near(access.get(c.reg.id), count)
             gain = int((frees & (over > 0)).sum()) * c.reg.n
             if gain:

@@ -16,13 +16,13 @@ import numpy as np
 from wavedsl.analysis.roofline import analyze_gemm, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.compiler import get_target
 from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
 from wavedsl.strategies.kernels import LEAST_STEPS, Deal, Form
+from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",

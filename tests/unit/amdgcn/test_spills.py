@@ -19,7 +19,7 @@ from wavedsl.codegen.amdgcn.rows import rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import EmulationError
-from wavedsl.ir.kernel_ir import B32, I32, Kernel
+from wavedsl.ir.kernel_ir import B32, I32, Kernel, Value
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")
@@ -309,6 +309,49 @@ def test_making_again_with_changed_operands_is_found() -> None:
                 inst.ops = (*inst.ops[:k], operand + 1, *inst.ops[k + 1 :])
                 assert any("again" in c for c in check_allocation(program))
                 inst.ops = good
+
+
+def two_loops(chip: str, places: int) -> Kernel:
+    """A loop that carries 4 values, then one that carries 24; both read `places` numbers that are made before."""
+    kernel = kernels.new_kernel("two_loops", chip, ["x", "y"])
+    b = Builder(kernel, get_target(chip))
+    at = b.mul(b.tid(), 4)
+    source, target = (b.buffer(b.param(i), 4 * 64 * 24) for i in (0, 1))
+
+    def loaded(numbers: range) -> list[Value]:
+        return [b.bitcast(b.load_global(source, b.add(at, 256 * i), bytes=4, type=B32), I32) for i in numbers]
+
+    made = [b.xor(at, 0x1000 + 4 * i) for i in range(places)]
+    few = loaded(range(4))
+    with b.for_(0, 3, 1, few, uniform=[False] * 4, label="first") as loop:
+        loop.yield_([b.add(v, b.xor(made[(3 * i) % places], loop.iv)) for i, v in enumerate(loop.carried)])
+    with b.for_(0, 3, 1, [*loop.results, *loaded(range(4, 24))], uniform=[False] * 24, label="second") as last:
+        now = list(last.carried)
+        last.yield_([b.add(b.xor(v, now[(i + 1) % 24]), made[i % places]) for i, v in enumerate(now)])
+    for i, v in enumerate(last.results):
+        b.store_global(target, b.add(at, 256 * i), b.bitcast(v, B32), bytes=4)
+    return kernel
+
+
+def test_loops_that_have_room_keep_what_later_ones_make_again() -> None:
+    """Registers are short in the second loop: it makes numbers again that the first one, which has room, just reads."""
+    chip = "gfx942"
+    roomy = compile_kernel_ir(two_loops(chip, 12), get_target(chip)).resources
+    program = compile_kernel_ir(two_loops(chip, 12), get_target(chip), registers=34)
+    tight = program.resources
+    assert tight.vgprs <= 34 < roomy.vgprs and tight.spilled.again > 0 and tight.spills == 0
+    (first, second), (kept, made) = roomy.loops, tight.loops
+    assert kept.instructions["valu"] == first.instructions["valu"]
+    assert made.instructions["valu"] > second.instructions["valu"]
+    data = np.random.default_rng(0).integers(0, 1 << 30, (24, 64), dtype=np.int64).astype(np.int32)
+    out, want = np.zeros_like(data), data.copy()
+    number = (4 * np.arange(64)) ^ (0x1000 + 4 * np.arange(12))[:, None]
+    for trip in range(3):
+        want[:4] += np.stack([number[3 * i % 12] ^ trip for i in range(4)]).astype(np.int32)
+    for _ in range(3):
+        want = (want ^ np.roll(want, -1, 0)) + number[np.arange(24) % 12].astype(np.int32)
+    run(program.text, target=chip, grid=(1, 1, 1), block=(64, 1, 1), args=[data, out])
+    assert np.array_equal(out, want)
 
 
 # ---- occupancy

@@ -196,3 +196,25 @@ def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
     assert all(op.results[0].type.n == 2 for op in arithmetic) and len(arithmetic) == 8
     assert pair_floats(build(), make_target()).body.ops  # without packed arithmetic nothing changes
     assert all(op.results[0].type.n == 1 for op in pair_floats(build(), make_target()).body.walk() if op.name == "ffma")
+
+
+def test_selections_keep_neighbours_side_by_side() -> None:
+    """What masks a score by a condition of its own does not take the packed form from what is computed of it."""
+    kernel = new_kernel(
+        "k", "gfx942", grid=(1, 1, 1),
+        params=[Param(n, "pointer", dtypes.f32, 8 * i, 8, access=("read", "write")[i]) for i, n in enumerate("xy")],
+    )  # fmt: skip
+    b = Builder(kernel)
+    lane = b.lane()
+    at = b.mul(lane, 16)
+    four = b.bitcast(b.load_global(b.buffer(b.param(0), 1024), at, bytes=16), vector(4, "f32"))
+    masked = [b.select(b.cmp("sle", lane, 9 * i), b.slice(four, i), b.const(-np.inf, F32)) for i in range(4)]
+    scaled = [b.ffma(v, b.const(2.0, F32), b.const(-1.0, F32)) for v in masked]
+    b.store_global(b.buffer(b.param(1), 1024), at, b.vec(*scaled))
+    paired = pair_floats(b.finish(), TARGET)
+    assert not check(paired, TARGET)
+    assert [op.results[0].type.n for op in paired.body.walk() if op.name == "ffma"] == [2, 2]
+    x, got = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+    run(paired, [x, got])
+    seen = np.arange(64)[:, None] <= 9 * np.arange(4)
+    assert np.array_equal(got.reshape(64, 4), np.where(seen, 2 * x.reshape(64, 4) - 1, -np.inf))

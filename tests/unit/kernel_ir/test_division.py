@@ -4,7 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from wavedsl.ir.builder import Builder, division_magic, new_kernel
+from wavedsl.ir.builder import Builder, new_kernel
+from wavedsl.ir.divide import division_magic
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_eval import evaluate
 from wavedsl.ir.kernel_ir import I32, I64

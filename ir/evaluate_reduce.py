@@ -1,0 +1,156 @@
+"""NumPy meaning of reductions, scans and orders. All work along the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.evaluate_run import Named, Run, meaning
+from wavedsl.ir.graph import Node, Region
+
+
+def _along(run: Run, node: Node) -> tuple[Named, Any, DType]:
+    """(the operand with `dim` last, its array widened to compute in, its dtype)."""
+    source = node.inputs[0]
+    value = run.whole(source, last=node.attrs["dim"])
+    dtype = source.dtype
+    array = value.array
+    if dtype.is_float and not run.float64 and dtype is not dt.f64:
+        array = array.astype(np.float32)
+    return value, array, dtype
+
+
+def lowest(dtype: DType) -> Any:
+    """The identity of max: minus infinity or the smallest integer."""
+    return -np.inf if dtype.is_float else np.iinfo(dtype.numpy).min
+
+
+def highest(dtype: DType) -> Any:
+    """The identity of min."""
+    return np.inf if dtype.is_float else np.iinfo(dtype.numpy).max
+
+
+@meaning("sum")
+def _sum(run: Run, node: Node) -> Named:
+    value, array, dtype = _along(run, node)
+    total = np.sum(array, axis=-1, dtype=array.dtype)
+    return Named(value.dims[:-1], run.round(np.asarray(total), dtype))
+
+
+@meaning("max", "min")
+def _extreme(run: Run, node: Node) -> Named:
+    value, array, dtype = _along(run, node)
+    if array.shape[-1] == 0:
+        edge = lowest(dtype) if node.op == "max" else highest(dtype)
+        return Named(value.dims[:-1], np.full(array.shape[:-1], edge, run.numpy_type(dtype)))
+    chosen = np.asarray((np.fmax if node.op == "max" else np.fmin).reduce(array, axis=-1))
+    if dtype.is_float:  # -0 is less than +0
+        negative = np.signbit(np.where(array == 0, array, -0.0 if node.op == "max" else 0.0))
+        sign = np.all(negative, axis=-1) if node.op == "max" else np.any(negative, axis=-1)
+        chosen = np.where(chosen == 0, np.where(sign, -0.0, 0.0).astype(array.dtype), chosen)
+    return Named(value.dims[:-1], run.round(chosen, dtype))
+
+
+@meaning("argmax", "argmin")
+def _arg_extreme(run: Run, node: Node) -> Named:
+    value, array, _ = _along(run, node)
+    if array.shape[-1] == 0:
+        return Named(value.dims[:-1], np.full(array.shape[:-1], -1, np.int32))
+    chooser = np.fmax if node.op == "argmax" else np.fmin
+    best = chooser.reduce(array, axis=-1, keepdims=True)
+    first = np.argmax(array == best, axis=-1)
+    return Named(value.dims[:-1], (first + run.span(node.attrs["dim"])[0]).astype(np.int32))
+
+
+@meaning("any", "all")
+def _logical(run: Run, node: Node) -> Named:
+    value, array, _ = _along(run, node)
+    return Named(value.dims[:-1], np.asarray((np.any if node.op == "any" else np.all)(array, axis=-1)))
+
+
+def _combined(run: Run, node: Node, left: Any, right: Any, dims: tuple[Any, ...]) -> Any:
+    """The combining function on arrays of elements."""
+    body: Region = node.attrs["body"]
+    for carry, array in zip(body.carries, (left, right)):
+        run.results[carry.id] = Named(dims, array)
+    run.region(body)
+    return np.broadcast_to(run.aligned(run.get(body.yields[0]), dims), left.shape)
+
+
+def _identity(run: Run, node: Node) -> Any:
+    return np.asarray(node.attrs["identity"], np.float64 if node.inputs[0].dtype.is_float else None).astype(
+        run.numpy_type(node.inputs[0].dtype)
+    )
+
+
+@meaning("reduce")
+def _reduce(run: Run, node: Node) -> Named:
+    value = run.whole(node.inputs[0], last=node.attrs["dim"])
+    array = value.array
+    if array.shape[-1] == 0:
+        return Named(value.dims[:-1], np.full(array.shape[:-1], _identity(run, node)))
+    while array.shape[-1] > 1:
+        half = array.shape[-1] // 2
+        paired = _combined(run, node, array[..., :half], array[..., half : 2 * half], value.dims)
+        array = np.concatenate([paired, array[..., 2 * half :]], axis=-1)
+    return Named(value.dims[:-1], array[..., 0])
+
+
+@meaning("scan")
+def _scan(run: Run, node: Node) -> Named:
+    value = run.whole(node.inputs[0], last=node.attrs["dim"])
+    array = np.array(value.array)
+    step = 1
+    while step < array.shape[-1]:
+        later = _combined(run, node, array[..., :-step], array[..., step:], value.dims)
+        array = np.concatenate([array[..., :step], later], axis=-1)
+        step *= 2
+    return Named(value.dims, array)
+
+
+@meaning("cumsum")
+def _cumsum(run: Run, node: Node) -> Named:
+    value, array, dtype = _along(run, node)
+    return Named(value.dims, run.round(np.cumsum(array, axis=-1, dtype=array.dtype), dtype))
+
+
+@meaning("sort")
+def _sort(run: Run, node: Node) -> Named:
+    value, array, dtype = _along(run, node)
+    ordered = np.sort(array, axis=-1, kind="stable")
+    if dtype.is_float:  # zeros: the negative ones come first
+        zero = ordered == 0
+        negative = np.sum((array == 0) & np.signbit(array), axis=-1, keepdims=True)
+        ordered = np.where(zero, np.where(np.cumsum(zero, axis=-1) <= negative, -0.0, 0.0).astype(array.dtype), ordered)
+    return Named(value.dims, run.round(ordered[..., ::-1] if node.attrs["descending"] else ordered, dtype))
+
+
+@meaning("topk")
+def _topk(run: Run, node: Node) -> tuple[Named, Named]:
+    value, array, dtype = _along(run, node)
+    k, dim = node.attrs["k"], node.attrs["dim"]
+    count = run.extent(k)
+    have = array.shape[-1]
+    back = array[..., ::-1]
+    # Ascending and stable on the reversed axis; read backwards that is descending with the earlier of equals first.
+    if dtype.is_float:  # a NaN comes after minus infinity
+        nan = np.isnan(back)
+        found = np.lexsort((np.where(nan, -np.inf, back), ~nan), axis=-1)
+    else:
+        found = np.argsort(back, axis=-1, kind="stable")
+    order = have - 1 - found[..., ::-1]
+    order = order[..., :count]
+    chosen = np.take_along_axis(array, order, axis=-1)
+    missing = count - chosen.shape[-1]
+    if missing > 0:
+        pad = [(0, 0)] * (array.ndim - 1) + [(0, missing)]
+        chosen = np.pad(chosen, pad, constant_values=lowest(dtype))
+    if dtype.is_float:
+        chosen = chosen + np.zeros((), chosen.dtype)  # zeros have no sign
+    indices = (order + run.span(dim)[0]).astype(np.int32)
+    if missing > 0:
+        indices = np.pad(indices, pad, constant_values=-1)
+    dims = (*value.dims[:-1], k)
+    return Named(dims, run.round(chosen, dtype)), Named(dims, indices)

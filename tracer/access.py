@@ -1,0 +1,151 @@
+"""How reads, writes and atomics are recorded: which array is meant, by which indices, in what type.
+
+In: what the user wrote as array (an argument or a slice of one), mapping and hints. Out: one node; its inputs are the
+stored values, then the traced indices of the mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.cache_hints import CACHE_HINTS
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Argument, Node
+from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.source import here
+from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.tracer.builder import Builder
+from wavedsl.tracer.mapping import IndexMapping
+from wavedsl.tracer.operands import NUMBERS, describe
+from wavedsl.tracer.proxy import Array, Value
+from wavedsl.tracer.view import View, window
+
+
+def _argument(b: Builder, mem: Any, op: str) -> Argument:
+    """The array argument that `read`, `write` and atomics name."""
+    if isinstance(mem, Array):
+        if mem.builder is not b:
+            raise TraceError(f"{op}: an array argument of another kernel", here(), hint="pass it as an argument")
+        return mem.argument
+    what, _ = describe(mem)
+    arrays = names(a.name for a in b.graph.arguments if a.kind == "memory")
+    if isinstance(mem, Value):
+        what = f"a value ([{names(mem.dims)}] {mem.dtype})"
+    raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
+
+
+def _windowed(b: Builder, mem: Any, mapping: Any, op: str) -> Any:
+    """The mapping of an access: the user's, or what a slice of the array means."""
+    if not isinstance(mem, View):
+        return mapping
+    if mapping is not None:
+        raise TraceError(
+            f"{op}: a part of {mem.argument.name} and a mapping", here(), hint="put the slices into the mapping"
+        )
+    return window(mem, op)
+
+
+def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[ResolvedMapping | None, list[Node]]:
+    """A user's IndexMapping against a memory: coordinates in its order, and the traced indices among them."""
+    if mapping is None:
+        return None, []
+    loc = here()
+    if not isinstance(mapping, IndexMapping):
+        raise TraceError(f"{op}: mapping={mapping!r} is no IndexMapping", loc, hint="wd.IndexMapping((T, D), {V: ids})")
+    dims = b.dims(mapping.dims, op)
+    given = {b.dim(d, op): c for d, c in mapping.indices.items()}
+    for d in given:
+        if d not in argument.dims:
+            raise TraceError(
+                f"{op}: the IndexMapping has an index for {d}, but {argument.name} has [{names(argument.dims)}]",
+                loc,
+                hint="give indices for dimensions of the array",
+            )
+    coords: list[Any] = []
+    inputs: list[Node] = []
+    for d in argument.dims:
+        c = given.get(d, d)
+        if isinstance(c, Value):
+            node = b.node_of(c, op, loc)
+            coords.append(len(inputs))
+            inputs.append(node)
+            continue
+        if not is_dim(c):
+            what, _ = describe(c)
+            raise TraceError(f"{op}: the index for {d} is {what}", loc, hint="an expression over symbols, or a value")
+        c = b.known_expr(normalise(c), op, loc)
+        stray = [s for s in sorted(c.free_symbols, key=str) if s in argument.dims or s in dims]
+        stray = [s for s in stray if s not in dims and s not in b.index_dims]
+        if stray:
+            raise TraceError(
+                f"{op}: the index for {d} of {argument.name} is {c}, but the value has no dimension {names(stray)}",
+                loc,
+                hint=f"list {names(stray)} in the mapping's dims, or give an index for it",
+            )
+        coords.append(c)
+    return ResolvedMapping(dims, tuple(coords)), inputs
+
+
+def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
+    argument = _argument(b, mem, "read")
+    resolved, indices = _mapped(b, _windowed(b, mem, mapping, "read"), argument, "read")
+    attrs = _attributes(b, argument, resolved, elements_per_thread, cache, "read")
+    found = b.emit("read", indices, attrs)
+    return b.value(b.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in b.flags else found)
+
+
+def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
+    if isinstance(value, Array) and not isinstance(mem, Array):
+        raise TraceError(
+            "write: the value comes first, then the array", here(), hint=f"wd.write(value, {value.argument.name})"
+        )
+    argument = _argument(b, mem, "write")
+    node = b.node_of(value, "write")
+    resolved, indices = _mapped(b, _windowed(b, mem, mapping, "write"), argument, "write")
+    attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
+    if argument.name in b.flags:
+        if node.dtype is not dt.i1:
+            raise TraceError(
+                f"write: the value is {node.dtype}, but {argument.name} holds i1",
+                here(),
+                hint="compare something, for example x != 0",
+            )
+        node = b.emit("cast", (node,), {"dtype": argument.dtype})
+    b.emit("write", [node, *indices], attrs)
+
+
+def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
+    argument = _argument(b, mem, op)
+    nodes = [
+        b.node_of(v, op) if not isinstance(v, NUMBERS) else b.number(v, argument.dtype, op, here()) for v in values
+    ]
+    resolved, indices = _mapped(b, _windowed(b, mem, mapping, op), argument, op)
+    attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
+    return b.value(b.emit(op, [*nodes, *indices], attrs))
+
+
+def _attributes(b: Builder, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:
+    if cache is not None and (not isinstance(cache, str) or cache not in CACHE_HINTS):
+        raise TraceError(f"{op}: cache={cache!r}", here(), hint=f"one of {', '.join(map(repr, CACHE_HINTS))}")
+    if elements is not None:
+        if not is_dim(elements):
+            raise TraceError(
+                f"{op}: elements_per_thread={elements!r}", here(), hint="a count of elements, for example 8"
+            )
+        elements = b.known_expr(normalise(elements), op, None)
+        bound = elements.xreplace({k: sympy.Integer(v) for k, v in b.graph.subs.items() if isinstance(v, int)})
+        if bound.is_number and not (bound.is_Integer and bound > 0):
+            raise TraceError(f"{op}: elements_per_thread={bound}", here(), hint="a count of elements, for example 8")
+        elements = int(bound) if bound.is_Integer else bound
+    attrs = {"memory": argument.name, "mapping": mapping, "elements_per_thread": elements}
+    return attrs if cache is None else {**attrs, "cache": cache}
+
+
+def _shift(mapping: ResolvedMapping | None, by: int) -> ResolvedMapping | None:
+    """Indices come after the stored values among a node's inputs."""
+    if mapping is None:
+        return None
+    return ResolvedMapping(mapping.dims, tuple(c + by if isinstance(c, int) else c for c in mapping.coords))

@@ -1,0 +1,176 @@
+"""How conditions, `while_loop` and the functions of `reduce` and `scan` are recorded: traced in regions of their own.
+
+Everything is made of two operations: `when`, whose region runs where a single flag holds, and `repeat`, whose region
+runs until its last value does not hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any
+
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Node, Region, ValueType
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.source import here
+from wavedsl.tracer.builder import Builder
+from wavedsl.tracer.operands import NUMBERS, counted, describe, python_number
+from wavedsl.tracer.proxy import Value
+
+
+def _when(b: Builder, condition: Node, inits: Sequence[Node], region: Region, loc: Loc | None) -> Any:
+    """Appends a `when` around a traced region and gives its results."""
+    return b.results(b.emit("when", (condition, *inits), {"body": region}, loc))
+
+
+def _branch(b: Builder, op: str, body: Any, arguments: Sequence[Value], region: Region, loc: Loc | None) -> list[Node]:
+    """Traces a branch; what it returns."""
+    if not isinstance(body, FunctionType):
+        raise TraceError(f"{op}: a branch is {describe(body)[0]}", loc, hint=f"wd.{op}(c, lambda: …)")
+    takes = body.__code__.co_argcount
+    if takes != len(arguments):
+        raise TraceError(
+            f"{op}: the function takes {counted(takes, 'parameter')}, not {len(arguments)}", loc,
+            hint="a branch takes nothing; it may use what is around it",
+        )  # fmt: skip
+    returned = b.run_region(body, arguments, region)
+    if returned is None:
+        return []
+    values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    b.regions.append(region)
+    try:
+        nodes = [b.node_of(v, op, loc) for v in values]
+        for node in nodes:
+            b.check_reach(node, loc)
+    finally:
+        b.regions.pop()
+    return nodes
+
+
+def _zero(b: Builder, t: Any, loc: Loc | None) -> Node:
+    value: Any = 0.0 if t.dtype.is_float else False if t.dtype.kind == "bool" else 0
+    return b.emit("fill", (), {"dims": t.dims, "dtype": t.dtype, "value": value}, loc)
+
+
+def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
+    """`cond`: two `when`s, one with the condition and one with its opposite, that hand on the results."""
+    loc = here()
+    flag = b.node_of(condition, "cond", loc)
+    first = Region(loc=loc)
+    found = _branch(b, "cond", then, (), first, loc)
+    if found and otherwise is None:
+        raise TraceError(
+            "cond: the function returns a value, but there is no other branch", loc,
+            hint="give wd.cond a third argument that returns the value where the condition does not hold",
+        )  # fmt: skip
+    inits = [_zero(b, n.type, loc) for n in found]
+    b.carries(first, [n.type for n in found], [("result", loc)] * len(found))
+    first.yields = tuple(found)
+    results = _when(b, flag, inits, first, loc)
+    if otherwise is None:
+        return None
+    passed = [v.node for v in results or ()]
+    second = Region(loc=loc)
+    b.carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
+    other = _branch(b, "cond", otherwise, (), second, loc)
+    if not _alike(other, [n.type for n in passed]):
+        have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, passed))
+        raise TraceError(
+            f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
+        )
+    second.yields = tuple(other)
+    opposite = b.emit("invert", (flag,), {}, loc)
+    results = _when(b, opposite, passed, second, loc)
+    return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+
+def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
+    """`while_loop`: a `when` that asks first, around a `repeat` that asks after every trip."""
+    loc = here()
+    if not isinstance(init_args, (list, tuple)) or not init_args:
+        raise TraceError("while_loop: init_args is not a list of values", loc, hint="init_args=[x]")
+    inits = [b.node_of(x, "while_loop", loc) for x in init_args]
+    types = [n.type for n in inits]
+    first = _branch(b, "while_loop", condition, [b.value(n) for n in inits], b.regions[-1], loc)
+    outer = Region(loc=loc)
+    spots = [(f"value {i}", loc) for i in range(len(inits))]
+    carried = b.carries(outer, types, spots)
+    inner = Region(loc=loc)
+    arguments = b.carries(inner, types, spots)
+    found = _branch(b, "while_loop", body, arguments, inner, loc)
+    if not _alike(found, types):
+        have = ", ".join(str(n.type) for n in found) or "nothing"
+        raise TraceError(
+            f"while_loop: carries {', '.join(map(str, types))}, but the function returns {have}", loc,
+            hint="return one value per entry of init_args, of the same type",
+        )  # fmt: skip
+    again = _branch(b, "while_loop", condition, [b.value(n) for n in found], inner, loc)
+    for flags in (first, again):
+        if len(flags) != 1:
+            raise TraceError("while_loop: the condition returns no single value", loc, hint="return x < y")
+    inner.yields = (*found, again[0])
+    b.regions.append(outer)
+    try:
+        results = b.results(b.emit("repeat", [v.node for v in carried], {"body": inner}, loc))
+    finally:
+        b.regions.pop()
+    outer.yields = tuple(v.node for v in results)
+    results = _when(b, first[0], inits, outer, loc)
+    return results[0] if len(results) == 1 else results
+
+
+def exit_if(b: Builder, condition: Any) -> None:
+    """`exit_if`: what follows lies in a `when` of the opposite."""
+    loc = here()
+    if any(r.dim is not None or r.carries for r in b.regions) or b.combining is not None:
+        raise TraceError("exit_if inside a loop or branch", loc, hint="leave a workgroup before its loops")
+    flag = b.node_of(condition, "exit_if", loc)
+    opposite = b.emit("invert", (flag,), {}, loc)
+    region = Region(loc=loc)
+    b.emit("when", (opposite,), {"body": region}, loc)
+    b.regions.append(region)
+
+
+def combining(b: Builder, op: str, x: Any, function: Any, identity: Any, dim: Any) -> Any:
+    """`reduce` and `scan`: traces the combining function on two scalars."""
+    loc = here()
+    node = b.node_of(x, op, loc)
+    if not isinstance(function, FunctionType):
+        raise TraceError(
+            f"{op}: the combining function is {describe(function)[0]}", loc, hint="lambda a, b: wd.maximum(a, b)"
+        )
+    names_of = list(inspect.signature(function).parameters)
+    if len(names_of) != 2:
+        raise TraceError(
+            f"{op}: the combining function takes {counted(len(names_of), 'parameter')}", loc, hint="it combines two"
+        )
+    if not isinstance(identity, NUMBERS):
+        raise TraceError(
+            f"{op}: the identity is {describe(identity)[0]}",
+            loc,
+            hint="the number that combining with changes nothing",
+        )
+    region = Region(loc=loc)
+    element = ValueType((), node.dtype)
+    attrs = {
+        "dim": b.dim(dim, op),
+        "identity": python_number(identity, node.dtype, op, loc),
+        "body": region,
+    }
+    outer, b.combining = b.combining, op
+    try:
+        carries = b.carries(region, (element, element), [(name, loc) for name in names_of])
+        returned = b.run_region(function, carries, region)
+    finally:
+        b.combining = outer
+    region.yields = (b.node_of(returned, f"{op}: what the combining function returns", loc),)
+    return b.results(b.emit(op, (node,), attrs, loc))
+
+
+def _alike(nodes: Sequence[Node], types: Sequence[Any]) -> bool:
+    """Whether nodes have these types, up to the order of dimensions."""
+    return len(nodes) == len(types) and all(
+        isinstance(n.type, ValueType) and n.type.same_as(t) for n, t in zip(nodes, types)
+    )

@@ -1,0 +1,82 @@
+"""What stands where a traced value should: numbers in the dtype of their partner, and words for everything else."""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+import sympy
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import TraceError
+from wavedsl.ir.loc import Loc
+from wavedsl.ir.symbols import names
+from wavedsl.tracer.annotations import MemoryType, RegisterType, ScalarType
+from wavedsl.tracer.proxy import Array, Value
+
+NUMBERS = (bool, int, float, np.generic)
+
+
+def describe(x: Any) -> tuple[str, str]:
+    """What a thing is that should have been a value, and what to do about it."""
+    if isinstance(x, Array):
+        return f"{x.argument.name} is an array argument", f"read it first: wd.read({x.argument.name})"
+    if x is None:
+        return "None", "wd.write and loops that carry nothing give no value; a helper may lack its return"
+    if isinstance(x, (FunctionType, BuiltinFunctionType)) or isinstance(x, type):
+        return f"the function {getattr(x, '__name__', x)} itself", f"call it: {getattr(x, '__name__', x)}(…)"
+    if isinstance(x, (RegisterType, MemoryType, ScalarType)):
+        return f"the type {x}", "call it with a number: wd.Register[M, N, wd.f32](0.0)"
+    if isinstance(x, (tuple, list)):
+        return f"a {type(x).__name__} of {len(x)}", "unpack it: a loop with several carried values gives a tuple"
+    if isinstance(x, np.ndarray):
+        return "a NumPy array", "pass arrays as arguments of the kernel"
+    if isinstance(x, (bool, np.bool_)):
+        return f"the number {x}", "what is known now needs Python's if and else only"
+    if isinstance(x, NUMBERS):
+        return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.f32]({x})"
+    if isinstance(x, sympy.Basic):
+        return (
+            f"the symbol or expression {x}",
+            "use it in arithmetic with a value, or wd.index(M) for an element's index",
+        )
+    if isinstance(x, Value):
+        return f"a value ([{names(x.dims)}] {x.dtype})", "this place takes something else"
+    if callable(x):
+        return f"{type(x).__name__} object", "call it first"
+    return f"{x!r}", "operands are values, numbers and symbols"
+
+
+def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int | float:
+    """A number of the source as a Python number of `dtype`'s kind; a TraceError where that would change it."""
+    if isinstance(x, (bool, np.bool_)):
+        x = bool(x)
+    elif isinstance(x, (int, np.integer)):
+        x = int(x)
+    else:
+        x = float(x)
+    if dtype.kind == "bool":
+        if isinstance(x, bool) or x in (0, 1):
+            return bool(x)
+        raise TraceError(f"{op}: {x} is not an i1", loc, hint="True or False")
+    if dtype.is_int:
+        if isinstance(x, float):
+            if not x.is_integer() or op != "Register":
+                raise TraceError(
+                    f"{op}: the number {x} with {dtype} values", loc, hint="cast the value: wd.cast(x, wd.f32)"
+                )
+            x = int(x)
+        low, high = (
+            (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+        )
+        if not low <= x <= high:
+            raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint=f"{dtype} holds {low} to {high}")
+        return int(x)
+    if not isinstance(x, float) and abs(x) > 1 << 1023:
+        raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint="use a smaller number")
+    return float(x)
+
+
+def counted(n: int, thing: str) -> str:
+    """`1 value`, `2 values`."""
+    return f"{n} {thing}" + "s" * (n != 1)
