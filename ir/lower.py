@@ -47,6 +47,7 @@ from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.late_reads import is_late, late_step
+from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import (
@@ -61,7 +62,7 @@ from wavedsl.ir.loops import (
     program_order,
 )
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
-from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
+from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
     direct_steps,
     fragment_steps,
@@ -349,20 +350,16 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             env.fixed[key] = v
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
-    sums = sums_of_loop(low, region)
+    sums = late_sums(low, region)
+    low.late_sums |= {n.id for n in sums.values()}
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if carry.id in sums:
-            low.late_sums.add(last.id)
         if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
             value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
-            if carry.id in sums:  # what the sum starts from counts once: in the first wave
-                first = b.cmp("eq", low.wave_digit[dim], 0)
-                value = Fragment(
-                    value.layout, value.dtype, [b.select(first, c, b.zero(c.type)) for c in value.chunks]
-                )  # fmt: skip
+            if carry.id in sums:
+                value = started_once(low, sums[carry.id], init, value)
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -413,7 +410,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
             found = results[position]
-            context.env["r", n.id, i, c] = summed_over_waves(low, dim, found) if carry.id in sums else found
+            context.env["r", n.id, i, c] = added_up(low, sums[carry.id], found) if carry.id in sums else found
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
