@@ -178,7 +178,7 @@ class Info:
         self.loads = inst.mem is not None and (inst.mem.op == "load" or inst.mem.returns)
         # operations that other files do not put in flight themselves
         self.register = bool(inst.counters) and inst.special in ("nothing", "time", "smem")
-        self.met = mask_of(self.foot.reads | self.foot.writes)
+        self.met = self.foot.reads | self.foot.writes
         self.alone = hazard_rules.meets_anything(self.foot, self.classes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -18,7 +19,7 @@ def thinned(items: Sequence[pytest.Item], folder: Path, share: int) -> None:
     """
     seen: set[str] = set()
     for item in items:
-        if folder not in item.path.parents or item.get_closest_marker("slow") or not hasattr(item, "callspec"):
+        if not hasattr(item, "callspec") or not _inside(item.path, folder) or item.get_closest_marker("slow"):
             continue
         function = item.nodeid.partition("[")[0]
         if function in seen and zlib.crc32(item.name.encode()) % share:
@@ -33,7 +34,9 @@ def covering(items: Sequence[pytest.Item], folder: Path) -> None:
     """
     functions: dict[str, list[Any]] = {}
     for item in items:
-        if folder in item.path.parents and hasattr(item, "callspec") and not item.get_closest_marker("every_case"):
+        if not hasattr(item, "callspec") or not _inside(item.path, folder):
+            continue
+        if not item.get_closest_marker("every_case"):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in functions.values():
         pairs = {case: _pairs(case) for case in cases}
@@ -46,6 +49,11 @@ def covering(items: Sequence[pytest.Item], folder: Path) -> None:
             left -= pairs[best]
         for case in slow:
             case.add_marker(pytest.mark.exhaustive)
+
+
+@functools.cache
+def _inside(path: Path, folder: Path) -> bool:
+    return folder in path.parents
 
 
 def _pairs(case: Any) -> set[Any]:

@@ -54,7 +54,7 @@ def test_a_pair_without_a_common_register_needs_nothing(target):
     for p in producers:
         anything = hazard_rules.meets_anything(p, hazard_rules.classes(p))
         for c in consumers:
-            if (p.reads | p.writes).isdisjoint(c.reads | c.writes):
+            if not (p.reads | p.writes) & (c.reads | c.writes):
                 need = hazard_rules.required(p, c, target)
                 asked, needed = asked + 1, needed + bool(need)
                 assert not need or anything, (p.inst, c.inst)

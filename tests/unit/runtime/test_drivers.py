@@ -122,7 +122,8 @@ def on_standin(side: str, shared_bytes: int, without_ptxas: bool) -> dict:
 def library(request, standins, tmp_path_factory) -> Iterator[tuple[str, Path, Forks]]:
     """Side, the folder of its stand-in, and processes that find it there."""
     folder = standins(request.param)
-    surroundings = {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(standin.__file__).parent)}
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.getbasetemp() / "bytecode")}
+    surroundings = {**kept, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(standin.__file__).parent)}
     processes = Forks(tmp_path_factory.mktemp("forks"), "numpy", "pytest", "wavedsl.ir.kernel_ir",
                       "wavedsl.runtime.launch", environment=surroundings)  # fmt: skip
     yield request.param, folder, processes
