@@ -52,7 +52,7 @@ _COLUMN = {"gfx90a": 0, "gfx942": 1, "gfx950": 2}
 
 def classes(f: Footprint) -> frozenset[str]:
     """The classes of an instance: its row's, its unit's, and what its modifiers add."""
-    return _classes(f.inst, f.inst.unit in _VALU and _partial(f), "soffset" in f.operands)
+    return _classes(f.inst, f.inst.unit in _VALU and _partial(f), f.has("soffset"))
 
 
 @functools.cache
