@@ -25,6 +25,7 @@ from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
+from wavedsl.kernel_object import check_dynamic
 from wavedsl.targets import get_target, reference_product
 
 
@@ -59,6 +60,8 @@ def _compile(
         raise
     binding = kernel.binding(arguments, subs, dynamic)
     graph = kernel.trace(subs)
+    if dynamic is not None:
+        kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
     choices = _choices(kernel, chip)
@@ -112,6 +115,7 @@ def _compile(
         graph,
         ir,
         {"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
+        kernel.defaults,
     )
 
 
