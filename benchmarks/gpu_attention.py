@@ -13,8 +13,8 @@ well: some rows against float64, and no NaN anywhere. A rate counts 4 d FLOP per
 the gradients), over the median time with a cold L2 cache. Beside it: torch's scaled_dot_product_attention by its cuDNN
 and flash back ends, and the kernel of Triton's tutorial where `--triton` names the file or `fused_attention` can be
 imported. A provider that cannot do a case has no number. A check or case that is wrong, fails, hangs or kills the
-context is named and the run ends with an error, but the next one runs (`units`). Rows, GPU, driver, machine and versions
-go to results/gpu_attention.json, a picture beside it where matplotlib is installed.
+context is named and the run ends with an error, but the next one runs (`units`). Rows, GPU, driver, machine and
+versions go to results/gpu_attention.json, a picture beside it where matplotlib is installed.
 """
 
 from __future__ import annotations
