@@ -79,7 +79,7 @@ def _compile(
         try:
             ir, partition, arrays = built(found)
         except ConstraintError as error:
-            if found.graph.traced is None or choices.split is not None:
+            if found.graph.traced is None or choices.split is not None or choices.stream:
                 raise
             found = whole(graph, binding.dims, f"its loop in parts: {error.message}")
             ir, partition, arrays = built(found)
@@ -159,7 +159,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle", "split_k"}
+    supported = {"stages", "swizzle", "split_k", "stream_k"}
     supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
@@ -177,7 +177,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
-        dependent=schedule.dependent, split=schedule.split_k,
+        dependent=schedule.dependent, split=schedule.split_k, stream=schedule.stream_k,
     )  # fmt: skip
 
 
