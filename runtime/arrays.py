@@ -392,3 +392,14 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
             "it is beyond the largest number of that type",
         )
     return packed.tobytes().ljust(size, b"\0")
+
+
+def covering_bytes(ref: ArrayRef) -> np.ndarray:
+    """The bytes from an array's first to its last, as a flat view; those between its elements included."""
+    low, high = ref.extent_bytes()
+    return ArrayRef(low, (high - low,), (1,), np.dtype(np.uint8), "cpu", 0, True, None, (ref.keep,)).numpy()
+
+
+def view(ref: ArrayRef, data: np.ndarray) -> np.ndarray:
+    """The array's elements in `data`, a copy of its covering bytes."""
+    return np.ndarray(ref.shape, ref.storage, data, ref.pointer - ref.extent_bytes()[0], ref.strides)

@@ -207,9 +207,10 @@ class Mem:
     returns: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inst:
-    """One instruction in one encoding."""
+    """One instruction in one encoding. `lookup` gives the same object for the same row: rows are compared by identity,
+    and what is derived from a row is worked out once."""
 
     mnemonic: str
     base: str
@@ -240,26 +241,31 @@ class Inst:
     extra: Any = field(default=None, compare=False)
     """The matrix row of an MFMA, the pattern of a swizzle: data of the few rows that need more columns."""
 
-    @property
+    @functools.cached_property
     def destinations(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if o.writes)
 
-    @property
+    @functools.cached_property
     def explicit(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if not o.implicit)
 
-    @property
+    @functools.cached_property
     def implicit_reads(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.operands if o.implicit and o.reads)
 
-    @property
+    @functools.cached_property
     def implicit_writes(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.operands if o.implicit and o.writes)
 
-    @property
+    @functools.cached_property
     def reads_exec(self) -> bool:
         """Vector instructions run under EXEC; matrix instructions and lane reads ignore it."""
         return self.unit in _LANE_UNITS and "readlane" not in self.hazard
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[str, Reg | None, bool, bool], ...]:
+        """Per operand its name, the register that an implicit one is, whether it is read, whether it is written."""
+        return tuple((o.name, IMPLICIT[o.name] if o.implicit else None, o.reads, o.writes) for o in self.operands)
 
     def operand(self, name: str) -> Operand:
         for o in self.operands:
@@ -707,7 +713,10 @@ def modifier_text(name: str, value: Any) -> str:
 
 
 class Footprint:
-    """What one instruction instance touches: register codes read and written, by operand. Input of `hazard_rules`."""
+    """What one instruction instance touches. Input of `hazard_rules`.
+
+    `operands`: register codes by the operand's name; `reads`, `writes`: all of them as bit sets of codes.
+    """
 
     __slots__ = ("inst", "modifiers", "operands", "reads", "writes")
 
@@ -715,20 +724,31 @@ class Footprint:
         self.inst = inst
         self.modifiers = modifiers or {}
         self.operands: dict[str, range] = {}
-        reads: set[int] = set()
-        writes: set[int] = set()
-        it = iter(operands)
-        for o in inst.operands:
-            value = IMPLICIT[o.name] if o.implicit else next(it)
-            if isinstance(value, Src):
-                value = value.value
-            if not isinstance(value, Reg):
-                continue
-            codes = value.codes()
-            self.operands[o.name] = codes
-            if o.reads:
-                reads.update(codes)
-            if o.writes:
-                writes.update(codes)
-        self.reads = frozenset(reads)
-        self.writes = frozenset(writes)
+        reads = writes = 0
+        at = 0
+        for name, value, is_read, is_written in inst.places:
+            if value is None:
+                value = operands[at]
+                at += 1
+                if value.__class__ is Src:
+                    value = value.value
+                if value.__class__ is not Reg:
+                    continue
+            first = _BASE[value.file] + value.index
+            self.operands[name] = range(first, first + value.count)
+            mask = ((1 << value.count) - 1) << first
+            if is_read:
+                reads |= mask
+            if is_written:
+                writes |= mask
+        self.reads = reads
+        self.writes = writes
+
+    def mask(self, *names: str) -> int:
+        """The registers of some operands as a bit set; operands that are not there or no registers have none."""
+        out = 0
+        for name in names:
+            codes = self.operands.get(name)
+            if codes is not None:
+                out |= ((1 << len(codes)) - 1) << codes.start
+        return out

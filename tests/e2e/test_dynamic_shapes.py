@@ -1,5 +1,5 @@
 """One compiled product serves every size: random M, N, K and row pitches against NumPy, checks on; 200 of them on
-gfx942, 50 on each other chip.
+gfx942, 50 on each other chip (`-m exhaustive`: 200 there, too).
 
 Sizes and pitches divide nothing, so neither does what the text was compiled for. The launch refuses what the text
 cannot serve (`LaunchError`), so a wrong assumption about strides cannot pass silently.
@@ -67,6 +67,18 @@ def shapes(seed: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_one_text_for_every_shape(target: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     count = FEWER // 2 if order == "KN" else MOST if target == "gfx942" else FEWER
+    expect_served(target, order, shapes(2)[:count], monkeypatch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["NK", "KN"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_hundred_other_shapes(target: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect_served(target, order, shapes(3), monkeypatch)
+
+
+def expect_served(target: str, order: str, sizes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of a target is right for all these M, N, K."""
     kind = KINDS[target][order == "KN"]
     kernel = products.gemm(kind, b_order=order)
     compiles: list[str] = []
@@ -81,7 +93,7 @@ def test_one_text_for_every_shape(target: str, order: str, monkeypatch: pytest.M
     compiled = kernel.compile(*least(kind, order), target=target, subs=subs, dynamic=(M, N, K))
     text = compiled.asm
     rng = np.random.default_rng(1)
-    for m, n, k in shapes(2)[:count]:
+    for m, n, k in sizes:
         a, b, c = arrays(kind, order, (m, n, k), rng)
         around = c.base
         assert around is not None

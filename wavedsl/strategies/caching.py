@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from wavedsl.compiler import get_target
 from wavedsl.ir.product import Product
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
+from wavedsl.targets import get_target
 
 KEPT_SHARE = 0.5
 """Share of L2 that what is asked to stay may take: the rest is for what passes through."""
@@ -34,7 +34,7 @@ def hints(form: Form, sizes: Sequence[int], tiles: Sequence[int], chip: Product)
     if a + b + m * n * form.out.bits // 8 <= chip.l2_bytes:
         return UNASKED
     times = ceil(n / tiles[1]), ceil(m / tiles[0])
-    found = []
+    found: list[str | None] = []
     for size, readers in zip((a, b), times):
         if readers == 1:
             found.append("stream")

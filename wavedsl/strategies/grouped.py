@@ -23,12 +23,12 @@ import numpy as np
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import TileChoice
-from wavedsl.compiler import get_target
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.strategies.caching import most_stages
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, waves_of
+from wavedsl.targets import get_target
 
 T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")

@@ -16,7 +16,6 @@ import numpy as np
 from wavedsl.analysis.roofline import analyze_gemm, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.compiler import get_target
 from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
@@ -24,6 +23,7 @@ from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
 from wavedsl.strategies.caching import Depth, depth, hints, needed_bytes
 from wavedsl.strategies.kernels import LEAST_STEPS, UNASKED, Asked, Deal, Form
+from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",

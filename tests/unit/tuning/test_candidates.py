@@ -7,7 +7,7 @@ from tune_kernels import BK, BM, BN, K, M, N, double, gemm
 
 import wavedsl as wd
 from wavedsl.analysis import product_named
-from wavedsl.compiler import get_target
+from wavedsl.targets import get_target
 from wavedsl.tuning.candidates import (
     SCHEDULE,
     Candidate,
