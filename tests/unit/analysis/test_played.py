@@ -63,6 +63,14 @@ def test_units_do_as_much_however_many_workgroups_are_played_together(monkeypatc
     assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
+def test_lanes_that_ask_for_the_same_bytes_do_not_ask_l2_for_more():
+    """Tiles of half as many vectors as the workgroup has lanes: a quarter of what lanes ask for are the same lines."""
+    subs = {M: 1024, N: 1024, K: 512, BM: 32, BN: 64, BK: 32}
+    one = gemm.variant(Candidate((("BK", 32), ("BM", 32), ("BN", 64)), (("stages", 1),)))
+    record = wd.analyze(one.compile(target="gfx90a", subs=subs), subs=subs)
+    assert record.seconds_by["l2"] <= record.seconds_by["issue"] == record.seconds
+
+
 def test_a_loop_without_products_is_played_too():
     predicted, measured = both(row_sum, "gfx950", {M: 1024, N: 1024}, [((1024, 1024), np.float32), (1024, np.float32)])
     assert predicted == pytest.approx(measured, rel=0.3)
