@@ -134,23 +134,28 @@ def legal(case: dict[str, Any]) -> bool:
     return case["dtype"] != "f8" or case["target"] in EIGHT_BITS
 
 
-CASES = pairwise.pairwise(
-    {
-        "target": (*TARGETS, "sm_90a"),
-        "dtype": ("f16", "bf16", "f8"),
-        "head": ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256)),
-        "mask": ("full", "causal", "window"),
-        "size": ((64, 64), (72, 45), (33, 90)),
-        "packed": (False, True),
-        "bias": (None, "one each", "b", "bh"),
-        "alibi": (False, True),
-        "cap": (None, 15.0),
-        "sinks": (False, True),
-        "group": (1, 2),
-        "order": ("bhsd", "bshd"),
-    },
-    legal,
-)
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "target": (*TARGETS, "sm_90a"),
+    "dtype": ("f16", "bf16", "f8"),
+    "head": ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256)),
+    "mask": ("full", "causal", "window"),
+    "size": ((64, 64), (72, 45), (33, 90)),
+    "packed": (False, True),
+    "bias": (None, "one each", "b", "bh"),
+    "alibi": (False, True),
+    "cap": (None, 15.0),
+    "sinks": (False, True),
+    "group": (1, 2),
+    "order": ("bhsd", "bshd"),
+}
+CASES = pairwise.pairwise(OPTIONS, legal)
+NARROW = pairwise.pairwise({**OPTIONS, "head": ((64, 64),)}, legal)
+"""The options with each other, without the heads that take long to compile; wider ones meet fewer of them."""
+WIDE = pairwise.pairwise({"target": OPTIONS["target"], "head": OPTIONS["head"][1:], "packed": (False,)})[::3]
+"""Every wide head, and every chip."""
+PLAIN = {"dtype": "bf16", "mask": "causal", "size": (33, 90), "bias": None, "alibi": False, "cap": None,
+         "sinks": False, "group": 1, "order": "bshd"}  # fmt: skip
+IN_CI = [*NARROW, *({**PLAIN, **case} for case in WIDE)]
 
 
 @pytest.mark.slow
@@ -168,7 +173,13 @@ def test_wide_heads_do_not_spill(target: str, d: int, e: int, oracle: Any) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=[pairwise.name_of(c) for c in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(pytest.param(c, id=pairwise.name_of(c)) for c in IN_CI),
+        *(pytest.param(c, id=pairwise.name_of(c) + "-pair", marks=pytest.mark.exhaustive) for c in CASES),
+    ],
+)
 def test_every_pair_of_options(case: dict[str, Any]) -> None:
     eight = case["dtype"] == "f8"
     dtype = getattr(wd, EIGHT_BITS[case["target"]] if eight else case["dtype"])
