@@ -18,6 +18,7 @@ arguments. Times are in ticks of the caller's choice (the greatest common diviso
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -308,6 +309,10 @@ def _finished(times: Sequence[int], ii: int, mii: int, res: int, rec: int, tries
 # ---- stages given: cyclic list scheduling ----------------------------------------------------------------------------
 
 
+LOOK = 9
+"""Nodes, the most urgent first, that list scheduling looks at for one that can start."""
+
+
 def list_schedule_with_stages(
     nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int], stages: Sequence[int],
     urgent: Mapping[int, int] | None = None,
@@ -349,37 +354,36 @@ def list_schedule_with_stages(
         height[v] = max(height[v], height[w] + 1)
     free: dict[str, list[int]] = {unit: [0] * copies for unit, copies in sorted(capacity.items())}
     times, ready_at = [0] * n, [0] * n
-    ready = [(-height[v], v) for v in range(n) if not degree[v]]
-    heapq.heapify(ready)
+    first_free = dict.fromkeys(free, 0)  # per unit the tick from which some copy is free
+    ready = sorted((-height[v], v) for v in range(n) if not degree[v])
     waiting: list[tuple[int, int]] = []
     clock = 0
     while ready or waiting:
         while waiting and waiting[0][0] <= clock:
             v = heapq.heappop(waiting)[1]
-            heapq.heappush(ready, (-height[v], v))
-        picked, passed, soonest = -1, [], None
-        while ready:
-            item = heapq.heappop(ready)
-            start = max((min(free[unit]) for unit, _ in nodes[item[1]].resources), default=clock)
+            insort(ready, (-height[v], v))
+        picked, soonest = -1, waiting[0][0] if waiting else None
+        # Units that are busy for the highest are busy for most: looking further than a few rarely pays.
+        for place, (_, v) in enumerate(ready[:LOOK]):
+            start = clock
+            for unit, _ in nodes[v].resources:
+                if first_free[unit] > start:
+                    start = first_free[unit]
             if start <= clock:
-                picked = item[1]
+                picked = v
+                del ready[place]
                 break
-            passed.append(item)
-            soonest = start if soonest is None else min(soonest, start)
-            if len(passed) > 8:  # units that are busy for the highest are busy for most: looking further rarely pays
-                break
-        for item in passed:
-            heapq.heappush(ready, item)
+            if soonest is None or start < soonest:
+                soonest = start
         if picked < 0:
-            if waiting:
-                soonest = waiting[0][0] if soonest is None else min(soonest, waiting[0][0])
             assert soonest is not None
             clock = max(clock + 1, soonest)
             continue
         times[picked] = clock
         for unit, ticks in nodes[picked].resources:
             copies = free[unit]
-            copies[copies.index(min(copies))] = clock + ticks
+            copies[copies.index(first_free[unit])] = clock + ticks
+            first_free[unit] = min(copies)
         for d, latency in out[picked]:
             ready_at[d] = max(ready_at[d], clock + latency)
             degree[d] -= 1
