@@ -211,42 +211,60 @@ def check_order(before: Sequence[Sequence[Inst]], program: Program) -> list[str]
     """
     out: list[str] = []
     for old, block in zip(before, program.blocks):
-        if all(a is b for a, b in zip(old, block.insts)) and len(old) == len(block.insts):
+        new = block.insts
+        if all(a is b for a, b in zip(old, new)) and len(old) == len(new):
             continue
-        if sorted(map(id, old)) != sorted(map(id, block.insts)):
+        if sorted(map(id, old)) != sorted(map(id, new)):
             out.append(f"{block.label}: instructions were lost or added")
             continue
-        seen, end = _run(old)
-        again, end_again = _run(block.insts)
-        out += [f"{block.label}: {inst!r} reads other values" for inst in old if seen[id(inst)] != again[id(inst)]]
+        # what both orders begin with leaves the same behind: it need not be run
+        same = next(i for i, (a, b) in enumerate(zip(old, new)) if a is not b)
+        registers = {id(inst): _touched(inst) for inst in old[same:]}
+        seen, end = _run(old[same:], registers)
+        again, end_again = _run(new[same:], registers)
+        other = [inst for inst in old[same:] if seen[id(inst)] != again[id(inst)]]
+        out += [f"{block.label}: {inst!r} reads other values" for inst in other]
         if end != end_again:
             out.append(f"{block.label}: another instruction is the last to write a register")
-        fixed_old, fixed_new = ([id(x) for x in insts if _effect(x)] for insts in (old, block.insts))
+        fixed_old, fixed_new = ([id(x) for x in insts if _effect(x)] for insts in (old, new))
         if fixed_old != fixed_new:
             out.append(f"{block.label}: accesses, waits or barriers changed places")
     return out
 
 
 def _effect(inst: Inst) -> bool:
-    return inst.row.unit not in (*_LANES, Unit.MFMA, Unit.SALU) or not inst.writes
+    return inst.row.unit not in _PURE or not inst.writes
 
 
-def _run(insts: Sequence[Inst]) -> tuple[dict[int, tuple[tuple[int, int], ...]], dict[int, int]]:
+_PURE = (*_LANES, Unit.MFMA, Unit.SALU)
+
+
+def _touched(inst: Inst) -> tuple[list[int], list[int]]:
+    """The registers that an instruction reads, EXEC if it runs under it, and those that it writes."""
+    return _registers(inst.reads | (_EXEC if inst.row.reads_exec else 0)), _registers(inst.writes)
+
+
+def _run(
+    insts: Sequence[Inst], registers: dict[int, tuple[list[int], list[int]]]
+) -> tuple[dict[int, list[int | None]], dict[int, int]]:
     """Per instruction the writers of the registers that it reads, and the last writer of every register."""
     writer: dict[int, int] = {}
-    seen: dict[int, tuple[tuple[int, int], ...]] = {}
+    seen: dict[int, list[int | None]] = {}
     for inst in insts:
-        reads = inst.reads | (_EXEC if inst.row.reads_exec else 0)
-        seen[id(inst)] = tuple((r, writer.get(r, 0)) for r in _registers(reads))
-        for r in _registers(inst.writes):
-            writer[r] = id(inst)
+        key = id(inst)
+        reads, writes = registers[key]
+        seen[key] = list(map(writer.get, reads))
+        writer.update(dict.fromkeys(writes, key))
     return seen, writer
 
 
 def _registers(mask: int) -> list[int]:
-    out = []
+    """The members of a bit set, run by run."""
+    out: list[int] = []
     while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
+        first = (mask & -mask).bit_length() - 1
+        rest = mask >> first
+        n = (rest ^ (rest + 1)).bit_length() - 1
+        out.extend(range(first, first + n))
+        mask = rest >> n << first + n
     return out

@@ -52,7 +52,7 @@ _COLUMN = {"gfx90a": 0, "gfx942": 1, "gfx950": 2}
 
 def classes(f: Footprint) -> frozenset[str]:
     """The classes of an instance: its row's, its unit's, and what its modifiers add."""
-    return _classes(f.inst, f.inst.unit in _VALU and _partial(f), "soffset" in f.operands)
+    return _classes(f.inst, f.inst.unit in _VALU and _partial(f), f.has("soffset"))
 
 
 @functools.cache
@@ -317,6 +317,14 @@ def explain(
         if n > best:
             best, why = n, "dot product result before its use"
     return best, why
+
+
+_UNCONDITIONAL = frozenset(rule.producer for rule in RULES if rule.overlap is _always)
+
+
+def meets_anything(f: Footprint, of: frozenset[str]) -> bool:
+    """Whether a producer of these classes may need wait states before a consumer that shares no register with it."""
+    return bool(of & _UNCONDITIONAL) or f.writes & (EXEC_BITS | M0_BIT) != 0
 
 
 PRODUCERS = frozenset(("valu", "mfma", "salu", "wide_store", "wide_store_sgpr", "setreg"))

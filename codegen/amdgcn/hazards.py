@@ -64,14 +64,6 @@ class Fact:
         self.states: int = inst.ops[0] + 1 if row.unit is Unit.NOP else 1
         self.needs: dict[int, int] = {}
 
-    def after(self, producer: Producer, chip: str) -> int:
-        """Wait states that must lie between a producer and this instruction."""
-        need = self.needs.get(producer.number)
-        if need is None:
-            need = required(producer.footprint, self.footprint, chip, producer.marks, self.marks)
-            self.needs[producer.number] = need
-        return need
-
 
 Recent = list[tuple[Producer, int]]
 """Producers and the times of their first wait states."""
@@ -181,14 +173,17 @@ def walk(
 def missing(fact: Fact, recent: Recent, time: int, chip: str) -> int:
     """Wait states that an instruction lacks at a time."""
     pad = 0
-    meets = fact.meets
+    meets, needs = fact.meets, fact.needs
     for other, since in recent:
         if other.touch & meets:
             passed = time - since
             if passed < other.reach:
-                need = fact.after(other, chip) - passed
-                if need > pad:
-                    pad = need
+                need = needs.get(other.number)
+                if need is None:
+                    need = required(other.footprint, fact.footprint, chip, other.marks, fact.marks)
+                    needs[other.number] = need
+                if need - passed > pad:
+                    pad = need - passed
     return pad
 
 

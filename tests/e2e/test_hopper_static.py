@@ -242,8 +242,15 @@ ONE_STAGE = {("attention_keys", name) for name in ("d 128", "d 128, causal", "d 
 """Where registers do not hold the products of two trips beside the sums."""
 
 
+IN_CI = ("d 64, alibi", "d 128", "d 192 and 128, grouped", "packed, d 64, causal, grouped", "d 256, causal")
+
+
 @pytest.mark.parametrize(
-    "name", [n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow) for n in GRADIENTS]
+    "name",
+    [
+        n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow if n in IN_CI else pytest.mark.exhaustive)
+        for n in GRADIENTS
+    ],
 )
 def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     """Four products per trip of the keys' loop, or per kernel of two or three where dK and dV have one each; two or one
