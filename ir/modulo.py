@@ -17,6 +17,7 @@ arguments. Times are in ticks of the caller's choice (the greatest common diviso
 
 from __future__ import annotations
 
+import functools
 import heapq
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,9 +179,22 @@ def modulo_schedule(
     """Rau's iterative modulo scheduling, or None when `max_tries` values of II (from `min_ii`, up to `max_ii`) failed.
 
     `budget` bounds the placements per II to `budget * len(nodes)`. Raises CompileError on a unit without capacity and
-    on a cycle without distance.
+    on a cycle without distance. The last `KEPT` answers are kept: other sizes of a kernel have the same loop bodies.
     """
+    return _modulo_schedule(tuple(nodes), tuple(edges), tuple(capacity.items()), max_tries, max_ii, min_ii, budget)
+
+
+KEPT = 32
+"""Searches that `modulo_schedule` remembers."""
+
+
+@functools.lru_cache(KEPT)
+def _modulo_schedule(
+    nodes: tuple[SchedNode, ...], edges: tuple[SchedEdge, ...], units: tuple[tuple[str, int], ...],
+    max_tries: int, max_ii: int | None, min_ii: int, budget: int,
+) -> ModuloSchedule | None:  # fmt: skip
     n = len(nodes)
+    capacity = dict(units)
     _check_ids(nodes, edges)
     res, rec = resource_mii(nodes, capacity), recurrence_mii(n, edges)
     mii = max(res, rec)
@@ -188,8 +202,8 @@ def modulo_schedule(
     if max_ii is not None and ii > max_ii:
         return None
     order = topological_order(n, edges)
-    edges = [e for e in dict.fromkeys(edges) if e.src != e.dst]
-    possible = occupied_mii(nodes, edges, capacity, order)
+    links = [e for e in dict.fromkeys(edges) if e.src != e.dst]
+    possible = occupied_mii(nodes, links, capacity, order)
     for tries in range(1, max_tries + 1):
         if max_ii is not None and ii > max_ii:
             break
@@ -198,7 +212,7 @@ def modulo_schedule(
             continue
         outgoing: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         incoming: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        for s, d, latency, distance in edges:
+        for s, d, latency, distance in links:
             outgoing[s].append((d, latency - distance * ii))
             incoming[d].append((s, latency - distance * ii))
         height = _heights(order, outgoing)
