@@ -87,10 +87,10 @@ def row_sum(dtype: wd.DType, columns: int) -> Any:
 
 @functools.cache
 def transpose(dtype: wd.DType, tile: int = 64) -> Any:
-    """b = a transposed, by square tiles."""
+    """b = a transposed, by square tiles that pass through shared memory: 16 bytes per lane are read and written."""
 
     @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: tile, BN: tile})
-    def transposed(a: wd.Memory[M, N, dtype], b: wd.Memory[N, M, dtype]):
+    def transposed(a: wd.Memory[M, N, wd.SHARED, dtype], b: wd.Memory[N, M, dtype]):
         wd.write(wd.read(a), b)
 
     return transposed

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wavedsl.ir.modulo import ModuloSchedule, SchedNode
+from wavedsl.ir.modulo import ModuloSchedule
+from wavedsl.ir.schedule_bounds import SchedNode
 
 _CELL_WIDTH = 28
 

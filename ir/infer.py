@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from wavedsl.ir.chain import absorbed as wide_box
@@ -552,12 +553,20 @@ def _coalesced_for(
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
     the next. `exact`: without padding.
 
-    The order of dimensions is that of the array which is written or read with the widest element.
+    The order of dimensions is that of the array which is written or read with the widest element. Where no array has
+    all dimensions of the class, that of the largest tile which is read and then repeated along the others.
     """
     order = list(widest.dims)
     bits = widest.dtype.bits
     ids = {n.id for n in nodes}
     limit = VECTOR_BYTES * 8
+    repeated = _largest_repeated(nodes, graph, partition)
+    if repeated is not None:
+        dims = [d for d in view_dims(graph, repeated) if d in widest.dims]
+        order = [d for d in order if d not in dims] + dims
+        bits = graph.argument(repeated.attrs["memory"]).dtype.bits
+        if repeated.attrs.get("elements_per_thread"):
+            limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
     for n in graph.all_nodes():
         touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
         if touches and is_tile(graph, n):
@@ -569,6 +578,23 @@ def _coalesced_for(
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
     return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
+
+
+def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> Node | None:
+    """The read with the most bytes per wave among those that values of a class repeat along dimensions which the read
+    lacks; what is computed of one read alone counts as it."""
+    found: Node | None = None
+    most = 0
+    for n in nodes:
+        for x in n.inputs if ROWS[n.op].index_rule in ("same", "lift") else ():
+            while x.op != "read" and ROWS[x.op].index_rule == "same" and len(x.inputs) == 1:
+                x = x.inputs[0]
+            if x.op != "read" or not set(x.dims) < set(n.dims) or not is_tile(graph, x):
+                continue
+            size = prod(partition.dims[d].wave for d in x.dims) * graph.argument(x.attrs["memory"]).dtype.bits
+            if size > most:
+                found, most = x, size
+    return found
 
 
 def coalesced(

@@ -27,16 +27,14 @@ from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.modulo import (
     ModuloSchedule,
-    SchedEdge,
-    SchedNode,
     lighten,
     list_schedule_with_stages,
     max_live,
     modulo_schedule,
     sink,
-    topological_order,
 )
 from wavedsl.ir.modulo import Value as Held
+from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode, topological_order
 from wavedsl.ir.schedule_check import verify_schedule
 
 Key = tuple[Any, ...]
@@ -340,15 +338,21 @@ def plan_body(
             # Registers of a batch are filled again only after the last use of each: where a batch is all that a trip
             # reads, its reads stand between two trips. Half of it leaves the other half to multiply.
             attempts += [(edges, batch_edges(steps, batch // 2, clock, False)), (edges, [])]
+        known: list[tuple[list[SchedEdge], ModuloSchedule | None]] = []
         if len(steps) > LIGHT_STEPS:
             # A large body that no schedule is found for without the wishes will not have one with them.
             least = pinned_span(steps, nodes, edges) + 1
-            if modulo_schedule(nodes, edges, capacity, max_tries=1, max_ii=plain.ii, min_ii=least) is None:
+            found = modulo_schedule(nodes, edges, capacity, max_tries=1, max_ii=plain.ii, min_ii=least)
+            known.append((edges, found))
+            if found is None:
                 attempts = []
         for basis, more in attempts:
             wanted = [*basis, *more]
-            least = pinned_span(steps, nodes, wanted) + 1  # with less no stages could be aligned
-            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii, min_ii=least)
+            found = next((schedule for same, schedule in known if same == wanted), None)
+            if found is None and all(same != wanted for same, _ in known):
+                least = pinned_span(steps, nodes, wanted) + 1  # with less no stages could be aligned
+                found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=plain.ii, min_ii=least)
+                known.append((wanted, found))
             if found is None:
                 continue
             # Fragments wait in registers for nothing; loads from memory may take longer than the table says, so they

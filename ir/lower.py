@@ -30,6 +30,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
+from wavedsl.ir.early_tiles import wait_for_early_tiles
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -47,6 +48,7 @@ from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.late_reads import is_late, late_step
+from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loops import (
@@ -61,7 +63,7 @@ from wavedsl.ir.loops import (
     program_order,
 )
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
-from wavedsl.ir.lower_matrix import mma_steps, summed_over_waves, sums_of_loop
+from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
     direct_steps,
     fragment_steps,
@@ -354,20 +356,16 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
             env.fixed[key] = v
     carried: list[tuple[Key, Value]] = []
     next_of: list[tuple[Node, Node]] = []
-    sums = sums_of_loop(low, region)
+    sums = late_sums(low, region)
+    low.late_sums |= {n.id for n in sums.values()}
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if carry.id in sums:
-            low.late_sums.add(last.id)
         if started_by_product(low, region, init, carry, trips):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
             value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
-            if carry.id in sums:  # what the sum starts from counts once: in the first wave
-                first = b.cmp("eq", low.wave_digit[dim], 0)
-                value = Fragment(
-                    value.layout, value.dtype, [b.select(first, c, b.zero(c.type)) for c in value.chunks]
-                )  # fmt: skip
+            if carry.id in sums:
+                value = started_once(low, sums[carry.id], init, value)
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
@@ -391,12 +389,14 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
+        wait_for_early_tiles(low, region, body, steps)
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
         for key, v in carried:
             inner.fixed[key] = v
         body = program_order(steps, slots, cyclic=False)
+        wait_for_early_tiles(low, region, body, steps)
         emit_straight(b, body, steps, inner, 0)
         inner.iteration = 0
         results = [inner[k] for k in next_keys]
@@ -413,12 +413,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
         apart = bool(body.raised)
+        wait_for_early_tiles(low, region, body, steps)
         results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
             found = results[position]
-            context.env["r", n.id, i, c] = summed_over_waves(low, dim, found) if carry.id in sums else found
+            context.env["r", n.id, i, c] = added_up(low, sums[carry.id], found) if carry.id in sums else found
             position += 1
     low.loop_dim = outer_dim
     low.base = outer_base
@@ -482,7 +483,9 @@ def emit_region(
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
     chunk_steps, next_keys, _ = yield_steps(low, list(zip(region.carries, next_values(n))))
     steps += chunk_steps
-    emit_straight(low.b, program_order(steps, slots, cyclic=cyclic), steps, env, 0)
+    body = program_order(steps, slots, cyclic=cyclic)
+    wait_for_early_tiles(low, region, body, steps)
+    emit_straight(low.b, body, steps, env, 0)
     env.iteration = 0
     return [env[k] for k in next_keys]
 

@@ -10,7 +10,7 @@ from wavedsl.ir.access import join_word
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import SUMMED_WORDS
 from wavedsl.ir.fragment import Fragment, from_elements, register_count, register_type
-from wavedsl.ir.graph import Node, Region, addend
+from wavedsl.ir.graph import Node, addend
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loops import Context, Env, Key, Step
@@ -275,21 +275,6 @@ def emit_mma(
     if shared_k and k + 1 == len(low.k_issues(plan)):
         done = summed_over_waves(low, plan.k, done)
     env["acc", n.id, t, k] = done
-
-
-def sums_of_loop(low: Lowering, region: Region) -> dict[int, Node]:
-    """Carried sums of a loop whose waves share its dimension, by the carry's id: each wave adds up its own share of all
-    trips, and the shares are added once, behind the loop. The product is the only one that sees what is carried."""
-    if region.dim is None or low.plans[str(region.dim)].waves == 1:
-        return {}
-    users = low.users()
-    found = {}
-    for carry, last in zip(region.carries, region.yields):
-        mine = last.op == "mma" and last in region.nodes and low.inference.mmas[last.id].k == str(region.dim)
-        if mine and len(last.inputs) > 2 and last.inputs[2] is carry:
-            if users.get(carry.id) == [last] and not users.get(last.id):
-                found[carry.id] = last
-    return found
 
 
 def summed_over_waves(low: Lowering, dim: str, part: Value) -> Value:

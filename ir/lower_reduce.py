@@ -45,7 +45,8 @@ class Reduction:
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
 def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
-    """One value per remaining coordinate. Every lane, and every wave along the dimension, gets the result."""
+    """One value per remaining coordinate. Every lane, and every wave along the dimension, gets the result; of a sum
+    that a loop adds up behind it (`late_sums`) each keeps its part."""
     b, d = low.b, str(n.attrs["dim"])
     plan = low.plans[d]
     within_workgroup(low, n, d)
@@ -71,7 +72,8 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
     for at, cell in others.items():
         parts[at] = how.join(parts[at], cell)
     reduced = value.layout.project(d)
-    bits = lane_bits(value.layout, d)
+    late = n.id in low.late_sums
+    bits = [] if late else lane_bits(value.layout, d)
     far = high_lanes(bits, low.target.wave_size)
     cells = []
     for offsets in reduced.element_offsets():
@@ -82,7 +84,7 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
         cells.append(cell)
     if far:
         cells = across_warps(low, far, cells, how.join)
-    if plan.waves > 1:
+    if plan.waves > 1 and not late:
         cells = across_waves(low, d, cells, how.join)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)

@@ -6,8 +6,9 @@ never collide.
 
 The idea: Rau's iterative modulo scheduling. Nodes are placed highest first; a node without a free slot evicts what is
 in its way and the evicted go back to the queue, until all are placed or the budget is spent and II grows. Occupancy of
-a unit is one integer bit mask of II ticks, so that all legal starts of a node come from a few shifts. A unit that is
-nearly full takes starts only on a raster of the node's own width, otherwise holes too small for anything fragment it.
+a unit is one integer bit mask of II ticks, so that all legal starts of a node come from a few shifts. No II is tried
+that `ir/schedule_bounds.py` proves too short. A unit that is nearly full takes starts only on a raster of the node's
+own width, otherwise holes too small for anything fragment it.
 Where the stage of every node is already known, `list_schedule_with_stages` orders the steady-state body in one pass.
 
 Invariants: an edge holds iff `time[dst] + II * distance >= time[src] + latency`; the result depends on nothing but the
@@ -19,26 +20,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from wavedsl.ir.errors import CompileError
-
-
-class SchedNode(NamedTuple):
-    """One operation: `id` is its position among the nodes, `resources` the (unit, ticks) it occupies from its start."""
-
-    id: int
-    resources: tuple[tuple[str, int], ...]
-    name: str = ""
-
-
-class SchedEdge(NamedTuple):
-    """`dst`, `distance` iterations later, starts at least `latency` ticks after `src`."""
-
-    src: int
-    dst: int
-    latency: int
-    distance: int
+from wavedsl.ir.schedule_bounds import (
+    SchedEdge,
+    SchedNode,
+    occupied_mii,
+    recurrence_mii,
+    resource_mii,
+    topological_order,
+)
 
 
 @dataclass(frozen=True)
@@ -61,179 +52,39 @@ class ModuloSchedule:
     def order(self) -> tuple[int, ...]:
         """Nodes in the order the steady-state body issues them: by tick of the II, later stages (older iterations)
         first."""
-        return tuple(
-            sorted(range(len(self.times)), key=lambda v: (self.times[v] % self.ii, -self.stages[v], v))
-        )
-
-
-# ---- bounds ----------------------------------------------------------------------------------------------------------
-
-
-def resource_mii(nodes: Sequence[SchedNode], capacity: Mapping[str, int]) -> int:
-    """Ticks the busiest unit needs per iteration. Raises CompileError when a node uses a unit without capacity."""
-    use: dict[str, int] = {}
-    longest = 1
-    for node in nodes:
-        for unit, ticks in node.resources:
-            if capacity.get(unit, 0) < 1:
-                raise CompileError(f"node {node.id} {node.name} uses unit {unit!r}, of which there is none")
-            use[unit] = use.get(unit, 0) + ticks
-            longest = max(longest, ticks)
-    return max(longest, max((-(-ticks // capacity[unit]) for unit, ticks in use.items()), default=1))
-
-
-def _components(n: int, successors: Sequence[Sequence[int]]) -> list[int]:
-    """Strongly connected component of every node (Tarjan, iterative)."""
-    index, low, component = [-1] * n, [0] * n, [-1] * n
-    stack: list[int] = []
-    count = 0
-    for root in range(n):
-        if index[root] >= 0:
-            continue
-        work = [(root, 0)]
-        while work:
-            v, i = work.pop()
-            if i == 0:
-                index[v] = low[v] = count
-                count += 1
-                stack.append(v)
-            after = successors[v]
-            while i < len(after):
-                w = after[i]
-                if index[w] < 0:
-                    work.append((v, i))
-                    work.append((w, 0))
-                    break
-                if component[w] < 0:
-                    low[v] = min(low[v], low[w])
-                i += 1
-            else:
-                if low[v] == index[v]:
-                    while component[v] < 0:
-                        component[stack.pop()] = v
-                elif work:
-                    parent = work[-1][0]
-                    low[parent] = min(low[parent], low[v])
-    return component
-
-
-def recurrence_mii(n: int, edges: Sequence[SchedEdge]) -> int:
-    """Smallest II (at least 1) for which no cycle of edges asks for more than its distances allow.
-
-    Starts at the self loops, and raises II to the ratio of a violated cycle until there is none. Raises CompileError
-    for a cycle without distance: such a loop body has no order.
-    """
-    successors: list[list[int]] = [[] for _ in range(n)]
-    for e in edges:
-        successors[e.src].append(e.dst)
-    component = _components(n, successors)
-    cyclic = [e for e in edges if component[e.src] == component[e.dst]]
-    ii = 1
-    for e in cyclic:
-        if e.src == e.dst:
-            ii = max(ii, _cycle_ratio([e]))
-    cyclic = [e for e in cyclic if e.src != e.dst]
-    while cyclic:
-        violated = _positive_cycle(n, cyclic, ii)
-        if not violated:
-            break
-        ii = _cycle_ratio(violated)
-    return ii
-
-
-def _cycle_ratio(cycle: Sequence[SchedEdge]) -> int:
-    latency, distance = sum(e.latency for e in cycle), sum(e.distance for e in cycle)
-    if distance <= 0:
-        if latency > 0:
-            raise CompileError(f"nodes {sorted(e.src for e in cycle)} wait for each other within one iteration")
-        return 1
-    return -(-latency // distance)
-
-
-def _positive_cycle(n: int, edges: Sequence[SchedEdge], ii: int) -> list[SchedEdge]:
-    """Edges of some cycle whose latency exceeds II times its distance, or nothing."""
-    start = [0] * n
-    parent: list[SchedEdge | None] = [None] * n
-    weighted = [(e.src, e.dst, e.latency - e.distance * ii, e) for e in edges]
-    while True:
-        changed = False
-        for s, d, w, e in weighted:
-            x = start[s] + w
-            if x > start[d]:
-                start[d] = x
-                parent[d] = e
-                changed = True
-        if not changed:
-            return []
-        seen = [-1] * n  # walk the parents: a walk that meets itself closed a positive cycle
-        for v in range(n):
-            u = v
-            while seen[u] < 0 and parent[u] is not None:
-                seen[u] = v
-                u = parent[u].src  # type: ignore[union-attr]
-            if seen[u] == v and parent[u] is not None:
-                cycle, w = [], u
-                while True:
-                    edge = parent[w]
-                    assert edge is not None
-                    cycle.append(edge)
-                    w = edge.src
-                    if w == u:
-                        return cycle
-
-
-def topological_order(n: int, edges: Sequence[SchedEdge]) -> list[int]:
-    """Nodes ordered by the edges of distance 0. Raises CompileError if those form a cycle."""
-    degree = [0] * n
-    out: list[list[int]] = [[] for _ in range(n)]
-    for e in edges:
-        if e.distance == 0:
-            out[e.src].append(e.dst)
-            degree[e.dst] += 1
-    order = [v for v in range(n) if not degree[v]]
-    for v in order:
-        for d in out[v]:
-            degree[d] -= 1
-            if not degree[d]:
-                order.append(d)
-    if len(order) < n:
-        raise CompileError(f"nodes {[v for v in range(n) if degree[v]]} wait for each other within one iteration")
-    return order
+        return tuple(sorted(range(len(self.times)), key=lambda v: (self.times[v] % self.ii, -self.stages[v], v)))
 
 
 # ---- iterative modulo scheduling -------------------------------------------------------------------------------------
 
 
 class _Table:
-    """Modulo reservation table. Per unit and copy a bit mask of occupied ticks; per (unit, ticks) the starts it
-    blocks."""
+    """Modulo reservation table: per unit and copy a bit mask of busy ticks, one of the ticks at which occupants start,
+    and those occupants. Which starts are free for a width follows from the busy ticks by a few shifts."""
 
     def __init__(self, ii: int, nodes: Sequence[SchedNode], capacity: Mapping[str, int], raster: bool):
         self.ii = ii
         self.full = (1 << ii) - 1
         use: dict[str, int] = {}
-        self.widths: dict[str, list[int]] = {}
+        self.widest: dict[str, int] = {}
         for node in nodes:
             for unit, ticks in node.resources:
                 use[unit] = use.get(unit, 0) + ticks
-                known = self.widths.setdefault(unit, [])
-                if ticks not in known:
-                    known.append(ticks)
-        self.capacity = {unit: capacity[unit] for unit in use}
-        self.busy: dict[str, list[int]] = {unit: [0] * c for unit, c in self.capacity.items()}
-        self.blocked: dict[tuple[str, int], list[int]] = {
-            (unit, ticks): [0] * self.capacity[unit] for unit, known in self.widths.items() for ticks in known
-        }
+                if ticks > self.widest.get(unit, 0):
+                    self.widest[unit] = ticks
+        self.busy: dict[str, list[int]] = {unit: [0] * capacity[unit] for unit in use}
+        self.starts: dict[str, list[int]] = {unit: [0] * capacity[unit] for unit in use}
         # per unit and copy: first tick of an occupant → (node, ticks)
         self.held: dict[str, list[dict[int, tuple[int, int]]]] = {
-            unit: [{} for _ in range(c)] for unit, c in self.capacity.items()
+            unit: [{} for _ in range(capacity[unit])] for unit in use
         }
-        self.grid: list[int] = [self.full] * len(nodes)
+        self.grid: dict[int, int] = {}
+        """Per node that keeps to a raster the starts on it, for the others nothing."""
         if raster:
-            hot = {unit for unit, ticks in use.items() if ticks * 10 >= 9 * ii * self.capacity[unit]}
+            hot = {unit for unit, ticks in use.items() if ticks * 10 >= 9 * ii * capacity[unit]}
             offset = {unit: i for i, unit in enumerate(sorted(use))}
             masks: dict[tuple[int, str], int] = {}
-            for v, node in enumerate(nodes):
+            for v, node in enumerate(nodes) if hot else ():
                 ticks, unit = max(((c, u) for u, c in node.resources if u in hot), default=(1, ""))
                 if ticks > 1 and ii % ticks == 0:
                     mask = masks.get((ticks, unit))
@@ -246,66 +97,70 @@ class _Table:
         """Tick `by + k` moves to tick k, modulo II."""
         return (mask >> by | mask << (self.ii - by)) & self.full
 
-    def first_start(self, v: int, resources: tuple[tuple[str, int], ...], earliest: int) -> int | None:
-        """The first start in the II ticks from `earliest` with every unit free."""
-        free = self.grid[v]
-        for key in resources:
-            copies = self.blocked[key]
-            blocked = copies[0]
-            for other in copies[1:]:
-                blocked &= other
-            free &= ~blocked
-        if not free:
-            return None
-        free = self.rotate(free, earliest % self.ii)
-        return earliest + (free & -free).bit_length() - 1
+    def free(self, resources: tuple[tuple[str, int], ...]) -> int:
+        """The starts at which every unit has a copy that is free for as long as it is needed."""
+        blocked = 0
+        for unit, ticks in resources:
+            everywhere = -1
+            for busy in self.busy[unit]:
+                if ticks > 1 and busy:
+                    busy |= (busy & (1 << ticks) - 1) << self.ii
+                    done = 1
+                    while done < ticks:  # busy in any of the `ticks` ticks from a start, by doubling
+                        step = min(done, ticks - done)
+                        busy |= busy >> step
+                        done += step
+                everywhere &= busy
+            blocked |= everywhere
+        return self.full & ~blocked
 
     def put(self, v: int, resources: tuple[tuple[str, int], ...], start: int) -> None:
-        ii = self.ii
-        for key in resources:
-            unit, ticks = key
-            at = start % ii
-            copy = next((c for c, blocked in enumerate(self.blocked[key]) if not blocked >> at & 1), -1)
-            if copy < 0:
-                raise CompileError(f"no copy of {unit} is free for node {v} from tick {at} of {ii}")
-            self.held[unit][copy][at] = (v, ticks)
-            self.busy[unit][copy] |= self._arc(at, ticks)
-            for width in self.widths[unit]:
-                self.blocked[unit, width][copy] |= self._arc(at - width + 1, ticks + width - 1)
+        at = start % self.ii
+        for unit, ticks in resources:
+            arc = self._arc(at, ticks)
+            for copy, busy in enumerate(self.busy[unit]):
+                if not busy & arc:
+                    self.busy[unit][copy] = busy | arc
+                    self.starts[unit][copy] |= 1 << at
+                    self.held[unit][copy][at] = v, ticks
+                    break
+            else:
+                raise CompileError(f"no copy of {unit} is free for node {v} from tick {at} of {self.ii}")
 
-    def _arc(self, first: int, ticks: int) -> int:
-        """Mask of `ticks` consecutive ticks from `first`, modulo II."""
-        if ticks >= self.ii:
-            return self.full
-        mask = (1 << ticks) - 1 << first % self.ii
-        return (mask | mask >> self.ii) & self.full
+    def _arc(self, at: int, ticks: int) -> int:
+        """Mask of `ticks` consecutive ticks, at most II, from `at`, modulo II."""
+        mask = ((1 << ticks) - 1) << at
+        return mask if at + ticks <= self.ii else (mask | mask >> self.ii) & self.full
 
     def take(self, v: int, resources: tuple[tuple[str, int], ...], start: int) -> None:
         at = start % self.ii
         for unit, ticks in resources:
-            copy = next(c for c, held in enumerate(self.held[unit]) if held.get(at, (-1, 0))[0] == v)
-            del self.held[unit][copy][at]
-            busy = self.busy[unit][copy] = self.busy[unit][copy] & ~self._arc(at, ticks)
-            for width in self.widths[unit]:
-                blocked, done = busy, 1
-                while done < width:  # busy in any of the `width` ticks from a start, by doubling
-                    step = min(done, width - done)
-                    blocked |= self.rotate(blocked, step % self.ii)
-                    done += step
-                self.blocked[unit, width][copy] = blocked
+            for copy, held in enumerate(self.held[unit]):
+                if at in held and held[at][0] == v:
+                    del held[at]
+                    self.busy[unit][copy] ^= self._arc(at, ticks)
+                    self.starts[unit][copy] ^= 1 << at
+                    break
 
-    def in_the_way(self, resources: tuple[tuple[str, int], ...], start: int) -> list[int]:
+    def in_the_way(self, resources: tuple[tuple[str, int], ...], start: int) -> set[int]:
         """Nodes to evict so that `resources` fit at `start`: per unit those of the copy with the fewest."""
-        victims: list[int] = []
+        victims: set[int] = set()
         for unit, ticks in resources:
-            widest = max(self.widths[unit])
-            near = list(dict.fromkeys((start + k) % self.ii for k in range(1 - widest, ticks)))
-            arc = self._arc(start, ticks)
-            choices = [
-                [held[at][0] for at in near if at in held and self._arc(at, held[at][1]) & arc]
-                for held in self.held[unit]
-            ]
-            victims += [w for w in min(choices, key=len) if w not in victims]
+            before = self.widest[unit] - 1  # an occupant that starts earlier has ended
+            first = (start - before) % self.ii
+            fewest: list[int] | None = None
+            for starts, held in zip(self.starts[unit], self.held[unit]):
+                near = self.rotate(starts, first) & (1 << before + ticks) - 1
+                found = []
+                while near:
+                    k = (near & -near).bit_length() - 1
+                    near &= near - 1
+                    w, lasts = held[(first + k) % self.ii]
+                    if k >= before or k + lasts > before or k - before + self.ii < ticks:
+                        found.append(w)
+                if fewest is None or len(found) < len(fewest):
+                    fewest = found
+            victims.update(fewest or ())
         return victims
 
 
@@ -329,21 +184,30 @@ def modulo_schedule(
     res, rec = resource_mii(nodes, capacity), recurrence_mii(n, edges)
     mii = max(res, rec)
     ii = max(mii, min_ii)
+    if max_ii is not None and ii > max_ii:
+        return None
     order = topological_order(n, edges)
-    outgoing: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
-    incoming: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
-    for s, d, latency, distance in edges:
-        if s != d:
-            outgoing[s].append((d, latency, distance))
-            incoming[d].append((s, latency, distance))
-    tries = 0
-    while tries < max_tries and (max_ii is None or ii <= max_ii):
-        tries += 1
-        height = _heights(order, outgoing, ii)
-        for raster in (True, False):
-            times = _place_all(nodes, incoming, outgoing, height, _Table(ii, nodes, capacity, raster), budget * n)
-            if times is not None:
-                return _finished(times, ii, mii, res, rec, tries, "modulo")
+    edges = [e for e in dict.fromkeys(edges) if e.src != e.dst]
+    possible = occupied_mii(nodes, edges, capacity, order)
+    for tries in range(1, max_tries + 1):
+        if max_ii is not None and ii > max_ii:
+            break
+        if ii < possible:
+            ii += max(1, ii // 32)
+            continue
+        outgoing: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        incoming: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        for s, d, latency, distance in edges:
+            outgoing[s].append((d, latency - distance * ii))
+            incoming[d].append((s, latency - distance * ii))
+        height = _heights(order, outgoing)
+        table = _Table(ii, nodes, capacity, True)
+        times = _place_all(nodes, incoming, outgoing, height, table, budget * n)
+        if times is None and table.grid:  # else it would be the same search again
+            table = _Table(ii, nodes, capacity, False)
+            times = _place_all(nodes, incoming, outgoing, height, table, budget * n)
+        if times is not None:
+            return _finished(times, ii, mii, res, rec, tries, "modulo")
         ii += max(1, ii // 32)
     return None
 
@@ -362,18 +226,17 @@ def _check_ids(nodes: Sequence[SchedNode], edges: Sequence[SchedEdge]) -> None:
             raise CompileError(f"{e} does not join two of {n} nodes forwards in iterations")
 
 
-def _heights(order: Sequence[int], outgoing: Sequence[Sequence[tuple[int, int, int]]], ii: int) -> list[int]:
-    """Longest path from each node to any end at this II: the priority of list and modulo scheduling."""
+def _heights(order: Sequence[int], outgoing: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    """Longest path from each node to any end: the priority of list and modulo scheduling. An edge is (node, weight)."""
     height = [0] * len(order)
     changed = True
     while changed:  # ends because II is at least the recurrence bound
         changed = False
         for v in reversed(order):
             best = height[v]
-            for d, latency, distance in outgoing[v]:
-                h = height[d] + latency - distance * ii
-                if h > best:
-                    best = h
+            for d, wait in outgoing[v]:
+                if height[d] + wait > best:
+                    best = height[d] + wait
             if best > height[v]:
                 height[v] = best
                 changed = True
@@ -382,54 +245,60 @@ def _heights(order: Sequence[int], outgoing: Sequence[Sequence[tuple[int, int, i
 
 def _place_all(
     nodes: Sequence[SchedNode],
-    incoming: Sequence[Sequence[tuple[int, int, int]]],
-    outgoing: Sequence[Sequence[tuple[int, int, int]]],
+    incoming: Sequence[Sequence[tuple[int, int]]],
+    outgoing: Sequence[Sequence[tuple[int, int]]],
     height: Sequence[int],
     table: _Table,
     budget: int,
 ) -> list[int] | None:
-    """One attempt at one II: start times, or None when the budget ran out."""
+    """One attempt at one II: start times, or None when the budget ran out. In `incoming` and `outgoing` an edge is
+    (other node, latency - II * distance)."""
     n, ii = len(nodes), table.ii
     unplaced = -1
     times, last = [unplaced] * n, [-1] * n
-    queue = [(-height[v], v) for v in range(n)]
-    heapq.heapify(queue)
-
-    def evict(w: int) -> None:
-        table.take(w, nodes[w].resources, times[w])
-        times[w] = unplaced
-        heapq.heappush(queue, (-height[w], w))
+    by_rank = sorted(range(n), key=lambda v: (-height[v], v))
+    bit = [0] * n
+    for rank, v in enumerate(by_rank):
+        bit[v] = 1 << rank
+    queue = (1 << n) - 1  # a bit per node that is to be placed, the highest first
 
     while queue:
         if budget == 0:
             return None
         budget -= 1
-        _, v = heapq.heappop(queue)
+        first = queue & -queue
+        queue ^= first
+        v = by_rank[first.bit_length() - 1]
         earliest = 0
-        for s, latency, distance in incoming[v]:
-            if times[s] >= 0:
-                x = times[s] + latency - distance * ii
-                if x > earliest:
-                    earliest = x
+        for s, wait in incoming[v]:
+            if times[s] >= 0 and times[s] + wait > earliest:
+                earliest = times[s] + wait
         resources = nodes[v].resources
-        start = table.first_start(v, resources, earliest)
-        if start is None:
+        grid = table.grid.get(v, table.full)
+        free = table.free(resources) & grid
+        if free:
+            start = earliest
+            free = table.rotate(free, start % ii)
+            start += (free & -free).bit_length() - 1
+        else:
             start = max(earliest, last[v] + 1)
-            ahead = table.rotate(table.grid[v], start % ii)
-            start += (ahead & -ahead).bit_length() - 1
+            grid = table.rotate(grid, start % ii)
+            start += (grid & -grid).bit_length() - 1
             for w in table.in_the_way(resources, start):
-                evict(w)
+                table.take(w, nodes[w].resources, times[w])
+                times[w] = unplaced
+                queue |= bit[w]
         times[v] = last[v] = start
         table.put(v, resources, start)
-        for d, latency, distance in outgoing[v]:
-            if 0 <= times[d] < start + latency - distance * ii:
-                evict(d)
+        for d, wait in outgoing[v]:
+            if unplaced < times[d] < start + wait:
+                table.take(d, nodes[d].resources, times[d])
+                times[d] = unplaced
+                queue |= bit[d]
     return times
 
 
-def _finished(
-    times: Sequence[int], ii: int, mii: int, res: int, rec: int, tries: int, kind: str
-) -> ModuloSchedule:
+def _finished(times: Sequence[int], ii: int, mii: int, res: int, rec: int, tries: int, kind: str) -> ModuloSchedule:
     """Times shifted by whole IIs so that the earliest stage is 0 (a shift by less would move every node's tick)."""
     first = min(times, default=0) // ii * ii
     shifted = tuple(t - first for t in times)
@@ -619,14 +488,8 @@ def sink(
         resources = nodes[v].resources
         table.take(v, resources, times[v])
         first = max(times[v], latest - ii + 1)
-        free = table.full
-        for key in resources:
-            blocked = table.full
-            for copy in table.blocked[key]:
-                blocked &= copy
-            free &= ~blocked
         span = latest - first + 1
-        window = table.rotate(free, first % ii) & ((1 << span) - 1)
+        window = table.rotate(table.free(resources), first % ii) & ((1 << span) - 1)
         if window:  # bits count from `first`; the node's own start is among them only if it lies in this last II
             times[v] = first + window.bit_length() - 1
         table.put(v, resources, times[v])
@@ -659,9 +522,7 @@ def copies_needed(ticks: int, ii: int) -> int:
     return max(1, -(-ticks // ii))
 
 
-def buffer_slots(
-    schedule: ModuloSchedule, writers: Iterable[int], readers: Iterable[tuple[int, int, int]]
-) -> int:
+def buffer_slots(schedule: ModuloSchedule, writers: Iterable[int], readers: Iterable[tuple[int, int, int]]) -> int:
     """Slots of a buffer: from the start of the first writer to the end of the last reader, in units of II.
 
     `readers` are (node, distance, ticks until the read has returned).

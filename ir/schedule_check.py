@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import ModuloSchedule, SchedEdge, SchedNode
+from wavedsl.ir.modulo import ModuloSchedule
+from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 
 
 def check_schedule(

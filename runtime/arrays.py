@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.array_info import MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
@@ -76,6 +77,8 @@ def describe(value: Any, name: str = "array") -> ArrayRef:
     NumPy arrays first, then DLPack (it knows bfloat16, fp8 and the vendor), then `__cuda_array_interface__`.
     """
     if isinstance(value, np.ndarray):
+        if is_masked(value):
+            raise LaunchError(f"argument `{name}` is a masked array", hint=MASKED)
         interface = value.__array_interface__
         pointer, readonly = interface["data"]
         return ArrayRef(pointer, value.shape, value.strides, value.dtype, "cpu", 0, readonly, None, value)
@@ -113,7 +116,7 @@ def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
     except Exception as error:
         raise LaunchError(f"argument `{name}`: {a_class(type(value))} does not export its memory: {error}") from error
     if interface.get("mask") is not None:
-        raise LaunchError(f"argument `{name}` is a masked array", hint="pass its data without the mask")
+        raise LaunchError(f"argument `{name}` is a masked array", hint=MASKED)
     storage = np.dtype(interface["typestr"])
     if not storage.isnative:
         raise LaunchError(f"argument `{name}` has bytes in foreign order", hint="convert it to native byte order")
@@ -392,3 +395,14 @@ def pack_scalar(value: Any, name: str, dtype: DType, size: int, location: Loc | 
             "it is beyond the largest number of that type",
         )
     return packed.tobytes().ljust(size, b"\0")
+
+
+def covering_bytes(ref: ArrayRef) -> np.ndarray:
+    """The bytes from an array's first to its last, as a flat view; those between its elements included."""
+    low, high = ref.extent_bytes()
+    return ArrayRef(low, (high - low,), (1,), np.dtype(np.uint8), "cpu", 0, True, None, (ref.keep,)).numpy()
+
+
+def view(ref: ArrayRef, data: np.ndarray) -> np.ndarray:
+    """The array's elements in `data`, a copy of its covering bytes."""
+    return np.ndarray(ref.shape, ref.storage, data, ref.pointer - ref.extent_bytes()[0], ref.strides)

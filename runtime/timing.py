@@ -12,10 +12,11 @@ from typing import Any
 
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime import devices
-from wavedsl.runtime.arrays import ArrayRef
+from wavedsl.runtime.arrays import ArrayRef, covering_bytes
 from wavedsl.runtime.devices import Device, Driver
-from wavedsl.runtime.launch import Launchable, covering_bytes, prepare, stream_of
+from wavedsl.runtime.on_gpu import stream_of
 from wavedsl.runtime.parameters import ParameterBlock
+from wavedsl.runtime.prepare import Launchable, prepare
 from wavedsl.runtime.workspace import borrow
 
 FLUSH_BYTES = 256 << 20

@@ -130,17 +130,17 @@ from wavedsl.schedule import Schedule
 
 if TYPE_CHECKING:
     from wavedsl.analysis.roofline import Roofline, analyze
-    from wavedsl.compiler import CompiledKernel, load
+    from wavedsl.compiled_kernel import CompiledKernel, load
     from wavedsl.tuning.tuned_kernel import autotune
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "CompiledKernel": "wavedsl.compiler",
+    "CompiledKernel": "wavedsl.compiled_kernel",
     "Roofline": "wavedsl.analysis.roofline",
     "analyze": "wavedsl.analysis.roofline",
     "autotune": "wavedsl.tuning.tuned_kernel",
-    "load": "wavedsl.compiler",
+    "load": "wavedsl.compiled_kernel",
 }
 """Public names whose modules are imported on first use."""
 

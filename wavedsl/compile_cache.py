@@ -30,7 +30,7 @@ def compile_cached(
     that is in no cache is a LaunchError, unless it is `asked` for.
     """
     from wavedsl.compile_policy import log, strict
-    from wavedsl.compiler import compile_kernel, from_json
+    from wavedsl.compiled_kernel import from_json
 
     graph = kernel.trace()
     parts = key_parts(kernel, graph, arguments, target)
@@ -48,6 +48,8 @@ def compile_cached(
             kernel.loc,
             hint=f"compile it ahead: {kernel.name}.precompile(…)",
         )
+    from wavedsl.compiler import compile_kernel
+
     started = time.perf_counter()
     compiled = compile_kernel(kernel, arguments, target=target)
     log("compiled %s for %s in %.0f ms: %s", kernel.name, target, 1e3 * (time.perf_counter() - started), why)
@@ -58,7 +60,7 @@ def compile_cached(
 
 def key_parts(kernel: Any, graph: Graph, arguments: Mapping[str, Any], target: str) -> dict[str, str]:
     """What the compiled text depends on, by the names that `wavedsl cache why` shows."""
-    from wavedsl.compiler import describe_arguments
+    from wavedsl.argument_facts import describe_arguments
 
     binding = kernel.binding(arguments)
     arrays, params, _ = describe_arguments(graph, binding.dims, arguments)

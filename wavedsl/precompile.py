@@ -27,7 +27,7 @@ def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, targ
     from wavedsl.runtime.launch import compile_ahead
 
     if target is not None:
-        from wavedsl.compiler import get_target
+        from wavedsl.targets import get_target
 
         get_target(target)
     if arguments is not None:

@@ -22,7 +22,7 @@ def _allocated(compiled: Any) -> tuple[Any, dict[str, int], Any]:
         raise LaunchError("a kernel from a file or a cache has no kernel IR", hint="compile it: kernel.compile(…)")
     from wavedsl.codegen.amdgcn import liveness
     from wavedsl.codegen.amdgcn.emit import allocated
-    from wavedsl.compiler import get_target
+    from wavedsl.targets import get_target
 
     program, used, _ = allocated(compiled.kernel_ir, get_target(compiled.target))
     return program, used, liveness.analyse(program)
@@ -47,7 +47,7 @@ def plot(compiled: Any, path: str | Path) -> Path:
     """
     from wavedsl.analysis.plot import pyplot
     from wavedsl.codegen.amdgcn.machine_text import live_counts
-    from wavedsl.compiler import get_target
+    from wavedsl.targets import get_target
 
     plt = pyplot()
     program, _, live = _allocated(compiled)

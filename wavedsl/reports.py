@@ -63,7 +63,8 @@ def _sizes(sizes: Sequence[Any]) -> str:
 def schedule_text(kernel_ir: Any) -> str:
     """The software pipeline of each loop as a table of cycles; what else the compiler chose above it."""
     from wavedsl.ir.cycle_table import cycle_table
-    from wavedsl.ir.modulo import ModuloSchedule, SchedNode, resource_mii
+    from wavedsl.ir.modulo import ModuloSchedule
+    from wavedsl.ir.schedule_bounds import SchedNode, resource_mii
 
     notes = kernel_ir.notes.get("lowering")
     if notes is None:

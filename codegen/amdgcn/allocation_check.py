@@ -22,20 +22,48 @@ A tuple must also lie in its own file, inside it, at a multiple of its alignment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
-from wavedsl.codegen.amdgcn.machine import COPY, FILE_BASE, GONE, KEPT, Inst, Program, Ref, Reg
+from wavedsl.codegen.amdgcn.machine import COPY, FILE_BASE, GONE, KEPT, UNITS, Inst, Program, Ref, Reg
 
 _SIZE = {"v": 256, "a": 256, "s": 128}
 _SCRATCH = 1 << 12
 """Place of scratch word 0."""
 _LANE = 1 << 16
 """Place of lane 0 of register 0; a register has 64."""
-_MADE = 1 << 24
-"""Place that says that the value of the tuple with this id can be made again."""
 
-State = dict[int, int]
+
+class _State:
+    """What every place is known to hold, as a bit set of virtual registers: `regs` of physical registers by number,
+    `other` of scratch words and lanes. `made`: tuples (by id) that can be made again."""
+
+    __slots__ = ("made", "other", "regs")
+
+    def __init__(self, regs: list[int], other: dict[int, int], made: set[int]):
+        self.regs, self.other, self.made = regs, other, made
+
+    def get(self, place: int) -> int:
+        return self.regs[place] if place < UNITS else self.other.get(place, 0)
+
+    def copy(self) -> _State:
+        return _State(list(self.regs), dict(self.other), set(self.made))
+
+    def meet(self, after: _State) -> bool:
+        """(MEET) Keep what `after` holds as well; whether that is less than before."""
+        regs = [a if a is b else a & b for a, b in zip(self.regs, after.regs)]
+        other = {p: both for p, held in self.other.items() if (both := held & after.other.get(p, 0))}
+        made = self.made & after.made
+        changed = regs != self.regs or other != self.other or made != self.made
+        self.regs, self.other, self.made = regs, other, made
+        return changed
+
+
+_ZERO = 256
+"""Of `_Facts.homes`: the bit of a tuple whose register 0 would lie in physical register 0."""
+_ELSEWHERE = 1 << _ZERO + UNITS
+"""Of `_Facts.homes`: something of the tuple was kept in scratch or lanes."""
 
 
 class _Facts:
@@ -44,10 +72,16 @@ class _Facts:
     def __init__(self, program: Program):
         self.words = program.scratch_bytes // 4
         self.base: list[int] = []
-        count = 0
+        self.tuples: list[int] = []
+        """Virtual register → its tuple."""
         for reg in program.regs:
-            self.base.append(count)
-            count += reg.n
+            self.base.append(len(self.tuples))
+            self.tuples += [reg.id] * reg.n
+        self.bits = [1 << n for n in range(len(self.tuples))]
+        """Virtual register → the set of it alone. One object each, so that places mostly compare by identity."""
+        self.homes = [0] * len(program.regs)
+        """Tuple → where its register 0 would lie for any place that held one of its registers on the paths walked so
+        far, and `_ELSEWHERE`: the places to look at when it is to be forgotten."""
         writers = [0] * len(program.regs)
         self.copied = [False] * len(program.regs)
         self.lane_homes: set[int] = set()
@@ -61,13 +95,14 @@ class _Facts:
                 self.copied[reg.origin[0].id] = True
         for block in program.blocks:
             for inst in block.insts:
-                if inst.row == GONE:
+                row = inst.row
+                if row is GONE:
                     self._gone(inst)
                 if not inst.added:
                     for ref in _defined(inst):
                         if ref.reg.id >= 0:
                             writers[self.owner(ref)[0].id] += 1
-                if inst.row == COPY or inst.row == KEPT:
+                if row is COPY or row is KEPT:
                     for ref in inst.ops[1:]:
                         if ref.__class__ is Ref:
                             self.copied[self.owner(ref)[0].id] = True
@@ -100,43 +135,41 @@ class _Facts:
 def check_allocation(program: Program) -> list[str]:
     """Complaints about `program`'s allocation: each names the instruction, the register and what it should hold."""
     complaints = _placement(program)
+    if complaints:
+        return complaints
     if program.original is not None:
         complaints += _rewriting(program)
     facts = _Facts(program)
     blocks = program.blocks
-    entry: list[State | None] = [None] * len(blocks)
-    inputs: State = {}
+    entry: list[_State | None] = [None] * len(blocks)
+    inputs = _State([0] * UNITS, {}, set())
     for ref in program.inputs:
-        for k in range(ref.n):
-            inputs[ref.at + k] = 1 << (facts.symbol(ref) + k)
+        first = facts.symbol(ref)
+        _put(inputs, ref.at, facts.bits[first : first + ref.n], facts)
     entry[0] = inputs
+    found: list[list[str]] = [[] for _ in blocks]
+    """Complaints of the last walk through each block: the one from what it is entered with on all paths."""
     work = [0]
     while work:
-        b = work.pop()
-        state = dict(entry[b] or {})
+        b = min(work)
+        work.remove(b)
+        before = entry[b]
+        assert before is not None
+        state = before.copy()
+        found[b] = []
         for inst in blocks[b].insts:
-            _step(inst, state, facts, None)
-        for s in sorted(blocks[b].succs, reverse=True):
-            before = entry[s]
-            if before is None:
-                entry[s] = dict(state)
-                work.append(s)
+            _step(inst, state, facts, found[b])
+        for s in blocks[b].succs:
+            known = entry[s]
+            if known is None:
+                entry[s] = state.copy()
+            elif not known.meet(state):
                 continue
-            met = {}
-            for p, held in before.items():
-                both = held & state.get(p, 0)
-                if both:
-                    met[p] = both
-            if met != before:
-                entry[s] = met
+            if s not in work:
                 work.append(s)
-    for b, block in enumerate(blocks):
-        if entry[b] is None:
-            continue
-        state = dict(entry[b] or {})
-        for inst in block.insts:
-            _step(inst, state, facts, complaints)
-    return complaints
+    for block_complaints in found:
+        complaints += block_complaints
+    return complaints + _early(program)
 
 
 def _placement(program: Program) -> list[str]:
@@ -206,109 +239,155 @@ def _mnemonic(row: Any) -> str:
 # ---- the other rules
 
 
-def _step(inst: Inst, state: State, facts: _Facts, complaints: list[str] | None) -> None:
+def _step(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
     """Apply one instruction to `state`."""
-    if inst.row == KEPT:
+    row = inst.row
+    if row is KEPT:
         _kept(inst, state, facts, complaints)
         return
-    if inst.row == GONE:
+    if row is GONE:
         (dst,) = _defined(inst)
         _forget(dst, state, facts)
         _written(dst, state, facts)
-        state[_MADE + dst.reg.id] = 1
+        state.made.add(dst.reg.id)
         return
     if inst.added in ("spill", "reload"):
         _move(inst, state, facts, complaints)
         return
-    if complaints is not None:
-        _uses(inst, state, facts, complaints)
+    _uses(inst, state, facts, complaints)
     if inst.added == "again":
         _again(inst, state, facts, complaints)
         return
-    if inst.row == COPY and inst.uses:
+    if row is COPY and inst.uses:
         dst, src = inst.defs[0], inst.uses[0]
-        values = [state.get(src.at + k, 0) for k in range(src.n)]
+        values = state.regs[src.at : src.at + src.n]
         _forget(dst, state, facts)
         _written(dst, state, facts)
-        first = facts.symbol(dst) if dst.reg.id >= 0 else -1
-        drop = 0 if dst.reg.id < 0 else ((1 << dst.n) - 1) << first
-        for k in range(dst.n):
-            held = values[k] & ~drop
-            _put(state, dst.at + k, held | (1 << (first + k)) if first >= 0 else held, facts)
+        if dst.reg.id >= 0:
+            first = facts.symbol(dst)
+            drop = ~(((1 << dst.n) - 1) << first)
+            values = [held & drop | facts.bits[first + k] for k, held in enumerate(values)]
+        _put(state, dst.at, values, facts)
         return
+    regs, base, bits = state.regs, facts.base, facts.bits
     for ref in inst.defs:
-        _forget(ref, state, facts)
-        if ref.reg.id < 0:
-            for k in range(ref.n):
-                _put(state, ref.at + k, 0, facts)
-            continue
-        _written(ref, state, facts)
-        first = facts.symbol(ref)
-        for k in range(ref.n):
-            _put(state, ref.at + k, 1 << (first + k), facts)
+        reg, n = ref.reg, ref.n
+        at = reg.at + ref.start
+        if reg.id < 0:
+            regs[at : at + n] = (0,) * n
+        else:
+            owner, start = (reg, ref.start) if reg.origin is None else facts.owner(ref)
+            if not facts.single[owner.id]:
+                own = 1 << at - start + _ZERO
+                if facts.homes[owner.id] & ~own:
+                    _forget(ref, state, facts)
+                facts.homes[owner.id] |= own
+            if facts.operands:
+                _written(ref, state, facts)
+            first = base[owner.id] + start
+            regs[at : at + n] = bits[first : first + n]
+        if facts.lane_homes:
+            _lose_lanes(at, n, state, facts)
 
 
-def _uses(inst: Inst, state: State, facts: _Facts, complaints: list[str]) -> None:
-    """(USE) and (EARLY)."""
+def _uses(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
+    """(USE)"""
+    regs, base, bits = state.regs, facts.base, facts.bits
     for ref in inst.uses:
-        if ref.reg.id < 0:
+        reg = ref.reg
+        if reg.id < 0:
             continue
-        first = facts.symbol(ref)
-        for k in range(ref.n):
-            if not state.get(ref.at + k, 0) >> (first + k) & 1:
+        first = base[reg.id] + ref.start if reg.origin is None else facts.symbol(ref)
+        at, n = reg.at + ref.start, ref.n
+        if regs[at : at + n] == bits[first : first + n]:  # each place holds this and nothing else
+            continue
+        for k in range(n):
+            if not regs[at + k] & bits[first + k]:
                 complaints.append(
-                    f"`{inst}` reads register {k} of {ref} from {_name(ref.at + k)}, which does not hold it"
+                    f"`{inst}` reads register {k} of {ref} from {_name(at + k)}, which does not hold it"
                 )
                 break
-    if inst.early:
-        for d in inst.defs:
-            for u in inst.uses:
-                if u.at < d.at + d.n and d.at < u.at + u.n and not (u.at == d.at and u.n == d.n):
-                    complaints.append(f"`{inst}` writes {d} over {u} while it still reads it")
 
 
-def _put(state: State, place: int, held: int, facts: _Facts) -> None:
-    """A physical register gets a new value; lanes that were kept in it are lost."""
-    if held:
-        state[place] = held
-    else:
-        state.pop(place, None)
-    if place in facts.lane_homes:
-        for key in [k for k in state if _LANE <= k < _MADE and (k - _LANE) >> 6 == place]:
-            del state[key]
+def _early(program: Program) -> list[str]:
+    """(EARLY)"""
+    out = []
+    for block in program.blocks:
+        for inst in block.insts:
+            if not inst.early or inst.added in ("spill", "reload"):
+                continue
+            for d in inst.defs:
+                first, last = d.at, d.at + d.n
+                for u in inst.uses:
+                    at = u.at
+                    if at < last and first < at + u.n and not (at == first and u.n == d.n):
+                        out.append(f"`{inst}` writes {d} over {u} while it still reads it")
+    return out
 
 
-def _move(inst: Inst, state: State, facts: _Facts, complaints: list[str] | None) -> None:
+def _put(state: _State, at: int, values: Sequence[int], facts: _Facts) -> None:
+    """Physical registers get new values; lanes that were kept in them are lost."""
+    state.regs[at : at + len(values)] = values
+    for k, held in enumerate(values):
+        _at_home(held, at + k, facts)
+    if facts.lane_homes:
+        _lose_lanes(at, len(values), state, facts)
+
+
+def _keep(state: _State, place: int, held: int, facts: _Facts) -> None:
+    """A word of scratch or a lane gets a new value."""
+    state.other[place] = held
+    _at_home(held, place, facts)
+
+
+def _at_home(held: int, place: int, facts: _Facts) -> None:
+    """Remember of the tuples of these virtual registers that a place holds something of them."""
+    while held:
+        low = held & -held
+        symbol = low.bit_length() - 1
+        owner = facts.tuples[symbol]
+        start = symbol - facts.base[owner]
+        facts.homes[owner] |= 1 << place - start + _ZERO if place < UNITS else _ELSEWHERE
+        held ^= low
+
+
+def _lose_lanes(at: int, n: int, state: _State, facts: _Facts) -> None:
+    """Physical registers are written: what their lanes kept is gone."""
+    for register in range(at, at + n):
+        if register in facts.lane_homes:
+            for key in [k for k in state.other if k >= _LANE and (k - _LANE) >> 6 == register]:
+                del state.other[key]
+
+
+def _move(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
     """(MOVE), by what the instruction says, not by what the spiller meant."""
-    if inst.row == COPY:
+    if inst.row is COPY:
         dst, src = inst.ops
-        values = [state.get(src.at + k, 0) for k in range(src.n)]
-        for k, held in enumerate(values):
-            _put(state, dst.at + k, held, facts)
+        _put(state, dst.at, state.regs[src.at : src.at + src.n], facts)
         return
     lane = _lane(inst)
     if lane is not None:
         register, other = (inst.ops[0], inst.ops[1]) if inst.added == "spill" else (inst.ops[1], inst.ops[0])
         place = _LANE + (register.at << 6) + lane
         if inst.added == "spill":
-            state[place] = state.get(other.at, 0)
+            _keep(state, place, state.regs[other.at], facts)
         else:
-            _put(state, other.at, state.get(place, 0), facts)
+            _put(state, other.at, (state.get(place),), facts)
         return
-    if complaints is not None and inst.ops[2].__class__ is Ref:
+    if inst.ops[2].__class__ is Ref:
         base = inst.ops[2]
-        if not state.get(base.at, 0) >> facts.symbol(base) & 1:
+        if not state.regs[base.at] >> facts.symbol(base) & 1:
             complaints.append(f"`{inst}` addresses scratch by {_name(base.at)}, which does not hold {base}")
     word, rest = divmod((inst.mods or {}).get("offset", 0), 4)
     stores = inst.row.mem.op == "store"
     ref = inst.ops[1] if stores else inst.ops[0]
-    if complaints is not None and (rest or word + ref.n > facts.words or 4 * ref.n != inst.row.mem.bytes):
+    if rest or word + ref.n > facts.words or 4 * ref.n != inst.row.mem.bytes:
         complaints.append(f"`{inst}` reaches beyond the {facts.words} words of scratch")
-    for k in range(ref.n):
-        if stores:
-            state[_SCRATCH + word + k] = state.get(ref.at + k, 0)
-        else:
-            _put(state, ref.at + k, state.get(_SCRATCH + word + k, 0), facts)
+    if stores:
+        for k in range(ref.n):
+            _keep(state, _SCRATCH + word + k, state.regs[ref.at + k], facts)
+    else:
+        _put(state, ref.at, [state.get(_SCRATCH + word + k) for k in range(ref.n)], facts)
 
 
 def _lane(inst: Inst) -> int | None:
@@ -318,51 +397,66 @@ def _lane(inst: Inst) -> int | None:
     return inst.ops[2]
 
 
-def _kept(inst: Inst, state: State, facts: _Facts, complaints: list[str] | None) -> None:
+def _kept(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
     dst, src = inst.ops
     home = (inst.mods or {})["home"]
     place = home.at if home.__class__ is Ref else _SCRATCH + home
     first, second = facts.symbol(dst), facts.symbol(src)
-    if complaints is not None and any(
-        not state.get(place + k, 0) >> (second + k) & 1 for k in range(src.n)
-    ):
+    if any(not state.get(place + k) >> (second + k) & 1 for k in range(src.n)):
         complaints.append(f"{src} is kept for {dst} in a place that does not hold it")
     _forget(dst, state, facts)
     _written(dst, state, facts)
     for k in range(dst.n):
-        state[place + k] = state.get(place + k, 0) | 1 << (first + k)
+        held = state.get(place + k) | facts.bits[first + k]
+        if home.__class__ is Ref:
+            state.regs[place + k] = held
+            _at_home(held, place + k, facts)
+        else:
+            _keep(state, place + k, held, facts)
 
 
-def _again(inst: Inst, state: State, facts: _Facts, complaints: list[str] | None) -> None:
+def _again(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
     dst = inst.defs[0]
     owner, start = facts.owner(dst)
     maker = facts.makers.get(owner.id)
     now = inst.row, tuple(_meaning(o) for o in inst.ops), inst.mods or {}
     same = maker is not None and _as_selected(maker) == now
-    if complaints is not None and (not same or start):
+    if not same or start:
         complaints.append(f"`{inst}` does not make {owner} again")
-    if complaints is not None and not state.get(_MADE + owner.id):
+    if owner.id not in state.made:
         complaints.append(f"`{inst}` makes {owner} again where its operands may have changed")
-    for k in range(dst.n):
-        _put(state, dst.at + k, 1 << (facts.base[owner.id] + start + k), facts)
+    first = facts.base[owner.id] + start
+    _put(state, dst.at, facts.bits[first : first + dst.n], facts)
 
 
-def _written(ref: Ref, state: State, facts: _Facts) -> None:
+def _written(ref: Ref, state: _State, facts: _Facts) -> None:
     """What is made from a tuple cannot be made again once that is written."""
     if ref.reg.id >= 0:
-        for made in facts.operands.get(facts.owner(ref)[0].id, ()):
-            state.pop(_MADE + made, None)
+        state.made.difference_update(facts.operands.get(facts.owner(ref)[0].id, ()))
 
 
-def _forget(ref: Ref, state: State, facts: _Facts) -> None:
+def _forget(ref: Ref, state: _State, facts: _Facts) -> None:
     """Places elsewhere that held the old value of what is about to be written hold it no more."""
-    if ref.reg.id < 0 or facts.single[facts.owner(ref)[0].id]:
+    if ref.reg.id < 0:
         return
-    first = facts.symbol(ref)
+    owner, start = facts.owner(ref)
+    if facts.single[owner.id]:
+        return
+    first = facts.base[owner.id] + start
     gone = ((1 << ref.n) - 1) << first
-    for p, held in state.items():
-        if held & gone and p < _MADE:
-            state[p] = held & ~gone
+    regs, homes = state.regs, facts.homes[owner.id]
+    bases = homes & ~_ELSEWHERE
+    while bases:
+        low = bases & -bases
+        at = low.bit_length() - 1 - _ZERO + start
+        for place in range(max(0, at), min(at + ref.n, UNITS)):
+            if regs[place] & gone:
+                regs[place] &= ~gone
+        bases ^= low
+    if homes & _ELSEWHERE:
+        for key, held in state.other.items():
+            if held & gone:
+                state.other[key] = held & ~gone
 
 
 def check_moves(copies: list[Inst], moves: list[Inst]) -> list[str]:

@@ -16,7 +16,7 @@ from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.explain import explain_registers, explain_spill
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazard_fill import check_order, fill_gaps
-from wavedsl.codegen.amdgcn.hazards import entries, flow, insert_nops
+from wavedsl.codegen.amdgcn.hazards import flow, follow, insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.machine_text import program_text
 from wavedsl.codegen.amdgcn.occupancy import fewer_registers
@@ -74,7 +74,7 @@ def compile_kernel_ir(
     if fill_gaps(program, hazards):
         if verify:
             _complain(kernel, "order of instructions", check_order(before, program))
-        hazards.entry = entries(program, hazards.facts)
+        follow(program, hazards)
     insert_nops(program, rows, hazards)
     if verify:
         _complain(kernel, "waits", check_waits(program))

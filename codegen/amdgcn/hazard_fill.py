@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wavedsl.codegen.amdgcn.hazard_rules import required
-from wavedsl.codegen.amdgcn.hazards import Fact, Flow, Producer, walk
+from wavedsl.codegen.amdgcn.hazard_rules import LONGEST
+from wavedsl.codegen.amdgcn.hazards import Fact, Flow, Producer, Recent, in_reach, missing, touched, walk
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import EXEC, Inst, Program
 
@@ -51,19 +51,12 @@ def fill_gaps(program: Program, flow: Flow) -> bool:
                 loaded |= inst.writes
     for b, block in enumerate(program.blocks):
         entry = flow.entry[b]
-        if entry is None:
+        if entry is None or not any(flow.pads[b]):
             continue
         facts = flow.facts[b]
-        pads: list[int] = []
-        walk(block.insts, facts, entry, flow.chip, pads=pads)
-        before = sum(pads)
-        if not before:
-            continue
         order = _overtaken(block.insts, facts, entry, loaded, flow.chip)
-        order = _stepped_in(order, block.insts, facts, entry, flow.chip)
-        pads = []
-        walk([block.insts[i] for i in order], [facts[i] for i in order], entry, flow.chip, pads=pads)
-        if sum(pads) < before:
+        order, pads = _stepped_in(order, block.insts, facts, entry, flow.chip)
+        if sum(pads) < sum(flow.pads[b]):
             block.insts = [block.insts[i] for i in order]
             flow.facts[b] = [facts[i] for i in order]
             changed = True
@@ -74,44 +67,50 @@ def _overtaken(
     insts: Sequence[Inst], facts: Sequence[Fact], entry: dict[int, tuple[Producer, int]], loaded: int, chip: str
 ) -> list[int]:
     """An order in which the first free instruction behind one that must wait goes first."""
-    recent = [(p, -d) for p, d in entry.values()]
+    recent: Recent = [(p, -d) for p, d in entry.values()]
+    met = touched(recent)
     left = list(range(len(insts)))
     order: list[int] = []
-    time = 0
-    while left:
-        pick = 0
-        pad = _missing(insts[left[0]], facts[left[0]], recent, time, chip)
-        if pad:
-            found = _free_one(left, insts, facts, recent, time, loaded, chip)
-            if found is not None:
-                pick, pad = found, 0
-        i = left.pop(pick)
+    time = at = 0
+    while at < len(left):
+        i = left[at]
+        pad = 0
+        if met & facts[i].meets:
+            recent = in_reach(recent, time)
+            met = touched(recent)
+            pad = missing(facts[i], recent, time, chip)
+            if pad:
+                found = _free_one(left, at, insts, facts, recent, time, loaded, chip)
+                if found is not None:
+                    i, pad = left.pop(found), 0
+                    left.insert(at, i)
+        at += 1
         order.append(i)
-        time += pad + _states(insts[i])
-        producer = facts[i][2]
+        time += pad + facts[i].states
+        producer = facts[i].producer
         if producer is not None:
             recent.append((producer, time))
-        recent = [(p, since) for p, since in recent if time - since < p.reach]
+            met |= producer.touch
     return order
 
 
 def _free_one(
-    left: Sequence[int], insts: Sequence[Inst], facts: Sequence[Fact], recent: Sequence[tuple[Producer, int]],
+    left: Sequence[int], at: int, insts: Sequence[Inst], facts: Sequence[Fact], recent: Recent,
     time: int, loaded: int, chip: str,
 ) -> int | None:  # fmt: skip
-    """The first of the next instructions that may issue now and depends on none that it would pass."""
-    first = insts[left[0]]
+    """The first of the instructions behind `left[at]` that may issue now and depends on none that it would pass."""
+    first = insts[left[at]]
     if fixed(first):
         return None
     reads, writes = first.reads, first.writes
     waited = first.row.unit is Unit.WAITCNT
-    for at in range(1, min(len(left), WINDOW)):
-        inst = insts[left[at]]
+    for place in range(at + 1, min(len(left), at + WINDOW)):
+        inst = insts[left[place]]
         free = movable(inst) and not (inst.writes & (reads | writes) or inst.reads & writes)
         if free and waited and (inst.reads | inst.writes) & loaded:
             free = False
-        if free and not _missing(inst, facts[left[at]], recent, time, chip):
-            return at
+        if free and not missing(facts[left[place]], recent, time, chip):
+            return place
         if fixed(inst):
             return None
         reads |= inst.reads
@@ -122,62 +121,82 @@ def _free_one(
 
 def _stepped_in(
     order: list[int], insts: Sequence[Inst], facts: Sequence[Fact], entry: dict[int, tuple[Producer, int]], chip: str
-) -> list[int]:
-    """An order in which instructions from before a producer stand between it and who has to wait for it."""
-
-    def missing(trial: Sequence[int]) -> list[int]:
-        pads: list[int] = []
-        walk([insts[i] for i in trial], [facts[i] for i in trial], entry, chip, pads=pads)
-        return pads
-
+) -> tuple[list[int], list[int]]:
+    """An order in which instructions from before a producer stand between it and who has to wait for it, and the wait
+    states that it misses."""
     budget = _BUDGET
-    pads = missing(order)
+    ordered = [facts[i] for i in order]
+    pads, _ = walk(ordered, entry, chip)
     at = 0
     while at < len(order):
         if not pads[at]:
             at += 1
             continue
-        moved = None
+        stepped = False
         reads = writes = 0
+        waiting = insts[order[at]]
         for k in range(at - 1, max(-1, at - 1 - 2 * WINDOW), -1):
             inst = insts[order[k]]
             if fixed(inst):
                 break
             free = movable(inst) and not (inst.writes & (reads | writes) or inst.reads & writes)
-            meets = inst.writes & (insts[order[at]].reads | insts[order[at]].writes)
-            meets |= inst.reads & insts[order[at]].writes
+            meets = inst.writes & (waiting.reads | waiting.writes) | inst.reads & waiting.writes
             if free and not meets and k < at - 1 and budget > 0:
                 budget -= len(order)
-                trial = [*order[:k], *order[k + 1 : at], order[k], *order[at:]]
-                after = missing(trial)
-                if sum(after) < sum(pads):
-                    moved, pads = trial, after
+                trial = [*ordered[k + 1 : at], ordered[k]]
+                changed = _pads_from(k, trial, ordered, pads, entry, chip)
+                if sum(changed) < sum(pads[k : k + len(changed)]):
+                    ordered[k:at] = trial
+                    order = [*order[:k], *order[k + 1 : at], order[k], *order[at:]]
+                    pads[k : k + len(changed)] = changed
+                    stepped = True
                     break
             reads |= inst.reads
             writes |= inst.writes
-        if moved is None:
+        if not stepped:
             at += 1
-        else:
-            order = moved
-    return order
+    return order, pads
 
 
-def _states(inst: Inst) -> int:
-    return inst.ops[0] + 1 if inst.row.unit is Unit.NOP else 1
+def _pads_from(
+    k: int, trial: Sequence[Fact], facts: Sequence[Fact], pads: Sequence[int],
+    entry: dict[int, tuple[Producer, int]], chip: str,
+) -> list[int]:  # fmt: skip
+    """The wait states missing from instruction k on where `trial` replaces as many facts from there, up to where they
+    are as before (`pads`).
 
-
-def _missing(
-    inst: Inst, fact: Fact, recent: Sequence[tuple[Producer, int]], time: int, chip: str
-) -> int:
-    """Wait states that an instruction lacks at this time."""
-    footprint, marks, _ = fact
-    meets = inst.reads | inst.writes
-    pad = 0
-    for other, since in recent:
-        passed = time - since
-        if passed < other.reach and (other.touch & meets or other.touch < 0):
-            pad = max(pad, required(other.footprint, footprint, chip, other.marks, marks) - passed)
-    return pad
+    What came more than `LONGEST` instructions before k is out of reach there. Behind the replaced ones, as many
+    instructions that wait as they did leave the same producers at the same distances: the rest waits as before, too.
+    """
+    start = max(0, k - LONGEST - 1)
+    recent: Recent = [(p, -d) for p, d in entry.values()] if start == 0 else []
+    time = 0
+    for fact, pad in zip(facts[start:k], pads[start:k]):
+        time += pad + fact.states
+        if fact.producer is not None:
+            recent.append((fact.producer, time))
+    recent = in_reach(recent, time)
+    met = touched(recent)
+    out: list[int] = []
+    replaced = len(trial)
+    same = 0
+    for n in range(len(facts) - k):
+        fact = trial[n] if n < replaced else facts[k + n]
+        pad = 0
+        if met & fact.meets:
+            recent = in_reach(recent, time)
+            met = touched(recent)
+            pad = missing(fact, recent, time, chip)
+        out.append(pad)
+        if n >= replaced:
+            same = same + 1 if pad == pads[k + n] else 0
+            if same > LONGEST:
+                break
+        time += pad + fact.states
+        if fact.producer is not None:
+            recent.append((fact.producer, time))
+            met |= fact.producer.touch
+    return out
 
 
 # ---- the checker
@@ -192,42 +211,60 @@ def check_order(before: Sequence[Sequence[Inst]], program: Program) -> list[str]
     """
     out: list[str] = []
     for old, block in zip(before, program.blocks):
-        if all(a is b for a, b in zip(old, block.insts)) and len(old) == len(block.insts):
+        new = block.insts
+        if all(a is b for a, b in zip(old, new)) and len(old) == len(new):
             continue
-        if sorted(map(id, old)) != sorted(map(id, block.insts)):
+        if sorted(map(id, old)) != sorted(map(id, new)):
             out.append(f"{block.label}: instructions were lost or added")
             continue
-        seen, end = _run(old)
-        again, end_again = _run(block.insts)
-        out += [f"{block.label}: {inst!r} reads other values" for inst in old if seen[id(inst)] != again[id(inst)]]
+        # what both orders begin with leaves the same behind: it need not be run
+        same = next(i for i, (a, b) in enumerate(zip(old, new)) if a is not b)
+        registers = {id(inst): _touched(inst) for inst in old[same:]}
+        seen, end = _run(old[same:], registers)
+        again, end_again = _run(new[same:], registers)
+        other = [inst for inst in old[same:] if seen[id(inst)] != again[id(inst)]]
+        out += [f"{block.label}: {inst!r} reads other values" for inst in other]
         if end != end_again:
             out.append(f"{block.label}: another instruction is the last to write a register")
-        fixed_old, fixed_new = ([id(x) for x in insts if _effect(x)] for insts in (old, block.insts))
+        fixed_old, fixed_new = ([id(x) for x in insts if _effect(x)] for insts in (old, new))
         if fixed_old != fixed_new:
             out.append(f"{block.label}: accesses, waits or barriers changed places")
     return out
 
 
 def _effect(inst: Inst) -> bool:
-    return inst.row.unit not in (*_LANES, Unit.MFMA, Unit.SALU) or not inst.writes
+    return inst.row.unit not in _PURE or not inst.writes
 
 
-def _run(insts: Sequence[Inst]) -> tuple[dict[int, tuple[tuple[int, int], ...]], dict[int, int]]:
+_PURE = (*_LANES, Unit.MFMA, Unit.SALU)
+
+
+def _touched(inst: Inst) -> tuple[list[int], list[int]]:
+    """The registers that an instruction reads, EXEC if it runs under it, and those that it writes."""
+    return _registers(inst.reads | (_EXEC if inst.row.reads_exec else 0)), _registers(inst.writes)
+
+
+def _run(
+    insts: Sequence[Inst], registers: dict[int, tuple[list[int], list[int]]]
+) -> tuple[dict[int, list[int | None]], dict[int, int]]:
     """Per instruction the writers of the registers that it reads, and the last writer of every register."""
     writer: dict[int, int] = {}
-    seen: dict[int, tuple[tuple[int, int], ...]] = {}
+    seen: dict[int, list[int | None]] = {}
     for inst in insts:
-        reads = inst.reads | (_EXEC if inst.row.reads_exec else 0)
-        seen[id(inst)] = tuple((r, writer.get(r, 0)) for r in _registers(reads))
-        for r in _registers(inst.writes):
-            writer[r] = id(inst)
+        key = id(inst)
+        reads, writes = registers[key]
+        seen[key] = list(map(writer.get, reads))
+        writer.update(dict.fromkeys(writes, key))
     return seen, writer
 
 
 def _registers(mask: int) -> list[int]:
-    out = []
+    """The members of a bit set, run by run."""
+    out: list[int] = []
     while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
+        first = (mask & -mask).bit_length() - 1
+        rest = mask >> first
+        n = (rest ^ (rest + 1)).bit_length() - 1
+        out.extend(range(first, first + n))
+        mask = rest >> n << first + n
     return out

@@ -15,10 +15,11 @@ Invariant: 0 means the hardware interlocks or needs nothing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn.isa import Footprint, Unit
+from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Unit
 from wavedsl.codegen.amdgcn.mfma import Mfma, with_formats
 
 LONGEST = 20
@@ -26,9 +27,13 @@ LONGEST = 20
 
 _VALU = (Unit.VALU, Unit.TRANS, Unit.ACCMOVE)
 _MEMORY = (Unit.VMEM, Unit.SCRATCH, Unit.DS)
-EXEC_CODES = frozenset((126, 127))
-M0_CODE = 124
-VCC_CODES = frozenset((106, 107))
+EXEC_BITS = 3 << 126
+M0_BIT = 1 << 124
+VCC_BITS = 3 << 106
+SCALAR_BITS = (1 << 126) - 1 & ~M0_BIT
+"""Scalar registers, VCC included; not EXEC and what only instructions of their own write."""
+VECTOR_BITS = -1 << 256
+"""VGPRs and AGPRs."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,18 @@ _COLUMN = {"gfx90a": 0, "gfx942": 1, "gfx950": 2}
 
 def classes(f: Footprint) -> frozenset[str]:
     """The classes of an instance: its row's, its unit's, and what its modifiers add."""
-    inst = f.inst
+    return _classes(f.inst, f.inst.unit in _VALU and _partial(f), f.has("soffset"))
+
+
+@functools.cache
+def _classes(inst: Inst, partial: bool, scalar_offset: bool) -> frozenset[str]:
+    """`classes` of the instances of a row that write a part of their destination, or have an offset in a register."""
     out = set(inst.hazard)
     if inst.unit in _VALU:
         out.add("valu")
         if "trans" not in out:
             out.add("nontrans")
-        if _partial(f):
+        if partial:
             out.add("partial_dst")
     if inst.unit in (Unit.VMEM, Unit.SCRATCH):
         out.add("vmem")
@@ -65,7 +75,7 @@ def classes(f: Footprint) -> frozenset[str]:
         out.add("salu")
     if inst.unit is Unit.MFMA:
         out.add("mfma")
-    if "wide_store" in out and inst.encoding == "MUBUF" and "soffset" in f.operands:
+    if "wide_store" in out and inst.encoding == "MUBUF" and scalar_offset:
         out.discard("wide_store")
         out.add("wide_store_sgpr")
     return frozenset(out)
@@ -91,36 +101,32 @@ def _partial(f: Footprint) -> bool:
 # ---- how registers meet
 
 
-def _writes(f: Footprint, low: int, high: int) -> set[int]:
-    return {r for r in f.writes if low <= r < high}
-
-
 def _vgpr_read(p: Footprint, c: Footprint) -> bool:
-    return any(r >= 256 for r in p.writes & c.reads)
+    return p.writes & c.reads & VECTOR_BITS != 0
 
 
 def _vgpr_access(p: Footprint, c: Footprint) -> bool:
-    return any(r >= 256 for r in p.writes & (c.reads | c.writes))
+    return p.writes & (c.reads | c.writes) & VECTOR_BITS != 0
 
 
 def _sgpr_read(p: Footprint, c: Footprint) -> bool:
-    return any(r < 126 and r != M0_CODE for r in p.writes & c.reads)
+    return p.writes & c.reads & SCALAR_BITS != 0
 
 
 def _lane_select(p: Footprint, c: Footprint) -> bool:
-    return bool(p.writes.intersection(c.operands.get("lane", ())))
+    return p.writes & c.mask("lane") != 0
 
 
 def _vcc(p: Footprint, c: Footprint) -> bool:
-    return bool(p.writes & VCC_CODES & c.reads)
+    return p.writes & VCC_BITS & c.reads != 0
 
 
 def _exec(p: Footprint, c: Footprint) -> bool:
-    return bool(p.writes & EXEC_CODES)
+    return p.writes & EXEC_BITS != 0
 
 
 def _m0(p: Footprint, c: Footprint) -> bool:
-    return M0_CODE in p.writes
+    return p.writes & M0_BIT != 0
 
 
 def _always(p: Footprint, c: Footprint) -> bool:
@@ -129,11 +135,11 @@ def _always(p: Footprint, c: Footprint) -> bool:
 
 def _dpp_source(p: Footprint, c: Footprint) -> bool:
     """DPP permutes its first source only."""
-    return bool(p.writes.intersection(c.operands.get("a", ())))
+    return p.writes & c.mask("a") != 0
 
 
 def _store_data(p: Footprint, c: Footprint) -> bool:
-    return bool(c.writes.intersection(p.operands.get("data", ())))
+    return c.writes & p.mask("data") != 0
 
 
 RULES: tuple[Rule, ...] = (
@@ -177,12 +183,11 @@ def _dot(p: Footprint, c: Footprint) -> int:
     """A dot product may chain its accumulator into the same opcode; every other use waits 3."""
     if "valu" not in classes(c):
         return 0
-    meet = {r for r in p.writes & (c.reads | c.writes) if r >= 256}
+    meet = p.writes & (c.reads | c.writes) & VECTOR_BITS
     if not meet:
         return 0
     if _same_dot(p, c):
-        ab = set(c.operands.get("a", ())) | set(c.operands.get("b", ()))
-        return 3 if meet & ab else 0
+        return 3 if meet & c.mask("a", "b") else 0
     return 3
 
 
@@ -238,20 +243,17 @@ def accumulate_wait(p_kind: str, n: int, c_kind: str, target: str) -> int:
 
 def _mfma_to_mfma(p: Footprint, c: Footprint, target: str) -> int:
     n, kind, c_kind = passes(p, target), _row(p).kind, _row(c).kind
-    d = set(p.operands["d"])
-    sources = set(c.operands.get("a", ())) | set(c.operands.get("b", ()))
-    for extra in ("sa", "sb"):
-        sources |= set(c.operands.get(extra, ()))
-    wait = result_wait(kind, n, target, "ab") if d & sources else 0
-    acc = c.operands.get("c")
-    if acc is not None and d & set(acc):
+    d = p.mask("d")
+    wait = result_wait(kind, n, target, "ab") if d & c.mask("a", "b", "sa", "sb") else 0
+    acc, result = c.mask("c"), c.mask("d")
+    if d & acc:
         if kind == "dgemm" and n == 4:
             wait = max(wait, 4)
-        elif acc == p.operands["d"]:
+        elif acc == d:
             wait = max(wait, 2 if n == 2 and target != "gfx90a" else 0)
         else:
             wait = max(wait, accumulate_wait(kind, n, c_kind, target))
-    elif d & set(c.operands["d"]) and c.operands["d"] != p.operands["d"]:
+    elif d & result and result != d:
         wait = max(wait, accumulate_wait(kind, n, c_kind, target))
     return wait
 
@@ -261,14 +263,13 @@ def _mfma(p: Footprint, c: Footprint, target: str) -> int:
     if c.inst.unit is Unit.MFMA:
         return _mfma_to_mfma(p, c, target)
     n, kind = passes(p, target), _row(p).kind
-    d = set(p.operands["d"])
+    d = p.mask("d")
     wait = 0
     if c.inst.unit in _VALU or c.inst.unit in _MEMORY:
         use = "valu" if c.inst.unit in _VALU else "memory"
         if d & c.reads or d & c.writes:
             wait = result_wait(kind, n, target, use)
-        acc = p.operands.get("c")
-        if acc is not None and c.writes.intersection(acc) and kind != "dgemm" and not d & c.writes:
+        if c.writes & p.mask("c") and kind != "dgemm" and not d & c.writes:
             war = _by_passes(n, 1, 7, 15) if target == "gfx90a" else n - 1
             if kind == "sgemm":
                 war = war if target == "gfx90a" else 0
@@ -276,16 +277,11 @@ def _mfma(p: Footprint, c: Footprint, target: str) -> int:
     return wait
 
 
-_MEMO: dict[tuple[str, frozenset[str], frozenset[str]], tuple[Rule, ...]] = {}
-
-
+@functools.cache
 def _candidates(target: str, p: frozenset[str], c: frozenset[str]) -> tuple[Rule, ...]:
-    key = (target, p, c)
-    found = _MEMO.get(key)
-    if found is None:
-        column = _COLUMN[target]
-        found = _MEMO[key] = tuple(r for r in RULES if r.states[column] and r.producer in p and r.consumer in c)
-    return found
+    """The rules that may apply between instances of these classes."""
+    column = _COLUMN[target]
+    return tuple(r for r in RULES if r.states[column] and r.producer in p and r.consumer in c)
 
 
 def required(
@@ -321,6 +317,14 @@ def explain(
         if n > best:
             best, why = n, "dot product result before its use"
     return best, why
+
+
+_UNCONDITIONAL = frozenset(rule.producer for rule in RULES if rule.overlap is _always)
+
+
+def meets_anything(f: Footprint, of: frozenset[str]) -> bool:
+    """Whether a producer of these classes may need wait states before a consumer that shares no register with it."""
+    return bool(of & _UNCONDITIONAL) or f.writes & (EXEC_BITS | M0_BIT) != 0
 
 
 PRODUCERS = frozenset(("valu", "mfma", "salu", "wide_store", "wide_store_sgpr", "setreg"))

@@ -76,7 +76,7 @@ class Reg:
     index: int
     count: int = 1
 
-    @property
+    @functools.cached_property
     def code(self) -> int:
         """One number for every register of a wave: scalar 0..255, VGPR 256.., AGPR 512..; the hardware's own codes."""
         return _BASE[self.file] + self.index
@@ -84,7 +84,19 @@ class Reg:
     def codes(self) -> range:
         return range(self.code, self.code + self.count)
 
+    @functools.cached_property
+    def mask(self) -> int:
+        """The registers as a bit set of codes."""
+        return ((1 << self.count) - 1) << self.code
+
     def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The registers' name in the assembler."""
         if self.file == "s" and self.index >= 102:
             if 108 <= self.index < 124:
                 i = self.index - 108
@@ -98,7 +110,12 @@ class Reg:
             return f"{self.file}{self.index}"
         return f"{self.file}[{self.index}:{self.index + self.count - 1}]"
 
-    __repr__ = __str__
+
+@functools.cache
+def register(code: int, count: int = 1) -> Reg:
+    """The registers from a code on; one object for each, so that what is derived from it is worked out once."""
+    file = "a" if code >= _BASE["a"] else "v" if code >= _BASE["v"] else "s"
+    return Reg(file, code - _BASE[file], count)
 
 
 VCC, EXEC, M0, SCC = Reg("s", 106, 2), Reg("s", 126, 2), Reg("s", 124), Reg("s", 253)
@@ -156,7 +173,9 @@ def is_inline(value: int | float, dtype: str = "b32") -> bool:
 
 def operand_text(value: Any) -> str:
     """How an operand is printed: registers by name, small ints in decimal, other bits in hexadecimal."""
-    if isinstance(value, bool) or isinstance(value, (Reg, Src, str)):
+    if value.__class__ is Reg:
+        return value.text
+    if isinstance(value, (bool, Reg, Src, str)):
         return str(value)
     if isinstance(value, int):
         return str(value) if -16 <= value <= 64 else hex(value)
@@ -207,9 +226,10 @@ class Mem:
     returns: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inst:
-    """One instruction in one encoding."""
+    """One instruction in one encoding. `lookup` gives the same object for the same row: rows are compared by identity,
+    and what is derived from a row is worked out once."""
 
     mnemonic: str
     base: str
@@ -240,26 +260,59 @@ class Inst:
     extra: Any = field(default=None, compare=False)
     """The matrix row of an MFMA, the pattern of a swizzle: data of the few rows that need more columns."""
 
-    @property
+    @functools.cached_property
     def destinations(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if o.writes)
 
-    @property
+    @functools.cached_property
     def explicit(self) -> tuple[Operand, ...]:
         return tuple(o for o in self.operands if not o.implicit)
 
-    @property
+    @functools.cached_property
     def implicit_reads(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.operands if o.implicit and o.reads)
 
-    @property
+    @functools.cached_property
     def implicit_writes(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.operands if o.implicit and o.writes)
 
-    @property
+    @functools.cached_property
     def reads_exec(self) -> bool:
         """Vector instructions run under EXEC; matrix instructions and lane reads ignore it."""
         return self.unit in _LANE_UNITS and "readlane" not in self.hazard
+
+    @functools.cached_property
+    def accesses(self) -> tuple[tuple[bool, bool], ...]:
+        """Per operand of the text, whether it is read and whether it is written."""
+        return tuple((o.reads, o.writes) for o in self.explicit)
+
+    @functools.cached_property
+    def implicit_masks(self) -> tuple[int, int]:
+        """The implicit registers that are read, and those that are written, as bit sets of codes."""
+        reads = writes = 0
+        for o in self.operands:
+            if o.implicit:
+                reads |= IMPLICIT[o.name].mask if o.reads else 0
+                writes |= IMPLICIT[o.name].mask if o.writes else 0
+        return reads, writes
+
+    @functools.cached_property
+    def position(self) -> dict[str, int]:
+        """Name → place in the text, of every operand that is printed."""
+        return {o.name: i for i, o in enumerate(self.explicit)}
+
+    @functools.cached_property
+    def named(self) -> tuple[str, str]:
+        """The mnemonic as printed, and the modifier that a second word of the row's name stands for."""
+        word, _, form = self.mnemonic.partition(" ")
+        if form == "lds" and "lds" in self.modifiers:
+            return word, "lds"
+        return word, ("sc0" if "sc0" in self.modifiers else "glc") if form == "rtn" else ""
+
+    @functools.cached_property
+    def two_forms(self) -> bool:
+        """Whether the row stands for a short and a long encoding, which the text tells apart."""
+        return self.encoding in _TWO_FORMS and self.mnemonic == self.base and "op_sel" in self.modifiers
 
     def operand(self, name: str) -> Operand:
         for o in self.operands:
@@ -499,7 +552,8 @@ def check_operands(
     bus: set[int] = set()
     literals: list[Any] = []
     for o, value in zip(explicit, operands):
-        _check_one(inst, o, value, modifiers, wrong, bus, literals)
+        if not _plain(inst, o, value, bus):
+            _check_one(inst, o, value, modifiers, wrong, bus, literals)
     if "vcc" in inst.implicit_reads and inst.unit is Unit.VALU:
         bus.add(VCC.index)
     if inst.unit in (Unit.VALU, Unit.TRANS, Unit.ACCMOVE) and len(bus) + len(literals) > 1:
@@ -511,23 +565,42 @@ def check_operands(
         d, c = operands[0], operands[3]
         if isinstance(d, Reg) and isinstance(c, Reg) and d.file != c.file:
             wrong.append(f"C and D of {inst.mnemonic} must be in one register file, not {d} and {c}")
-    if inst.encoding == "MUBUF" and len(operands) >= 3:
+    elif inst.encoding == "MUBUF" and len(operands) >= 3:
         _check_buffer_address(inst, operands, modifiers, wrong)
-    if inst.encoding == "GLOBAL":
+    elif inst.encoding == "GLOBAL":
         _check_global_address(inst, operands, wrong)
-    if inst.encoding == "SMEM" and len(operands) == 3:
+    elif inst.encoding == "SMEM" and len(operands) == 3:
         at = operands[2]
         if isinstance(at, int) and not SMEM_OFFSET[0] <= at <= SMEM_OFFSET[1]:
             wrong.append(f"the offset of {inst.mnemonic} must be {SMEM_OFFSET[0]}..{SMEM_OFFSET[1]}, not {at:#x}")
-    if inst.encoding == "SCRATCH" and target == "gfx90a" and sum(isinstance(x, Reg) for x in operands) > 2:
+    elif inst.encoding == "SCRATCH" and target == "gfx90a" and sum(isinstance(x, Reg) for x in operands) > 2:
         wrong.append(f"{inst.mnemonic} takes a vector or a scalar address on gfx90a, not both")
-    if target == "gfx90a" and any(isinstance(x, str) and "XCC_ID" in x for x in operands):
-        wrong.append("HW_REG_XCC_ID does not exist on gfx90a")
+    if target == "gfx90a":
+        for x in operands:
+            if x.__class__ is str and "XCC_ID" in x:
+                wrong.append("HW_REG_XCC_ID does not exist on gfx90a")
     if inst.extra == "shift4" and isinstance(operands[2], int) and not 0 <= operands[2] <= 4:
         wrong.append(f"the shift of {inst.mnemonic} must be 0..4, not {operands[2]}")
     for name, value in modifiers.items():
         _check_modifier(inst, name, value, wrong)
     return wrong
+
+
+def _plain(inst: Inst, o: Operand, value: Any, bus: set[int]) -> bool:
+    """Whether an operand is of the common kinds and surely legal: registers where the row takes registers of that file
+    and number, a small number where it takes inline constants. Everything else is looked at by `_check_one`."""
+    if value.__class__ is Reg:
+        file, index, count = value.file, value.index, value.count
+        if file not in o.kinds or (count != o.regs and o.regs) or index < 0:
+            return False
+        if file == "s":
+            if index + count > 102 or (count > 1 and index % (4 if count >= 4 else 2)):
+                return False
+            if o.reads:
+                bus.add(index)
+            return True
+        return index + count <= 256 and (count == 1 or index % 2 == 0)
+    return value.__class__ is int and -16 <= value <= 64 and "n" in o.kinds and "i" not in o.kinds
 
 
 def _check_one(
@@ -623,19 +696,17 @@ def text(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | Non
     loads are hexadecimal. Rows whose name has a second word (` lds`: straight to LDS, ` rtn`: atomics that return)
     share a mnemonic with another row; the flag that tells them apart is printed from the name.
     """
-    out, _, form = inst.mnemonic.partition(" ")
-    modifiers = dict(modifiers or {})
-    if form == "lds" and "lds" in inst.modifiers:
-        modifiers["lds"] = True
-    elif form == "rtn":
-        modifiers["sc0" if "sc0" in inst.modifiers else "glc"] = True
-    if inst.encoding in _TWO_FORMS and inst.mnemonic == inst.base and "op_sel" in inst.modifiers:
-        out += "_e32" if is_short(inst, operands, modifiers) else "_e64"
+    out, flag = inst.named
+    if flag:
+        modifiers = {**(modifiers or {}), flag: True}
+    if inst.two_forms:
+        out += "_e32" if is_short(inst, operands, modifiers or {}) else "_e64"
     if operands:
         words = [
-            operand_text(_inline_number(o) if o.__class__ is int and o > 64 and spec.regs == 1 else o)
+            o.text if o.__class__ is Reg
+            else operand_text(_inline_number(o) if o.__class__ is int and o > 64 and spec.regs == 1 else o)
             for spec, o in zip(inst.explicit, operands)
-        ]
+        ]  # fmt: skip
         if inst.encoding == "SMEM" and operands[-1].__class__ is int:
             words[-1] = hex(operands[-1])
         out += " " + ", ".join(words)
@@ -673,7 +744,7 @@ _TWO_FORMS = ("VOP1", "VOP2", "VOPC")
 def is_short(inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any]) -> bool:
     """Whether a VOP1, VOP2 or VOPC instruction fits its 32-bit encoding: only its first source may be something else
     than a vector register, masks are vcc, nothing is modified."""
-    if any(value not in (None, False) for value in modifiers.values()):
+    if modifiers and any(value not in (None, False) for value in modifiers.values()):
         return False
     sources = 0
     for o, value in zip(inst.explicit, operands):
@@ -707,28 +778,47 @@ def modifier_text(name: str, value: Any) -> str:
 
 
 class Footprint:
-    """What one instruction instance touches: register codes read and written, by operand. Input of `hazard_rules`."""
+    """What one instruction instance touches. Input of `hazard_rules`.
 
-    __slots__ = ("inst", "modifiers", "operands", "reads", "writes")
+    `operands`: register codes by the operand's name; `reads`, `writes`: all of them as bit sets of codes.
+    """
+
+    __slots__ = ("_codes", "_operands", "inst", "modifiers", "reads", "writes")
 
     def __init__(self, inst: Inst, operands: Sequence[Any], modifiers: Mapping[str, Any] | None = None):
         self.inst = inst
         self.modifiers = modifiers or {}
-        self.operands: dict[str, range] = {}
-        reads: set[int] = set()
-        writes: set[int] = set()
-        it = iter(operands)
-        for o in inst.operands:
-            value = IMPLICIT[o.name] if o.implicit else next(it)
-            if isinstance(value, Src):
-                value = value.value
-            if not isinstance(value, Reg):
-                continue
-            codes = value.codes()
-            self.operands[o.name] = codes
-            if o.reads:
-                reads.update(codes)
-            if o.writes:
-                writes.update(codes)
-        self.reads = frozenset(reads)
-        self.writes = frozenset(writes)
+        self._codes: dict[str, range] | None = None
+        self._operands = [o.value if o.__class__ is Src else o for o in operands]
+        reads, writes = inst.implicit_masks
+        for value, (is_read, is_written) in zip(self._operands, inst.accesses):
+            if value.__class__ is Reg:
+                if is_read:
+                    reads |= value.mask
+                if is_written:
+                    writes |= value.mask
+        self.reads = reads
+        self.writes = writes
+
+    @property
+    def operands(self) -> dict[str, range]:
+        if self._codes is None:
+            values = dict(zip(self.inst.position, self._operands))
+            values |= {o.name: IMPLICIT[o.name] for o in self.inst.operands if o.implicit}
+            self._codes = {name: value.codes() for name, value in values.items() if value.__class__ is Reg}
+        return self._codes
+
+    def has(self, name: str) -> bool:
+        """Whether an operand of the text is registers."""
+        at = self.inst.position.get(name)
+        return at is not None and self._operands[at].__class__ is Reg
+
+    def mask(self, *names: str) -> int:
+        """The registers of some operands of the text as a bit set; those that are not there or no registers have
+        none."""
+        out = 0
+        for name in names:
+            at = self.inst.position.get(name)
+            if at is not None and self._operands[at].__class__ is Reg:
+                out |= self._operands[at].mask
+        return out

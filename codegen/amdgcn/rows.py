@@ -159,12 +159,7 @@ def set_physical(inst: Inst) -> None:
 def physical(operand: Operand) -> Any:
     """An operand as the tables know it: registers by file and number."""
     if operand.__class__ is Ref:
-        at = operand.reg.at + operand.start
-        if at >= 512:
-            return isa.Reg("a", at - 512, operand.n)
-        if at >= 256:
-            return isa.Reg("v", at - 256, operand.n)
-        return isa.Reg("s", at, operand.n)
+        return isa.register(operand.reg.at + operand.start, operand.n)
     if operand.__class__ is isa.Src:
         return isa.Src(physical(operand.value), operand.neg, operand.abs, operand.sext)
     return operand

@@ -45,7 +45,7 @@ def coalesce(code: list[Any], moves: dict[str, Inst]) -> tuple[list[Any], int]:
         for reg in item.args[0]
     }  # fmt: skip
     pressure = _pressure(segments, words, length)
-    fresh = [1 + max((r.id for item in code for r in _registers(item)), default=0)]
+    fresh = [1 + max(words, default=0)]
     out: list[Any] = []
     for item in code:
         if type(item) is Copy:
@@ -67,15 +67,6 @@ def _pressure(segments: dict[int, Segments], words: dict[int, int], length: int)
     return max(itertools.accumulate(change))
 
 
-def _registers(item: Any) -> list[Reg]:
-    if type(item) is Ins:
-        writes, reads = operands_of(item)
-        return writes + reads
-    if type(item) is Copy:
-        return [r for pair in item.pairs for r in pair if type(r) is Reg]
-    return []
-
-
 def _live_segments(code: list[Any]) -> tuple[list[Any], dict[int, Segments], dict[int, int]]:
     """Code without dead instructions, the live segments by register id in positions of the old code, words by register.
 
@@ -87,17 +78,16 @@ def _live_segments(code: list[Any]) -> tuple[list[Any], dict[int, Segments], dic
     blocks, successors = _blocks(code)
     use, kill = [0] * len(blocks), [0] * len(blocks)
     for b, (start, end) in enumerate(blocks):
-        u = k = 0
-        for i in range(end - 1, start - 1, -1):
-            writes, reads, whole, _ = facts[i]
+        before: set[int] = set()
+        gone: set[int] = set()
+        for writes, reads, whole, _ in facts[start:end]:
+            for r in reads:
+                if r.id not in gone:
+                    before.add(r.id)
             if whole:
                 for r in writes:
-                    bit = 1 << r.id
-                    u &= ~bit
-                    k |= bit
-            for r in reads:
-                u |= 1 << r.id
-        use[b], kill[b] = u, k
+                    gone.add(r.id)
+        use[b], kill[b] = _bits(before), _bits(gone)
     live_in, live_out = list(use), [0] * len(blocks)
     changed = True
     while changed:
@@ -152,6 +142,14 @@ def _live_segments(code: list[Any]) -> tuple[list[Any], dict[int, Segments], dic
     for found in segments.values():
         found.sort()
     return kept, segments, words
+
+
+def _bits(ids: set[int]) -> int:
+    """A set of register ids as a bit set."""
+    out = bytearray((max(ids, default=0) >> 3) + 1)
+    for id_ in ids:
+        out[id_ >> 3] |= 1 << (id_ & 7)
+    return int.from_bytes(out, "little")
 
 
 def _reads_writes(item: Any) -> tuple[list[Reg], list[Reg], bool, bool]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -170,13 +170,24 @@ class Inst:
     mods: dict[str, Any]
     operands: tuple[Operand, ...]
 
-    @property
+    @functools.cached_property
     def unit(self) -> Unit:
         return self.row.unit
 
-    @property
+    @functools.cached_property
     def effects(self) -> frozenset[str]:
         return self.row.effects
+
+    @functools.cached_property
+    def plain(self) -> tuple[Operand, ...]:
+        """The operands without the second destination of a form `d|p`."""
+        return tuple(o for o in self.operands if not o.paired)
+
+    @functools.cached_property
+    def accepted(self) -> set[tuple[str, ...]]:
+        """Shapes of operands that `check_operands` found to fit; the row's own `check` looks at values and is asked
+        again."""
+        return set()
 
     @property
     def latency(self) -> int:
@@ -197,18 +208,27 @@ class Inst:
         return depends(operand, self.mods) if depends is not None else data.get(operand, 0)
 
 
-@dataclass(frozen=True)
 class Arg:
     """What stands in an operand's place. `kind`: `reg imm addr tensor vec label sym none` (`_`); `type`: the register's
     type.
 
-    `parts` are the members of a vector, or the coordinates of a `tensor`.
+    `parts` are the members of a vector, or the coordinates of a `tensor`. `shape` says all that decides whether the
+    operand fits a row: its kind, the type of a register, the shapes of members, whether a tensor map is named.
     """
 
-    kind: str
-    type: str = ""
-    parts: tuple[Arg, ...] = field(default=())
-    text: str = ""
+    __slots__ = ("kind", "parts", "shape", "text", "type")
+
+    def __init__(self, kind: str, type: str = "", parts: tuple[Arg, ...] = (), text: str = ""):
+        self.kind, self.type, self.parts, self.text = kind, type, parts, text
+        if kind == "reg":
+            self.shape = type
+        elif kind == "vec" or kind == "tensor":
+            self.shape = f"{kind}{'!' if text and kind == 'tensor' else ''}({','.join([p.shape for p in parts])})"
+        else:
+            self.shape = f"{kind}.{type}" if type else kind
+
+    def __repr__(self) -> str:
+        return self.text or self.shape
 
 
 @dataclass(frozen=True)
@@ -556,7 +576,7 @@ def used_operands(instruction: Inst, count: int) -> list[Operand]:
     compare-and-swap. Raises CompileError for a wrong number.
     """
     mods = instruction.mods
-    ops = [o for o in instruction.operands if not o.paired]
+    ops = list(instruction.plain)
     drop = []
     if "cache_hint" not in mods:
         drop.append("policy")
@@ -580,6 +600,19 @@ def check_operands(instruction: Inst, args: Sequence[Arg], pair: Arg | None = No
     """Raises CompileError unless the operands fit: count, kind, register type, vector length. `pair`: the `q` of
     `d|q`.
     """
+    shapes = tuple([a.shape for a in args])
+    if pair is not None:
+        shapes = (*shapes, "|", pair.shape)
+    if shapes not in instruction.accepted:
+        _check_shapes(instruction, args, pair)
+        instruction.accepted.add(shapes)
+    why = instruction.row.check(args) if instruction.row.check is not None else ""
+    if why:
+        raise CompileError(f"{instruction.name}: {why}")
+
+
+def _check_shapes(instruction: Inst, args: Sequence[Arg], pair: Arg | None) -> None:
+    """The rules of `check_operands` that every row has."""
     name = instruction.name
     ops = used_operands(instruction, len(args))
     paired = [o for o in instruction.operands if o.paired]
@@ -649,6 +682,3 @@ def check_operands(instruction: Inst, args: Sequence[Arg], pair: Arg | None = No
                 raise CompileError(f"{where} is {TYPE_BITS[op.type]} bits, the vector has {total}")
         else:
             raise CompileError(f"{where} cannot be {arg.text or arg.kind}")
-    why = instruction.row.check(args) if instruction.row.check is not None else ""
-    if why:
-        raise CompileError(f"{name}: {why}")

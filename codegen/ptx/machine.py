@@ -8,12 +8,10 @@ loop while it is inside the loop; `flatten` makes one list of it.
 
 from __future__ import annotations
 
-import functools
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import Inst
 from wavedsl.ir.loc import Loc
 
@@ -218,18 +216,11 @@ def flatten(body: list[Any]) -> list[Any]:
     return out
 
 
-@functools.lru_cache(maxsize=4096)
-def operands(inst: Inst) -> tuple[isa.Operand, ...]:
-    """What an instruction's `args` stand for: the row's operands without the second destination of a form `d|p`, which
-    is never used here."""
-    return tuple(o for o in inst.operands if not o.paired)
-
-
 def operands_of(ins: Ins) -> tuple[list[Reg], list[Reg]]:
     """Registers that an instruction writes and reads (its guard included), as they were before merging."""
     writes: list[Reg] = []
     reads: list[Reg] = []
-    for operand, arg in zip(operands(ins.inst), ins.args):
+    for operand, arg in zip(ins.inst.plain, ins.args):
         kind = type(arg)
         if kind is Reg:
             (writes if operand.write else reads).append(arg)

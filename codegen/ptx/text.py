@@ -23,7 +23,6 @@ from wavedsl.codegen.ptx.machine import (
     Reg,
     Symbol,
     Tensor,
-    operands,
 )
 from wavedsl.codegen.ptx.select_numbers import param_name
 from wavedsl.ir.errors import CompileError
@@ -181,12 +180,17 @@ class _Body:
             self.source_line(ins.loc)
         inst = ins.inst
         texts, args = [], []
-        for operand, arg in zip(operands(inst), ins.args):
-            a = self.operand(arg, operand.type)
+        pair: Arg | None = None
+        for operand, arg in zip(inst.plain, ins.args):
+            a = self.register(arg) if arg.__class__ is Reg else self.operand(arg, operand.type)
             texts.append(a.text)
-            args.append(Arg("tensor", "", a.parts) if a.kind == "tensor" else a)
+            if a.kind == "tensor":
+                a = Arg("tensor", "", a.parts)
+            elif a.kind == "none" and a.parts:
+                pair = a.parts[0]
+            args.append(a)
         try:
-            check_operands(inst, args, next((a.parts[0] for a in args if a.kind == "none" and a.parts), None))
+            check_operands(inst, args, pair)
         except CompileError as error:
             raise CompileError(f"the PTX back end made an illegal instruction: {error.message}", ins.loc) from error
         guard = ""

@@ -51,6 +51,9 @@ class _Entry:
     labels: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     args: dict[str, Arg] = field(default_factory=dict)
+    """Registers by name."""
+    parsed: dict[str, tuple[Arg, tuple[int, ...]]] = field(default_factory=dict)
+    """Operands by their text, with the numbers of the registers in them (an address's included)."""
 
 
 def verify(text: str) -> list[str]:
@@ -105,12 +108,15 @@ def _directive(entry: _Entry, line: str) -> None:
 
 
 def _instruction(entry: _Entry, number: int, line: str) -> None:
-    def wrong(what: str) -> None:
+    what = _parse(entry, number, line)
+    if what:
         entry.problems.append(f"line {number}: {what}: {line}")
 
-    if not line.endswith(";"):
-        wrong("no semicolon")
-        return
+
+def _parse(entry: _Entry, number: int, line: str) -> str:
+    """Append the instruction of a line to the entry, or say what is wrong with it."""
+    if line[-1] != ";":
+        return "no semicolon"
     head, _, rest = line[:-1].partition(" ")
     guard = ""
     if head[0] == "@":
@@ -119,58 +125,64 @@ def _instruction(entry: _Entry, number: int, line: str) -> None:
     try:
         inst = lookup(head, entry.target, entry.version)
     except CompileError as error:
-        wrong(error.message)
-        return
+        return error.message
     reads: list[int] = []
     writes: list[int] = []
     if guard:
         arg = _register(entry, guard)
         if arg is None or arg.type != "pred":
-            wrong(f"guard {guard} is no declared predicate")
-            return
+            return f"guard {guard} is no declared predicate"
         reads.append(entry.names[guard])
     args: list[Arg] = []
+    pair: Arg | None = None
     target = ""
-    operands = [o for o in inst.operands if not o.paired]
-    for piece in _split(rest):
-        if len(args) >= len(operands):
-            wrong("too many operands")
-            return
-        arg = _operand(entry, piece)
-        if arg is None:
-            wrong(f"operand {piece!r} is not understood or not declared")
-            return
-        operand = operands[len(args)]
-        if arg.kind == "tensor":
-            holder = _register(entry, _split(piece[1:-1])[0])
-            if holder is None or holder.type != "b64":
-                wrong(f"operand {piece!r} has no 64-bit register with the map's address")
-                return
-            reads.append(entry.names[holder.text])
+    operands = inst.plain
+    pieces = _split(rest)
+    if len(pieces) > len(operands):
+        return "too many operands"
+    for operand, piece in zip(operands, pieces):
+        known = entry.parsed.get(piece)
+        if known is None:
+            arg = _operand(entry, piece)
+            if arg is None:
+                return f"operand {piece!r} is not understood or not declared"
+            registers = [entry.names[part.text] for part in (arg, *arg.parts) if part.kind == "reg"]
+            if arg.kind == "tensor":
+                holder = _register(entry, _split(piece[1:-1])[0])
+                if holder is None or holder.type != "b64":
+                    return f"operand {piece!r} has no 64-bit register with the map's address"
+                registers.append(entry.names[holder.text])
+            known = entry.parsed[piece] = arg, tuple(registers)
+        arg, numbers = known
+        kind = arg.kind
         if operand.kind == "label":
             target = arg.text
-        into = writes if operand.write and arg.kind != "addr" else reads
-        for part in (arg, *arg.parts):
-            if part.kind == "reg":
-                into.append(entry.names[part.text])
+        elif kind == "none" and arg.parts:
+            pair = arg.parts[0]
+        if operand.write and kind != "addr" and kind != "tensor":
+            writes += numbers
+        else:
+            reads += numbers
         args.append(arg)
     try:
-        check_operands(inst, args, next((a.parts[0] for a in args if a.kind == "none" and a.parts), None))
+        check_operands(inst, args, pair)
     except CompileError as error:
-        wrong(error.message)
-        return
-    for arg in args:
-        if arg.kind == "addr" and not arg.parts and arg.text not in entry.variables:
-            wrong(f"{arg.text} is not declared")
-        if arg.kind == "addr" and arg.parts:
-            # A copy goes from global to shared memory; every other access is in the space its name says.
-            shared = arg is args[0] if "async" in inst.effects else "shared" in head  # bulk copies' map is no address
-            base, want = arg.parts[0].type, "b32" if shared else "b64"
-            if base != want:
-                wrong(f"address register {arg.parts[0].text} is .{base}, .{want} is wanted")
-    entry.lines.append(
-        _Line(number, reads, writes, bool(guard), target, "exit" in inst.effects, "branch" in inst.effects)
-    )
+        return error.message
+    for i, arg in enumerate(args):
+        if arg.kind != "addr":
+            continue
+        if not arg.parts:
+            if arg.text not in entry.variables:
+                return f"{arg.text} is not declared"
+            continue
+        # A copy goes from global to shared memory; every other access is in the space its name says.
+        shared = i == 0 if "async" in inst.effects else "shared" in head  # bulk copies' map is no address
+        base, want = arg.parts[0].type, "b32" if shared else "b64"
+        if base != want:
+            return f"address register {arg.parts[0].text} is .{base}, .{want} is wanted"
+    effects = inst.effects
+    entry.lines.append(_Line(number, reads, writes, bool(guard), target, "exit" in effects, "branch" in effects))
+    return ""
 
 
 def _split(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from agree import TARGETS, agree
 from wavedsl.ir.kernel_eval import run
 
 import wavedsl as wd
-from wavedsl.compiler import get_target
+from wavedsl.targets import get_target
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 

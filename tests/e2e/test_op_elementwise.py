@@ -12,6 +12,7 @@ from agree import TARGETS, agree
 from wavedsl.ir.numerics import tolerance
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 N = wd.sym.N
 LINE = [wd.WorkgroupConstraint(N, 256, 0)]
@@ -172,7 +173,7 @@ def to_round(dtype: wd.DType) -> np.ndarray:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_roundings(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
-    if dtype.name not in wd.compiler.get_target(target).dtypes:
+    if dtype.name not in get_target(target).dtypes:
         pytest.skip(f"{target} has no {dtype}")
     x = to_round(dtype)
     b = np.zeros(x.shape, dtype.storage)

@@ -390,7 +390,7 @@ def test_kernels_without_such_a_loop_are_refused() -> None:
 def test_what_is_chosen_and_why(target: str, sizes: tuple[int, ...], parts: int, why: str) -> None:
     from wavedsl.ir.choices import Choices
 
-    from wavedsl.compiler import get_target, reference_product
+    from wavedsl.targets import get_target, reference_product
 
     subs = {**hopper.tiles(128, 128, 64, 64, 64), **dict(zip((M, N, K), sizes))}
     graph = products.gemm(BF16).trace(subs)

@@ -9,7 +9,7 @@ import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.kernel_ir import Param
-from wavedsl.runtime import devices, launch
+from wavedsl.runtime import devices, prepare
 
 
 def compiled(shapes=None, expects=None, source=""):
@@ -37,7 +37,7 @@ def compiled(shapes=None, expects=None, source=""):
 
 def refusal(kernel, *arguments, parts):
     with pytest.raises(LaunchError) as caught:
-        launch.prepare(kernel, arguments)
+        prepare.prepare(kernel, arguments)
     for part in parts:
         assert part in str(caught.value)
 
@@ -53,7 +53,7 @@ def test_number_of_arguments():
 def test_extents_differ_from_what_was_compiled():
     kernel = compiled(expects={"a": ((16, None), (None, 1), 16)})
     refusal(kernel, half(8, 4), half(8, 4), parts=["argument `a` has shape (8, 4)", "compiled for (16, ?)", "dynamic"])
-    launch.prepare(kernel, [half(16, 4), half(16, 4)])
+    prepare.prepare(kernel, [half(16, 4), half(16, 4)])
 
 
 def test_strides_differ_from_what_was_compiled():
@@ -70,7 +70,7 @@ def test_alignment_differs_from_what_was_compiled():
     kernel = compiled(expects={"a": ((16, 4), (4, 1), 16)})
     refusal(kernel, on_gpu(0x1008), on_gpu(0x2000), parts=["`a` lies at 0x1008", "aligned to 16 bytes"])
     refusal(kernel, on_gpu(1 << 48), on_gpu(0x2000), parts=["`a` lies at 0x1000000000000", "addresses of 48 bits"])
-    launch.prepare(kernel, [on_gpu(0x1010), on_gpu(0x2008)])
+    prepare.prepare(kernel, [on_gpu(0x1010), on_gpu(0x2008)])
 
 
 def test_arguments_disagree_on_a_dimension():

@@ -142,7 +142,7 @@ def analyze_gemm(
 
     Raises ConstraintError for an empty extent, an unknown product or strategy.
     """
-    from wavedsl.compiler import get_target
+    from wavedsl.targets import get_target
 
     element = ALL[dtype] if isinstance(dtype, str) else dtype
     shape = GemmShape(m, n, k, element, out, beta)
@@ -229,7 +229,7 @@ def analyze(
 
     `product` is a chip by name (`H200`, `MI300X`) or a `Product`; default: the reference product of `target`.
     """
-    from wavedsl.compiler import CompiledKernel
+    from wavedsl.compiled_kernel import CompiledKernel
 
     if isinstance(kernel, CompiledKernel):
         return analyze_compiled(kernel, dict(subs or {}), product=product, strategy=strategy)
@@ -245,10 +245,10 @@ def analyze_compiled(
     compiled: Any, dims: Mapping[Any, Any], *, product: str | Product | None = None, strategy: str = "auto"
 ) -> Roofline:
     """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol."""
-    from wavedsl.compiler import get_target
     from wavedsl.ir.constraints import resolve_constraints
     from wavedsl.ir.partition import cut
     from wavedsl.ir.symbols import normalise
+    from wavedsl.targets import get_target
 
     if compiled.graph is None or compiled.kernel_ir is None:
         raise ConstraintError(

@@ -23,11 +23,12 @@ import numpy as np
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import TileChoice
-from wavedsl.compiler import get_target
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
+from wavedsl.strategies.caching import most_stages
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, stages_of, waves_of
+from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, waves_of
+from wavedsl.targets import get_target
 
 T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
@@ -92,7 +93,8 @@ def plan_grouped(
     if not used or n == 0:
         return plan
     cut = (rows, columns, depth_of(tiles, form))
-    kernel = grouped(form, cut, waves_of(tiles, form, chip), stages_of(form, cut, STAGES, chip))
+    stages = min(STAGES, most_stages(form, cut, chip))
+    kernel = grouped(form, cut, waves_of(tiles, form, chip), stages)
     table = [_like(c, column) for column in blocks(counts, rows)]
     plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
     return plan

@@ -44,20 +44,34 @@ class Form:
         return wd.Memory[a], wd.Memory[b], wd.Memory[M, N, self.out]
 
 
-def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What a kernel asks of the caches: hints for its reads of A and B and for C."""
+
+    a: str | None = None
+    b: str | None = None
+    c: str | None = None
+
+
+UNASKED = Asked()
+
+
+def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked = UNASKED) -> None:
     """alpha * product + beta * C in the accumulator's dtype, rounded once."""
     scaled = product * alpha
     if form.beta:
-        scaled = wd.fma(wd.cast(wd.read(c), form.sums), beta, scaled)
-    wd.write(wd.cast(scaled, form.out), c)
+        scaled = wd.fma(wd.cast(wd.read(c, cache=asked.c), form.sums), beta, scaled)
+    wd.write(wd.cast(scaled, form.out), c, cache=asked.c)
 
 
 @functools.cache
 def tiled(
-    form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, m_fast: bool = True, split: int = 1
-) -> Any:
+    form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, m_fast: bool = True, split: int = 1,
+    asked: Asked = UNASKED, prefetch: int = 0,
+) -> Any:  # fmt: skip
     """A pipelined loop over K with tiles in shared memory. `m_fast`: neighbouring workgroups share a tile of B.
-    `stages` 0: as many as the compiler chooses. `split`: workgroups that share the steps of an output tile."""
+    `stages` 0: as many as the compiler chooses. `split`: workgroups that share the steps of an output tile.
+    `prefetch`: steps by which tiles are brought into L2, 0 for not at all."""
     a_type, b_type, c_type = form.arrays(wd.SHARED)
 
     @wd.wave(
@@ -69,22 +83,22 @@ def tiled(
             wd.WaveConstraint(N, WN),
         ],
         subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
-        schedule=wd.Schedule(stages=stages or None, split_k=split),
+        schedule=wd.Schedule(stages=stages or None, split_k=split, prefetch=prefetch or None),
     )
     def gemm_tiled(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         start = wd.Register[M, N, form.sums](0)
 
         @wd.iterate(K, init_args=[start])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            return wd.mma(wd.read(a), wd.read(b), acc)
+            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
-        store(form, over_k, c, alpha, beta)
+        store(form, over_k, c, alpha, beta, asked)
 
     return gemm_tiled
 
 
 @functools.cache
-def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int]) -> Any:
+def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int], asked: Asked = UNASKED) -> Any:
     """All of K at once, straight from global memory: no loop, no pipeline, no barrier."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
 
@@ -98,18 +112,20 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int]) -> Any:
         subs={BM: tiles[0], BN: tiles[1], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
     )
     def gemm_one_pass(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
-        store(form, wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, form.sums](0)), c, alpha, beta)
+        x, y = wd.read(a, cache=asked.a), wd.read(b, cache=asked.b)
+        store(form, wd.mma(x, y, wd.Register[M, N, form.sums](0)), c, alpha, beta, asked)
 
     return gemm_one_pass
 
 
 @functools.cache
-def gemv(form: Form, columns: int, depth: int) -> Any:
-    """A few rows of A against all of B, which streams once: multiply-adds, no matrix instruction. M stays whole."""
+def gemv(form: Form, columns: int, depth: int, waves: int, asked: Asked = UNASKED) -> Any:
+    """A few rows of A against all of B, which streams once: multiply-adds, no matrix instruction. M stays whole; lanes,
+    and `waves` of a workgroup, keep their parts of the sums until behind the loop."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
 
     @wd.wave(
-        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK)],
+        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves)],
         subs={BN: columns, BK: depth},
         schedule=wd.Schedule(split_k=1),
     )
@@ -118,10 +134,10 @@ def gemv(form: Form, columns: int, depth: int) -> Any:
 
         @wd.iterate(K, init_args=[start])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            rows, columns = wd.cast(wd.read(a), form.sums), wd.cast(wd.read(b), form.sums)
-            return acc + wd.sum(rows * columns, dim=K)
+            rows = wd.cast(wd.read(a, cache=asked.a), form.sums)
+            return acc + wd.sum(rows * wd.cast(wd.read(b, cache=asked.b), form.sums), dim=K)
 
-        store(form, over_k, c, alpha, beta)
+        store(form, over_k, c, alpha, beta, asked)
 
     return gemm_gemv
 
@@ -190,7 +206,7 @@ class Deal:
 @functools.cache
 def dealt(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int, int], stages: int, deal: Deal, columns: int,
-    group: int,
+    group: int, asked: Asked = UNASKED, prefetch: int = 0,
 ) -> Any:  # fmt: skip
     """One launch whose workgroups share the K steps of all output tiles equally (stream-K). `columns`: output tiles
     along N; tiles are numbered in blocks of `group` rows.
@@ -218,7 +234,7 @@ def dealt(
             wd.WaveConstraint(K, BK / waves[2]),
         ],
         subs={BM: bm, BN: bn, BK: bk, W: workers},
-        schedule=wd.Schedule(stages=stages) if stages else None,
+        schedule=wd.Schedule(stages=stages or None, prefetch=prefetch or None) if stages or prefetch else None,
     )
     def gemm_dealt(
         a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums],
@@ -246,16 +262,16 @@ def dealt(
                 def over_columns():
                     @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)], start=first * bk, stop=last * bk)
                     def over_k(acc: wd.Register[M, N, form.sums]):
-                        return wd.mma(wd.read(a), wd.read(b), acc)
+                        return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
                     if not deal.line:
-                        store(form, over_k, c, alpha, beta)
+                        store(form, over_k, c, alpha, beta, asked)
                         return
                     earliest = deal.worker_at(shared * steps)
                     others = deal.worker_at((shared + 1) * steps - 1) - earliest
 
                     def alone():
-                        store(form, over_k, c, alpha, beta)
+                        store(form, over_k, c, alpha, beta, asked)
 
                     def together():
                         wd.write(over_k, sums, mapping=wd.IndexMapping((M, N), {P: worker - earliest}))
@@ -270,7 +286,7 @@ def dealt(
                             def over_parts(acc: wd.Register[M, N, form.sums]):
                                 return acc + wd.sum(wd.read(sums), dim=P)
 
-                            store(form, over_parts, c, alpha, beta)
+                            store(form, over_parts, c, alpha, beta, asked)
                             wd.write(wd.Register[wd.i32](0), tickets, mapping=place)
 
                         wd.cond(ticket == others, finish)

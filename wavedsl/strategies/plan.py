@@ -7,22 +7,23 @@ what several of them sum is added in one order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
 from wavedsl.analysis.roofline import analyze_gemm, product_named
-from wavedsl.analysis.strategy import GEMV_ROWS, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.compiler import get_target
 from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
-from wavedsl.strategies.kernels import LEAST_STEPS, Deal, Form
+from wavedsl.strategies.caching import Depth, depth, hints, needed_bytes
+from wavedsl.strategies.kernels import LEAST_STEPS, UNASKED, Asked, Deal, Form
+from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
@@ -32,6 +33,10 @@ WAVES = 4
 """Waves that share K."""
 WAVE_BYTES = 128
 """Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
+GEMV_REGISTERS = 128
+"""Registers of a lane that loads and sums of a matrix-vector product may take."""
+GEMV_WAVES = 5
+"""Waves per SIMD that such a kernel leaves room for."""
 
 
 @dataclass
@@ -44,13 +49,17 @@ class Launch:
 
 @dataclass
 class Plan:
-    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason. It may run again and again, but not
-    on two streams at a time: its launches share a workspace."""
+    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason, `asked` the hints for the caches. It
+    may run again and again, but not on two streams at a time: its launches share a workspace."""
 
     strategy: str
     why: str
     tiles: TileChoice
     launches: list[Launch] = field(default_factory=list)
+    asked: Asked = UNASKED
+    in_flight: int = 0
+    """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many. The chip needs
+    `caching.needed_bytes`."""
 
     def run(self) -> None:
         """Launch in order."""
@@ -112,7 +121,10 @@ def plan_gemm(
     record = analyze_gemm(m, n, k, form.dtype, product=chip, out=form.out, beta=form.beta)
     chosen = record.recommended_strategy if strategy == "auto" else strategy
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
-    plan = Plan(chosen, record.why if strategy == "auto" else "asked for", choose_tiles(chosen, shape, chip))
+    tiles = choose_tiles(chosen, shape, chip)
+    if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
+        tiles = replace(tiles, prefetch_distance=0)
+    plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
 
@@ -196,32 +208,45 @@ def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fac
             f"shallow_k: K = {sizes[2]} does not fit one pass", hint="at most 64; use cache_persistent"
         )
     waves = waves_of(tiles, form, chip, staged=False)
-    plan.launches.append(Launch(kernels.one_pass(form, (tiles.tile_m, tiles.tile_n), waves), (*arrays, *factors)))
+    cut = (tiles.tile_m, tiles.tile_n)
+    plan.asked = hints(form, sizes, cut, chip)
+    plan.launches.append(Launch(kernels.one_pass(form, cut, waves, plan.asked), (*arrays, *factors)))
 
 
 def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """Cache-persistent and skinny: the shorter side runs fastest over the grid, so that it stays in L2."""
-    plan.launches.append(Launch(_tiled(form, plan.tiles, chip, sizes[0] <= sizes[1]), (*arrays, *factors)))
+    plan.launches.append(Launch(_tiled(plan, form, chip, sizes), (*arrays, *factors)))
 
 
-def _tiled(form: Form, tiles: TileChoice, chip: Product, m_fast: bool = True, split: int = 1) -> Any:
+def _tiled(plan: Plan, form: Form, chip: Product, sizes: Any, split: int = 1) -> Any:
+    tiles, (m, n, k) = plan.tiles, sizes
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
-    stages = stages_of(form, cut, tiles.pipeline_stages, chip)
-    return kernels.tiled(form, cut, waves_of(tiles, form, chip), stages, m_fast, split)
+    groups = ceil(m / cut[0]) * ceil(n / cut[1]) * split
+    ahead = _depth(plan, form, cut, groups, ceil(k / cut[2] / split), chip)
+    plan.asked = hints(form, sizes, cut, chip)
+    return kernels.tiled(
+        form, cut, waves_of(tiles, form, chip), ahead.stages, m <= n, split, plan.asked, ahead.prefetch
+    )
 
 
-def stages_of(form: Form, cut: tuple[int, int, int], wanted: int, chip: Product) -> int:
-    """As many as three quarters of the chip's shared memory hold: the rest is for padding. 0: the compiler's choice."""
-    if not wanted:
-        return 0
-    stage = (cut[0] + cut[1]) * cut[2] * form.dtype.bits // 8
-    return max(1, min(wanted, get_target(chip.target).shared_bytes * 3 // 4 // stage))
+def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps: int, chip: Product) -> Depth:
+    """How far the loop over K runs ahead; the plan says so. 0 stages: the compiler chooses."""
+    tiles = plan.tiles
+    if not tiles.pipeline_stages:
+        return Depth(0, 0, 0)
+    found = depth(form, cut, groups, max(1, steps), tiles.pipeline_stages, tiles.prefetch_distance, chip)
+    plan.tiles = replace(
+        tiles, tile_m=cut[0], tile_n=cut[1], tile_k=cut[2], pipeline_stages=found.stages,
+        prefetch_distance=max(found.stages - 1, found.prefetch),
+    )  # fmt: skip
+    plan.in_flight = found.in_flight
+    return found
 
 
 def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """For few columns instead of few rows the operands change places, by views."""
     a, b, c = arrays
-    m, n, _ = sizes
+    m, n, k = sizes
     if m > n:
         # C^T = B^T A^T: B is then the left operand [N, K], A the right one with rows of K.
         a, b, c = (b if form.b_rows else b.T), a, c.T
@@ -229,8 +254,49 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
         m, n = n, m
     if m > GEMV_ROWS:
         raise ConstraintError(f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny")
-    columns, depth = (16, 128) if form.b_rows else (64, 16)
-    plan.launches.append(Launch(kernels.gemv(form, columns, depth), (a, b, c, *factors)))
+    columns, deep, waves = gemv_cut(form, m, n, k, chip)
+    plan.tiles = replace(plan.tiles, tile_m=m, tile_n=columns, tile_k=deep)
+    plan.in_flight = _gemv_in_flight(form, columns, deep, n, waves, chip)
+    plan.asked = hints(form, (m, n, k), (m, columns), chip)
+    plan.launches.append(Launch(kernels.gemv(form, columns, deep, waves, plan.asked), (a, b, c, *factors)))
+
+
+def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, int, int]:
+    """(columns, K per trip, waves) of a workgroup: loads of 16 bytes, as many per lane as bring what is in flight to
+    what the chip needs while registers hold them; then no more columns than leave every unit something to do."""
+    target = get_target(chip.target)
+    size = max(1, form.dtype.bits // 8)
+    width = VECTOR_BYTES // size
+    words = max(1, form.sums.bits // 32)
+
+    def fits(held: float, wide: float, sums: int) -> bool:
+        """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and sums of each row."""
+        return held * 4 + wide * width * words + m * sums * words <= GEMV_REGISTERS
+
+    if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
+        run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
+        waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
+        cuts = [(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
+    else:  # along N: some lanes side by side, the others and the waves on rows of their own
+        cuts = []
+        for segment in (256, 128, 64):
+            rows = target.wave_size * VECTOR_BYTES // segment
+            for loads in (2, 4, 8):
+                if not fits(loads, loads + m * loads / width, width):
+                    continue
+                waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
+                cuts.append((segment // size, rows * loads * waves, waves))
+    need = needed_bytes(chip)
+    busy = [x for x in cuts if ceil(n / x[0]) >= chip.units] or cuts[-1:]
+    enough = [x for x in busy if _gemv_in_flight(form, x[0], x[1], n, x[2], chip) >= need]
+    return enough[0] if enough else max(busy, key=lambda x: _gemv_in_flight(form, x[0], x[1], n, x[2], chip))
+
+
+def _gemv_in_flight(form: Form, columns: int, deep: int, n: int, waves: int, chip: Product) -> int:
+    """Bytes of B per unit that one trip of all its resident workgroups loads."""
+    target = get_target(chip.target)
+    resident = min(ceil(n / columns) / chip.units, max(1, GEMV_WAVES * target.simds // waves))
+    return int(resident * columns * deep * form.dtype.bits // 8)
 
 
 def _deal(
@@ -248,8 +314,9 @@ def _deal(
             hint="use wave_parallel",
         )
     group = best_group(cut[:2], deal.workers)
-    stages = stages_of(form, cut, plan.tiles.pipeline_stages, chip)
-    kernel = kernels.dealt(form, cut, waves, stages, deal, columns, group)
+    ahead = _depth(plan, form, cut, deal.workers, ceil(count * steps / deal.workers), chip)
+    plan.asked = hints(form, sizes, cut, chip)
+    kernel = kernels.dealt(form, cut, waves, ahead.stages, deal, columns, group, plan.asked, ahead.prefetch)
     sums = _workspace(arrays[2], (deal.parts, m, n), form.sums)
     tickets = _workspace(arrays[2], (max(deal.turns, deal.left),), i32, zero=True)
     plan.launches.append(Launch(kernel, (*arrays, *factors, sums, tickets)))
@@ -258,7 +325,7 @@ def _deal(
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """The same number of workgroups for every output tile."""
     share = min(max(2, plan.tiles.split), ceil(sizes[2] / depth_of(plan.tiles, form)))
-    kernel = _tiled(form, plan.tiles, chip, sizes[0] <= sizes[1], share)
+    kernel = _tiled(plan, form, chip, sizes, share)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 

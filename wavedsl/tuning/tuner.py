@@ -191,8 +191,8 @@ class _Run:
         self, kernel: Any, args: Any, kwargs: Any, subs: Any, target: str | None, product: Any, space: Any, limit: int,
         reference: Any, results: Any, bucket: str | None,
     ):  # fmt: skip
-        from wavedsl.compiler import get_target
         from wavedsl.runtime import devices
+        from wavedsl.targets import get_target
 
         self.kernel = kernel
         self.device = devices.default() if target is None and product is None else None

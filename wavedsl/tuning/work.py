@@ -161,8 +161,8 @@ def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
 def count_clocks(task: Task) -> dict[str, Any]:
     """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by the cycle model, which
     replays AMDGCN text as part of the launch, else by `grid_seconds`."""
-    from wavedsl.compiler import get_target
-    from wavedsl.runtime.launch import sample
+    from wavedsl.runtime.on_emulator import sample
+    from wavedsl.targets import get_target
 
     started = time.perf_counter()
     compiled = task.compiled()

@@ -135,6 +135,25 @@ def test_operands_that_do_not_fit(name, args, pair, message):
         check_operands(lookup(name, "sm_80"), args, pair)
 
 
+def test_operands_are_looked_at_again_where_anything_differs():
+    """What fitted once is remembered; operands of other kinds, types or members are not that."""
+    add, set_, load = (lookup(n, "sm_80") for n in ("add.s32", "setp.lt.s32", "ld.global.v2.f32"))
+    check_operands(add, [reg("b32"), reg("u32"), IMM])
+    check_operands(set_, [reg("pred"), reg("b32"), IMM], reg("pred"))
+    check_operands(load, [Arg("vec", parts=(reg("f32"),) * 2), ADDRESS])
+    for inst, args, pair in (
+        (add, [reg("b32"), reg("u64"), IMM], None),
+        (add, [reg("b32"), reg("u32"), IMM], reg("pred")),
+        (set_, [reg("pred"), reg("b32"), IMM, reg("b64")], None),
+        (set_, [reg("pred"), reg("b32"), IMM], reg("b32")),
+        (load, [Arg("vec", parts=(reg("f32"), reg("pred"))), ADDRESS], None),
+        (load, [Arg("vec", parts=(reg("f32"),) * 3), ADDRESS], None),
+    ):
+        for _ in range(2):
+            with pytest.raises(CompileError):
+                check_operands(inst, args, pair)
+
+
 def test_every_row_is_documented_and_priced():
     for row in isa.all_rows():
         assert row.doc and row.latency > 0 and row.interval > 0, row

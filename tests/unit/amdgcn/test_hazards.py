@@ -9,7 +9,8 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, emit, get_target
-from wavedsl.codegen.amdgcn.hazard_fill import check_order, movable
+from wavedsl.codegen.amdgcn.hazard_fill import _pads_from, check_order, movable
+from wavedsl.codegen.amdgcn.hazards import flow, walk
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import EmulationError
 from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Value, vector
@@ -141,6 +142,29 @@ def test_useful_instructions_come_before_nops(chip: str, apart: bool, monkeypatc
         results.append(y)
     assert results[0].any()
     assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_wait_states_of_a_trial_are_those_of_the_whole_block(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial is walked around what it moves; a walk of the whole block in that order says the same."""
+    monkeypatch.setattr(emit, "fill_gaps", lambda program, flow: False)
+    monkeypatch.setattr(emit, "insert_nops", lambda program, rows, flow: None)
+    found = flow(compile_kernel_ir(beside_other_work(chip, True), get_target(chip)).program)
+    b = max(range(len(found.facts)), key=lambda b: len(found.facts[b]))
+    facts, pads, entry = found.facts[b], found.pads[b], found.entry[b]
+    assert entry is not None
+    assert sum(pads) > 4
+    shorter = different = 0
+    for k in range(len(facts)):
+        for at in range(k + 2, min(len(facts), k + 50), 7):
+            trial = [*facts[k + 1 : at], facts[k]]
+            part = _pads_from(k, trial, facts, pads, entry, chip)
+            whole, _ = walk([*facts[:k], *trial, *facts[at:]], entry, chip)
+            assert [*pads[:k], *part, *pads[k + len(part) :]] == whole, (k, at)
+            shorter += k + len(part) < len(facts)
+            different += whole != pads
+    assert shorter > 100
+    assert different > 50
 
 
 def test_checker_of_orders_finds_every_dependence() -> None:

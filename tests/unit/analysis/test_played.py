@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
-from wavedsl.runtime.launch import sample
+from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
 

@@ -17,7 +17,7 @@ from wavedsl.analysis import analyze_gemm, product_named
 from wavedsl.analysis.flops import FLOPS, PER_INPUT, PRODUCTS
 from wavedsl.analysis.plot import plot_roofline
 from wavedsl.analysis.roofline import products
-from wavedsl.compiler import get_target
+from wavedsl.targets import get_target
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")

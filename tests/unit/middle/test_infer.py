@@ -10,7 +10,7 @@ from wavedsl.ir.mma_plan import fma_atom
 from wavedsl.ir.plans import plan
 
 import wavedsl as wd
-from wavedsl.compiler import get_target
+from wavedsl.targets import get_target
 
 M, N, K = wd.symbols("M N K")
 

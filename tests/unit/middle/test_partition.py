@@ -8,7 +8,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.partition import cut
 
 import wavedsl as wd
-from wavedsl.compiler import get_target
+from wavedsl.targets import get_target
 
 M, N, K, H = wd.symbols("M N K H")
 

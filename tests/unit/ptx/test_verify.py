@@ -33,6 +33,10 @@ DEFECTS: dict[str, tuple[Callable[[str], str], str]] = {
     "target too old": (once(r"\.target sm_80", ".target sm_70"), "needs sm_80"),
     "address register of the wrong width": (once(r"\[%rd\d+\+128\]", "[%r5]"), "is .b32"),
     "shared address in 64 bits": (once(r"(ldmatrix.*)\[%r\d+\]", r"\1[%rd5]"), "is .b64"),
+    "copy from where it goes": (
+        once(r"(cp\.async\.\S+ +)\[(%r\d+)(\+\d+)?\], \[%rd\d+(\+\d+)?\]", r"\1[\2], [\2]"),
+        "is .b32",
+    ),
     "operand too narrow": (once(r"add\.s64( +%rd\d+, %rd\d+), %rd\d+", r"add.s64\1, %r5"), "is .b32"),
     "too few members": (once(r"\{%r\d+, (%r\d+, %r\d+, %r\d+)\}, \{", r"{\1}, {"), "3 members"),
     "undeclared register": (

@@ -11,7 +11,7 @@ import sympy
 from wavedsl.ir import dtypes
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.kernel_ir import Param
-from wavedsl.runtime import devices, launch
+from wavedsl.runtime import devices, launch, on_emulator, prepare
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 
 M, N = sympy.symbols("M N", integer=True, positive=True)
@@ -71,13 +71,13 @@ EMULATED = devices.Device("emulator", 0, "gfx942")
 
 
 def test_prepare_fills_hidden_parameters_and_the_grid(arguments):
-    call = launch.prepare(kernel(), arguments)
+    call = prepare.prepare(kernel(), arguments)
     assert (call.grid, call.block, call.place) == ((1, 1, 1), (64, 1, 1), ("cpu", 0))
     assert call.values[2] == np.float32(2).tobytes()
     assert call.values[3] == (5).to_bytes(4, "little")
     assert call.values[4] == (12).to_bytes(8, "little")
     tall = np.zeros((33, 6), np.float32)
-    assert launch.prepare(kernel(), (tall, tall.copy(), 1)).grid == (3, 1, 1)
+    assert prepare.prepare(kernel(), (tall, tall.copy(), 1)).grid == (3, 1, 1)
 
 
 def test_emulated_results_are_stored_and_inputs_are_not(emulator, arguments):
@@ -117,7 +117,7 @@ def test_emulate_works_in_place_with_findings(emulator, arguments):
     expected = 2 * source
     emulator.raises = EmulationError("race")
     with pytest.raises(EmulationError):
-        launch.emulate(kernel(), (source, out, scale))
+        on_emulator.emulate(kernel(), (source, out, scale))
     np.testing.assert_array_equal(out, expected)
 
 
@@ -126,7 +126,7 @@ def test_emulate_copies_what_lies_misaligned(emulator):
     start = 1 if room.ctypes.data % 16 == 0 else 0
     out = room[start : start + 30].reshape(5, 6)
     assert out.ctypes.data % 16
-    launch.emulate(kernel(), (np.ones((5, 6), np.float32), out, 1.0))
+    on_emulator.emulate(kernel(), (np.ones((5, 6), np.float32), out, 1.0))
     assert emulator.calls[0]["args"][1].ctypes.data % 16 == 0
     assert (out == 2).all()
 
@@ -134,7 +134,7 @@ def test_emulate_copies_what_lies_misaligned(emulator):
 def test_an_empty_grid_launches_nothing(emulator):
     empty = np.zeros((0, 6), np.float32)
     assert launch.launch(kernel(), (empty, empty.copy(), 1.0), EMULATED).findings == []
-    assert launch.emulate(kernel(), (empty, empty.copy(), 1.0)).findings == []
+    assert on_emulator.emulate(kernel(), (empty, empty.copy(), 1.0)).findings == []
     launch.bind(kernel(), (empty, empty.copy(), 1.0), EMULATED)()
     assert emulator.calls == []
 
@@ -252,7 +252,7 @@ def test_arrays_elsewhere_than_the_device(gpu):
     with pytest.raises(LaunchError, match="lie on cuda:0, but the launch is for emulator:gfx942"):
         launch.launch(kernel(), (source, out, 3.0), EMULATED)
     with pytest.raises(LaunchError, match="the emulator runs on host memory"):
-        launch.emulate(kernel(), (source, out, 3.0))
+        on_emulator.emulate(kernel(), (source, out, 3.0))
 
 
 def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatch, arguments):
@@ -260,6 +260,9 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
         compiled: list = []  # noqa: RUF012
         dynamic = ()
         scalars = frozenset({"scale"})
+
+        def refresh(self):
+            pass
 
         def compile_cached(self, arguments, target, why, asked):
             self.compiled.append(target)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import schedule_graphs as graphs
 from hypothesis import given, settings
+from wavedsl.ir import modulo as scheduler
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.modulo import (
     ModuloSchedule,
-    SchedEdge,
-    SchedNode,
     Value,
     buffer_slots,
     copies_needed,
@@ -17,10 +16,15 @@ from wavedsl.ir.modulo import (
     list_schedule_with_stages,
     max_live,
     modulo_schedule,
-    recurrence_mii,
-    resource_mii,
     schedule_loop,
     sink,
+)
+from wavedsl.ir.schedule_bounds import (
+    SchedEdge,
+    SchedNode,
+    occupied_mii,
+    recurrence_mii,
+    resource_mii,
     topological_order,
 )
 from wavedsl.ir.schedule_check import check_schedule
@@ -99,6 +103,31 @@ def test_recurrence_bound_is_the_smallest_ii_without_a_positive_cycle(loop) -> N
         return all(far[i][i] <= 0 for i in range(n))
 
     assert feasible(bound) and (bound == 1 or not feasible(bound - 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs.loop_bodies())
+def test_no_schedule_lies_below_the_bound_of_units_between_two_iterations(loop) -> None:  # type: ignore[no-untyped-def]
+    nodes, edges, capacity = loop
+    bound = occupied_mii(nodes, edges, capacity, topological_order(len(nodes), edges))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "occupied_mii", lambda *_: 1)
+        found = modulo_schedule(nodes, edges, capacity, max_tries=20)
+    assert found is not None and bound <= found.ii
+    assert found == modulo_schedule(nodes, edges, capacity, max_tries=20)
+
+
+def test_units_between_two_iterations_bound_the_interval() -> None:
+    """A read of 9 ticks, four users of 8 ticks each behind the first of them, and the next read behind them all: no
+    cycle of edges takes more than 10 and no unit more than 32, but together they take 33."""
+    nodes = [SchedNode(0, (("lds", 1),)), *(SchedNode(i, (("matrix", 8),)) for i in range(1, 5))]
+    edges = [SchedEdge(0, 1, 9, 0), *(SchedEdge(1, i, 1, 0) for i in (2, 3, 4))]
+    edges += [SchedEdge(i, 0, 0, 1) for i in range(1, 5)]
+    capacity = {"lds": 1, "matrix": 1}
+    assert (recurrence_mii(5, edges), resource_mii(nodes, capacity)) == (10, 32)
+    assert occupied_mii(nodes, edges, capacity, topological_order(5, edges)) == 33
+    found = modulo_schedule(nodes, edges, capacity)
+    assert found is not None and (found.ii, found.mii, found.tries) == (33, 32, 2)
 
 
 def test_bounds_of_small_loops() -> None:

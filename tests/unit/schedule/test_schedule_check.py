@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavedsl.ir.cycle_table import cycle_table
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import ModuloSchedule, SchedEdge, SchedNode, modulo_schedule
+from wavedsl.ir.modulo import ModuloSchedule, modulo_schedule
+from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 from wavedsl.ir.schedule_check import check_schedule, verify_schedule
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schedule"

@@ -1,0 +1,129 @@
+"""What strategies ask of the caches and how many bytes they keep on their way: chosen by the chip, seen in the text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+from wavedsl.analysis.roofline import product_named
+from wavedsl.strategies import plan_gemm
+from wavedsl.strategies.caching import depth, hints, needed_bytes
+from wavedsl.strategies.kernels import UNASKED, Asked, Form
+from wavedsl.strategies.plan import gemv_cut
+
+BF16 = Form(wd.bf16, wd.bf16, True)
+
+
+def planned(target: str, dtype: wd.DType, sizes: tuple[int, int, int], strategy: str, b_rows: bool, **chip: Any) -> Any:
+    """A plan and what it should make of C; the chip's fields as given, such as an L2 that holds nothing."""
+    m, n, k = sizes
+    random = np.random.default_rng(n)
+    a, b = (random.integers(-3, 4, s).astype(dtype.storage) for s in ((m, k), (n, k) if b_rows else (k, n)))
+    c = random.integers(-3, 4, (m, n)).astype(dtype.storage)
+    product = replace(product_named(None, target), **chip)
+    plan = plan_gemm(a, b, c, beta=0.5, transpose_b=b_rows, strategy=strategy, product=product)
+    wide = a.astype(np.float64), b.astype(np.float64)
+    want = (wide[0] @ (wide[1].T if b_rows else wide[1]) + 0.5 * c.astype(np.float64)).astype(c.dtype)
+    return plan, want, c
+
+
+def checked_text(plan: Any, want: np.ndarray, c: np.ndarray, target: str) -> str:
+    """The text of a plan's launch, which must make the right numbers."""
+    (launch,) = plan.launches
+    compiled = launch.kernel.compile(*launch.arguments, target=target)
+    compiled.emulate(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+    return compiled.asm
+
+
+def test_hints_follow_from_what_passes_through_l2() -> None:
+    chip = product_named("H200")
+    assert hints(BF16, (4096, 4096, 1024), (128, 128), chip) == UNASKED  # all of it stays anyway
+    assert hints(BF16, (1, 8192, 8192), (1, 8), chip) == Asked("keep", "stream", "stream")
+    assert hints(BF16, (16384, 16, 8192), (128, 16), chip) == Asked("stream", "keep", "stream")
+    # Both are read again, and the larger does not fit: neither is thrown out early nor kept in the other's way.
+    assert hints(BF16, (65536, 256, 1024), (128, 128), chip) == Asked(None, "keep", "stream")
+    assert hints(BF16, (8192, 8192, 64), (128, 128), chip) == Asked(None, None, "stream")
+
+
+SPELLED = {
+    "sm_80": ("L1::no_allocate.L2::cache_hint", "createpolicy.fractional.L2::evict_last", r"st\.global\.L1::no_alloc"),
+    "gfx942": (r"buffer_load\S+ .* nt\b", "", r"buffer_store\S+ .* nt\b"),
+}
+
+
+@pytest.mark.parametrize("target", SPELLED)
+def test_a_streamed_operand_and_a_kept_one_are_spelled(target: str) -> None:
+    """B is touched once, A by every workgroup; results are what they are without hints."""
+    plan, want, c = planned(target, wd.f32, (3, 70, 140), "gemv", True, l2_bytes=4000)
+    assert plan.asked == Asked("keep", "stream", "stream")
+    text = checked_text(plan, want, c, target)
+    assert all(re.search(word, text) for word in SPELLED[target])
+    plain, *_ = planned(target, wd.f32, (3, 70, 140), "gemv", True)
+    (launch,) = plain.launches
+    without = launch.kernel.compile(*launch.arguments, target=target).asm
+    assert not any(word and re.search(word, without) for word in SPELLED[target])
+
+
+def test_bulk_copies_carry_the_hints() -> None:
+    plan, want, c = planned("sm_90a", wd.bf16, (20, 150, 200), "skinny", True, l2_bytes=20000)
+    assert plan.asked == Asked("keep", "stream", "stream")
+    text = checked_text(plan, want, c, "sm_90a")
+    assert "evict_last" in text and "evict_first" in text
+
+
+def test_stages_reach_what_the_chip_needs() -> None:
+    chip = product_named("H200")
+    need = needed_bytes(chip)
+    cut = (16, 128, 32)
+    usual = depth(BF16, cut, 132, 100, 2, 1, chip)
+    assert usual.in_flight >= need and usual.stages > 2 and not usual.prefetch
+    assert depth(BF16, cut, 132 * 8, 100, 2, 1, chip).stages == 2  # eight workgroups have enough on their way
+    slow = replace(chip, latency=20 * chip.latency)
+    deep = depth(BF16, cut, 132, 100, 2, 1, slow)
+    assert deep.prefetch > deep.stages and deep.in_flight > usual.in_flight
+    assert depth(BF16, cut, 132, 3, 2, 1, slow).prefetch < 3  # no further than the loop goes
+    amd = replace(product_named("MI300X"), latency=1e-4)
+    assert depth(BF16, cut, 304, 100, 2, 4, amd).prefetch == 0  # no instruction brings lines into its L2
+
+
+def test_the_recommended_distance_is_prefetched_where_memory_bounds() -> None:
+    plan, want, c = planned("sm_80", wd.f16, (130, 140, 300), "wave_parallel", True, units=2, hbm=3.7e10)
+    assert plan.tiles.prefetch_distance == 2 > plan.tiles.pipeline_stages - 1
+    text = checked_text(plan, want, c, "sm_80")
+    assert "prefetch.global.L2" in text
+
+
+@pytest.mark.parametrize("name", ["H200", "A100", "MI300X", "MI355X"])
+@pytest.mark.parametrize("dtype", [wd.f64, wd.f32, wd.bf16], ids=str)
+def test_a_matrix_vector_product_keeps_enough_on_its_way(name: str, dtype: wd.DType) -> None:
+    chip = product_named(name)
+    for b_rows in (True, False):
+        for m in (1, 4):
+            columns, deep, _ = gemv_cut(Form(dtype, dtype, b_rows), m, 8192, 8192, chip)
+            groups = -(-8192 // columns)
+            assert groups >= chip.units
+            assert columns * deep * dtype.bits // 8 * groups / chip.units >= needed_bytes(chip)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "b_rows"),
+    [("sm_80", wd.bf16, True), ("sm_80", wd.f32, False), ("gfx942", wd.f64, True), ("gfx942", wd.bf16, False)],
+    ids=str,
+)
+def test_a_matrix_vector_product_loads_16_bytes_at_a_time(target: str, dtype: wd.DType, b_rows: bool) -> None:
+    """All of what streams; lanes exchange nothing before the loop ends."""
+    plan, *_ = planned(target, dtype, (1, 4096, 4096), "gemv", b_rows, l2_bytes=1)
+    (launch,) = plan.launches
+    text = launch.kernel.compile(*launch.arguments, target=target).asm
+    streamed = r"ld\.global\.L1::no_allocate\S*\.(v\d\.)?b?\w+ .*" if target == "sm_80" else r"buffer_load_\w+ .* nt\b"
+    loop = text[text.index(re.findall(r"^\s*([.$]\w*K\d+(?:_\d+)?):", text, re.M)[0] + ":") :]
+    loop = loop[: loop.rindex("bra")]
+    found = [m.group(0) for m in re.finditer(streamed, loop)]
+    assert found and all(re.search(r"\.v4\.b32|dwordx4", x) for x in found)
+    assert not re.search(r"shfl|_dpp|ds_swizzle|ds_bpermute", loop)

@@ -1,0 +1,186 @@
+"""What the compiler may rely on of a kernel's arguments, and what a launch must check because of it.
+
+In: a graph, a number (or "run time") for every symbol, and the arrays of a call or nothing, which stands for row-major,
+contiguous, 16-byte aligned arrays. Out: an `ArrayInfo` per array, the parameters, and the hidden ones among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir.array_info import NEAR, ArrayInfo
+from wavedsl.ir.device_log import SOURCE, log_sites
+from wavedsl.ir.dtypes import ALL
+from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.graph import Graph
+from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.symbols import DYNAMIC, evaluate
+
+
+def describe_arguments(
+    graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
+) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
+    """What the compiler may know of each array, the kernel's parameters, and where hidden ones are."""
+    access, indexed = _accesses(graph), _indexed(graph)
+    arrays: dict[str, ArrayInfo] = {}
+    params: list[Param] = []
+    offset = 0
+    hidden_sources: list[str] = []
+
+    def add(name: str, kind: str, dtype: Any, size: int, source: str = "", how: str = "") -> None:
+        nonlocal offset
+        offset = -(-offset // size) * size
+        params.append(Param(name, kind, dtype, offset, size, source, how))
+        offset += size
+
+    for index, a in enumerate(graph.arguments):
+        if a.kind == "scalar":
+            add(a.name, "scalar", a.dtype, max(1, a.dtype.bits // 8))
+            continue
+        add(a.name, "pointer", a.dtype, 8, a.hidden, access.get(a.name, "read"))
+        extents = tuple(_known(evaluate(d, dims), a.name, d) for d in a.dims)
+        es = max(1, a.dtype.bits // 8)
+        given = None if arguments is None else arguments.get(a.name)
+        strides, align = _strides(a, extents, es, given)
+        info = ArrayInfo(a.name, index, tuple(a.dims), a.dtype, strides, extents, align, *_multiples(a, given))
+        if info.span() is None and a.name in indexed and _beyond(a, given):
+            info = replace(info, beyond=True)
+        arrays[a.name] = info
+        for d, n in zip(a.dims, extents):
+            if n is None and f"extent {d}" not in hidden_sources:
+                hidden_sources.append(f"extent {d}")
+        hidden_sources += [f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None]
+    hidden: dict[str, int] = {}
+    if log_sites(graph)[0]:
+        hidden[SOURCE] = len(params)
+        add("_log", "pointer", ALL["i32"], 8, SOURCE, "readwrite")
+    for source in hidden_sources:
+        hidden[source] = len(params)
+        add("_" + source.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)
+    return arrays, params, hidden
+
+
+def _accesses(graph: Graph) -> dict[str, str]:
+    """Argument → `read`, `write` or `readwrite`."""
+    found: dict[str, set[str]] = {}
+    for n in graph.all_nodes():
+        name = n.attrs.get("memory")
+        if isinstance(name, str):
+            how = found.setdefault(name, set())
+            how.add("read" if n.op == "read" else "write")
+            if n.op.startswith("atomic"):
+                how.add("read")
+    return {k: "readwrite" if len(v) == 2 else next(iter(v)) for k, v in found.items()}
+
+
+def _indexed(graph: Graph) -> set[str]:
+    """Arrays whose elements are picked one by one: through a mapping, or by atomics."""
+    return {
+        n.attrs["memory"] for n in graph.all_nodes() if n.attrs.get("mapping") is not None or n.op.startswith("atomic_")
+    }
+
+
+def _moved(graph: Graph, name: str) -> bool:
+    """Whether tiles of an array are read or written, too."""
+    return any(
+        n.op in ("read", "write") and n.attrs.get("memory") == name and n.attrs.get("mapping") is None
+        for n in graph.all_nodes()
+    )
+
+
+def _known(extent: Any, argument: str, dim: Any) -> int | None:
+    if extent is DYNAMIC:
+        return None
+    if isinstance(extent, int):
+        return extent
+    raise ConstraintError(f"argument {argument}: the extent {dim} has no value", hint=f"bind it: subs={{{dim}: …}}")
+
+
+def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tuple[tuple[int | None, ...], int]:
+    """Byte strides and pointer alignment of an array argument; row-major, contiguous, aligned when no array is
+    given."""
+    strides: list[int | None] = []
+    if given is None:
+        step: int | None = es
+        for i, n in enumerate(reversed(extents)):
+            strides.insert(0, step)
+            if a.dtype.packed and i == 0 and n is not None:
+                n = -(-n * a.dtype.bits // 8)
+            step = None if n is None or step is None else step * max(n, 1)
+        return tuple(strides), 16
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    ref = runtime_arrays.describe(given, a.name)
+    align = 16 if ref.place == "cpu" else runtime_arrays.divisibility(ref.pointer)
+    unknown = False
+    # A dimension of one element has the stride that `element_strides` gives it at launch: NumPy's own is arbitrary.
+    natural = runtime_arrays.row_major(ref.shape, ref.storage.itemsize)
+    for n, s, size, dense in zip(reversed(extents), reversed(ref.strides), reversed(ref.shape), reversed(natural)):
+        if s < 0:
+            raise LaunchError(
+                f"argument `{a.name}` has a negative stride of {s} bytes",
+                a.loc,
+                "pass a copy: numpy.ascontiguousarray(…)",
+            )
+        strides.insert(0, None if unknown else (s if size > 1 else dense))
+        unknown = unknown or n is None
+    return tuple(strides), align
+
+
+def _multiples(a: Any, given: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Powers of two up to 16 that divide each stride (in bytes) and the contiguous extents; 1 where no array is given.
+
+    They hold for run-time sizes too: a launch checks them, so that vectors stay wide where sizes allow it.
+    """
+    if given is None:
+        return (), ()
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    ref = runtime_arrays.describe(given, a.name)
+    extents = runtime_arrays.extents(ref, a.dtype)
+    unit = ref.storage.itemsize
+    return (
+        tuple(math.gcd(s, 16) or 16 for s in ref.strides),
+        tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, ref.strides)),
+    )
+
+
+def _beyond(a: Any, given: Any) -> bool:
+    """Whether 32-bit offsets do not reach all elements of a given array."""
+    if given is None:
+        return False
+    from wavedsl.runtime import arrays as runtime_arrays
+
+    low, high = runtime_arrays.describe(given, a.name).extent_bytes()
+    return high - low > NEAR
+
+
+def tiles_of(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
+    """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
+    are indexed by 32-bit offsets all, which is an empty tuple."""
+    mapped = _indexed(graph)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, info in arrays.items():
+        if name in mapped and info.span() is None and not info.far:
+            found[name] = ()
+        elif None in info.strides and (name not in mapped or _moved(graph, name)):
+            found[name] = tuple(partition.dims[d].tile for d in info.dims)
+    return found
+
+
+def element_strides(info: ArrayInfo) -> tuple[int | None, ...]:
+    if info.dtype.packed:
+        last = len(info.strides) - 1
+        return tuple(s if s is None or i == last else s * 8 // info.dtype.bits for i, s in enumerate(info.strides))
+    return tuple(None if s is None else s // info.elsize for s in info.strides)
+
+
+def divisors_of(info: ArrayInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What a launch must check: (extents, strides in bytes) must be multiples of these; 1 for what is fixed anyway."""
+    return (
+        tuple(info.extent_multiple(i) if n is None else 1 for i, n in enumerate(info.extents)),
+        tuple(info.stride_multiple(i) if s is None else 1 for i, s in enumerate(info.strides)),
+    )
