@@ -267,7 +267,7 @@ def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyP
 
 def test_fences_stand_where_others_look() -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
-    subs = {**SMALL, M: 32, N: 32, K: 64}
+    subs = {BM: 32, BN: 32, BK: 32, M: 32, N: 32, K: 64}
     graph = pass_of.split(fused(None).trace(subs), subs, 2).graph
     shown = [n.op for n in graph.region.nodes if n.op in ("iterate", "write", "fence", "atomic_add", "when")]
     assert shown == ["iterate", "write", "write", "fence", "atomic_add", "when"]
