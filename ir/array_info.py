@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,14 @@ LIMIT = 1 << 31
 NEAR = 0xFFFFE000
 """Bytes of an array that an access by index reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
 elements of larger arrays have 64-bit addresses."""
+MASKED = "kernels see no mask: pass x.filled(…), or the data and the mask as two arguments"
+"""What to do instead of passing a masked array."""
+
+
+def is_masked(array: Any) -> bool:
+    """Whether this is one of NumPy's masked arrays. There is none before `numpy.ma` has been imported."""
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(array, module.MaskedArray)
 
 
 @dataclass(frozen=True)

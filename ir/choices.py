@@ -11,6 +11,8 @@ class Choices:
 
     split: int | None = None
     """Parts in which the trips of a loop of sums are shared by workgroups (`split_k`)."""
+    stream: bool | int | None = None
+    """Whether the trips of all output tiles are dealt to workgroups that run at once, or to how many (`stream_k`)."""
     stages: int | None = None
     """Ring depth of shared buffers in pipelined loops."""
     specialize: bool | None = None

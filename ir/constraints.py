@@ -117,6 +117,14 @@ class TilingConstraint:
 
 
 @dataclass(frozen=True)
+class TurnConstraint(TilingConstraint):
+    """Tiles of a grid dimension, once along `axis`, that workgroups take in turn (`stream_k`): a loop's, with waves
+    spread over them as over a workgroup's."""
+
+    axis: int = 0
+
+
+@dataclass(frozen=True)
 class HardwareConstraint:
     """Requirements on the machine; what is left out is derived from the target.
 
@@ -261,6 +269,8 @@ class ResolvedDim:
     vector: int | None = None
     index: bool = False
     loc: Loc | None = field(default=None, compare=False, repr=False)
+    turns: int | None = None
+    """The axis of the grid that the loop's tiles would lie along, if workgroups did not take them in turn."""
 
     @property
     def tile(self) -> int | Dynamic:
@@ -273,6 +283,8 @@ class ResolvedDim:
     def waves(self) -> int | None:
         """Waves along this dimension; None where the compiler is to choose."""
         if self.workgroup is None:
+            if self.turns is not None and self.wave is None:
+                return None
             return 1 if self.loop is None or self.wave is None else self.loop // self.wave
         if self.index:
             return 1
@@ -366,8 +378,9 @@ def resolve_constraints(
             loop = _size(t.tile, values, t)
             wave = _wave_tile(waves.get(t.dim), loop, "loop tile's", values, max_waves, wave_word)
             found[t.dim] = ResolvedDim(
-                t.dim, _extent(t.dim, values, t.loc), loop=loop, wave=wave, vector=vectors.get(t.dim), loc=t.loc
-            )
+                t.dim, _extent(t.dim, values, t.loc), loop=loop, wave=wave, vector=vectors.get(t.dim), loc=t.loc,
+                turns=t.axis if isinstance(t, TurnConstraint) else None,
+            )  # fmt: skip
     for argument in getattr(graph, "arguments", ()):
         for dim in argument.dims:
             for s in sorted(getattr(dim, "free_symbols", ()), key=str):
@@ -444,10 +457,15 @@ def _vectors(hardware: HardwareConstraint, values: Mapping[Any, Any]) -> dict[An
     return found
 
 
+def _axis(d: ResolvedDim) -> int | None:
+    """The axis of the grid that a dimension's tiles lie along, or would."""
+    return d.axis if d.turns is None else d.turns
+
+
 def _check_waves(
     resolved: ResolvedConstraints, waves: Mapping[Any, WaveConstraint], max_waves: int, wave_word: str
 ) -> None:
-    known = [d for d in resolved.dims.values() if d.waves is not None and (d.axis is not None or d.dim in waves)]
+    known = [d for d in resolved.dims.values() if d.waves is not None and (_axis(d) is not None or d.dim in waves)]
     total = 1
     for d in known:
         total *= d.waves or 1
@@ -474,7 +492,7 @@ def _check_waves(
     if resolved.waves is not None and resolved.waves != want:
         by_axis = [1, 1, 1]
         for d in known:
-            by_axis[d.axis or 0] *= d.waves or 1
+            by_axis[_axis(d) or 0] *= d.waves or 1
         raise ConstraintError(
             f"waves_per_block={asked} asks for {want} {wave_word}, but the WaveConstraints make {total}"
             + (f" ({product})" if product else ""),
@@ -484,7 +502,7 @@ def _check_waves(
     if resolved.waves is not None:
         by_axis = [1, 1, 1]
         for d in known:
-            by_axis[d.axis or 0] *= d.waves or 1
+            by_axis[_axis(d) or 0] *= d.waves or 1
         given = (*asked, 1, 1, 1)[:3]
         if tuple(by_axis) != given:
             raise ConstraintError(

@@ -51,7 +51,7 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     c = info.contiguous()
     if c is None or isinstance(mapping.coords[c], int):
         return 1, ()
-    along = mapping.coords[c]
+    along, period = _running(mapping.coords[c])
     name = str(along)
     if not along.is_Symbol or name not in layout.dims:
         return 1, ()
@@ -64,11 +64,29 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
     width, bits = vector_elements(seen, layout, low.plans, store)
     if str(info.dims[c]) != name:
-        # The array may end where the value's dimension does not.
-        most = gcd(width, info.extent_multiple(c))
+        # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
+        # an access is that of its first element.
+        most = gcd(width, info.extent_multiple(c), period, _multiple(low, name))
         most &= -most
         width, bits = most, bits[: most.bit_length() - 1]
     return width, bits
+
+
+def _multiple(low: Lowering, dim: str) -> int:
+    """What a dimension's extent is known to be a multiple of; 0 where no tile sticks out of it."""
+    plan = low.plans[dim]
+    if plan.extent is not None:
+        return plan.extent if plan.ragged else 0
+    known = [info.extent_multiple(i) for info in low.arrays.values() for i, d in enumerate(info.names) if d == dim]
+    return max(known, default=1)
+
+
+def _running(coord: Any) -> tuple[Any, int]:
+    """A coordinate as (the index that it runs along, after how many elements it begins again): `N`, or `N % 32`; 0
+    where it does not begin again."""
+    if coord.func.__name__ == "Mod" and coord.args[1].is_Integer:
+        return coord.args[0], int(coord.args[1])
+    return coord, 0
 
 
 class MappedAccess:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from wavedsl.ir.constraints import ResolvedConstraints, divisors
+from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
@@ -181,27 +181,18 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
                 dims[d].axis = None
             elif r.axis is not None:
                 free[d] = r.workgroup
-            if r.wave is not None:
-                fixed[d] = r.wave
-            elif d in together:
-                fixed[d] = r.workgroup
-            elif per_block is not None and r.axis is not None:
-                waves = per_block[r.axis] if r.axis < len(per_block) else 1
-                if r.workgroup % waves:
-                    raise ConstraintError(
-                        f"waves_per_block gives {waves} waves along axis {r.axis}, which do not divide the tile of "
-                        f"{r.workgroup} elements of {d}",
-                        resolved.hardware.loc,
-                        f"legal counts are {', '.join(map(str, divisors(r.workgroup)))}",
-                    )
-                fixed[d] = r.workgroup // waves
+            share = _wave_share(d, r, r.workgroup, r.axis, resolved, together)
+            if share is not None:
+                fixed[d] = share
         elif r.loop is None and d not in held:
             dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
         elif r.loop is not None:
             dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
-            if r.wave is not None:
+            share = r.wave if r.turns is None else _wave_share(d, r, r.loop, r.turns, resolved, together)
+            if share is not None or r.turns is not None:
                 free[d] = r.loop
-                fixed[d] = r.wave
+            if share is not None:
+                fixed[d] = share
         elif extent is None:
             raise ConstraintError(
                 f"{d} is a run-time argument and has neither a workgroup nor a loop tile",
@@ -210,7 +201,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             )
         else:
             dims[d] = DimPlan(d, "whole", extent, max(extent, 1), max(extent, 1), None, r.loc)
-    order = sorted(free, key=lambda d: (LOOPS if dims[d].role == "loop" else dims[d].axis or 0, list(free).index(d)))
+    order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
     tiles = {d: free[d] for d in order}
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     wanted = (
@@ -221,9 +212,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
     wide = any(a.asynchronous for a in target.mma_atoms)
     rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
-    share = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
+    waves = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
     for d in order:
-        dims[d].wave = share[d]
+        dims[d].wave = waves[d]
     for d, plan in dims.items():
         plan.vector = resolved[d].vector
         if plan.vector is not None and plan.role in ("workgroup", "loop") and plan.wave % plan.vector:
@@ -245,6 +236,35 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
             f"write threads_per_wave={target.wave_size}, or leave it out",
         )
     return partition
+
+
+def _rank(plan: DimPlan, turns: int | None) -> int:
+    """Where the waves along a dimension come in the order of waves."""
+    if plan.role == "loop" and turns is None:
+        return LOOPS
+    return (plan.axis if turns is None else turns) or 0
+
+
+def _wave_share(
+    d: Any, r: ResolvedDim, tile: int, axis: int | None, resolved: ResolvedConstraints, together: set[Any]
+) -> int | None:
+    """Elements of a tile along a grid axis that a wave has, where that is not left open."""
+    per_block = resolved.hardware.waves_per_block
+    if r.wave is not None:
+        return r.wave
+    if d in together:
+        return tile
+    if per_block is None or axis is None:
+        return None
+    waves = per_block[axis] if axis < len(per_block) else 1
+    if tile % waves:
+        raise ConstraintError(
+            f"waves_per_block gives {waves} waves along axis {axis}, which do not divide the tile of "
+            f"{tile} elements of {d}",
+            resolved.hardware.loc,
+            f"legal counts are {', '.join(map(str, divisors(tile)))}",
+        )
+    return tile // waves
 
 
 def _base_of(d: Any, resolved: ResolvedConstraints) -> tuple[Any, Fraction] | None:

@@ -44,6 +44,8 @@ def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product:
     """The graph with its loop cut as the user asks, or as the prediction says. Raises ConstraintError where the user
     asks for what would change the kernel's meaning."""
     asked = choices.split
+    if choices.stream:
+        return _streamed(graph, dims, product, choices)
     if asked is None:
         parts, why = _predicted(graph, dims, target, product, choices)
     else:
@@ -57,6 +59,24 @@ def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product:
             error.message = f"Schedule(split_k={asked}): {error.message}"
         raise
     return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"split_k: {parts} ({why})")))
+
+
+def _streamed(graph: Graph, dims: Mapping[Any, Any], product: Product, choices: Choices) -> Split:
+    """The graph with its trips dealt, to one workgroup per compute unit where the user gives no number."""
+    from wavedsl.ir.stream_k import stream  # which loads more of the compiler than a call that is known needs
+
+    asked = choices.stream
+    if asked is True:
+        apart = [d.extent for d in cuts(graph, dims).values() if d.axis is not None and d.dim in graph.index_dims]
+        workers = max(1, product.units // max(1, prod(n for n in apart if isinstance(n, int))))
+    else:
+        workers = int(asked or 1)
+    try:
+        found = stream(graph, dims, workers, choices.swizzle)
+    except ConstraintError as error:
+        error.message = f"Schedule(stream_k={asked}): {error.message}"
+        raise
+    return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"stream_k: {found.note} (as asked for)")))
 
 
 def whole(graph: Graph, dims: Mapping[Any, Any], why: str) -> Split:

@@ -47,6 +47,7 @@ from wavedsl.ir.graph import (
     region_nodes,
 )
 from wavedsl.ir.graph import Mapping as Placed
+from wavedsl.ir.graph_edit import Edit
 from wavedsl.ir.graph_verify import verify_graph
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, evaluate, symbol
@@ -71,6 +72,8 @@ class Split:
     graph: Graph
     dims: Mapping[Any, Any]
     shapes: Mapping[Any, Any] = field(default_factory=dict)
+    note: str = ""
+    """Who has what, for reports."""
 
 
 # ------------------------------------------------------------------------------------------------- what may be cut
@@ -232,6 +235,25 @@ def grid_tiles(found: Mapping[Any, ResolvedDim]) -> int | None:
     return total
 
 
+def divided(graph: Graph, loop: Node) -> tuple[list[Node], list[Node]]:
+    """(what the loop needs, everything else but the loop) of the kernel's own body, in program order."""
+    needed: set[int] = set()
+    body: Region = loop.attrs["body"]
+    todo: list[Node] = [x for x in loop_bounds(loop) if x is not None]
+    todo += [x for y in region_nodes(body) for x in y.inputs] + list(body.yields)
+    while todo:
+        x = todo.pop()
+        if x.id in needed:
+            continue
+        needed.add(x.id)
+        todo += x.inputs
+        if "body" in x.attrs:
+            todo += [y for z in region_nodes(x.attrs["body"]) for y in z.inputs]
+    before = [n for n in graph.region.nodes if n.id in needed]
+    kept = {n.id for n in before}
+    return before, [n for n in graph.region.nodes if n.id not in kept and n is not loop]
+
+
 def split(graph: Graph, dims: Mapping[Any, Any], parts: int) -> Split:
     """The graph with its loop cut in `parts`. Raises ConstraintError where that would change what it means."""
     loop = loop_to_cut(graph)
@@ -240,15 +262,15 @@ def split(graph: Graph, dims: Mapping[Any, Any], parts: int) -> Split:
     return found
 
 
-class _Cut:
+class _Cut(Edit):
     """One graph being rewritten. Nodes that stay as they are belong to both graphs."""
 
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, parts: int
     ):
-        self.old, self.loop, self.parts = graph, loop, parts
+        super().__init__(graph, loop.loc)
+        self.loop, self.parts = loop, parts
         self.dims = dict(dims)
-        self.fresh = graph.next_id()
         self.body: Region = loop.attrs["body"]
         self.arguments: list[Argument] = []
         self.length = 0
@@ -282,7 +304,7 @@ class _Cut:
             index_dims=(*self.old.index_dims, self.part),
             traced=self.old,
         )
-        before, after = self.divided()
+        before, after = divided(self.old, self.loop)
         self.region = Region(None, list(before), [], (), self.old.region.loc)
         part = self.add("tile_start", (), {"dim": self.part})
         zeros = [self.zero(c) for c in carries]
@@ -291,7 +313,7 @@ class _Cut:
         attrs = {**self.loop.attrs, "bounds": (count, count + 1), "aligned": loop_bounds(self.loop) == (None, None)}
         if self.length:
             attrs["length"] = self.length
-        sums = self.add("iterate", (*zeros, start, stop), attrs, number=self.loop.id)
+        sums = self.add("iterate", (*zeros, start, stop), attrs, same_as=self.loop)
         for i, name in enumerate(names):
             value = self.add("result", (sums,), {"position": i})
             inputs = (value, part, *((self.number(lacking[i]),) if lacking[i] else ()))
@@ -332,24 +354,6 @@ class _Cut:
         self.arguments.append(
             Argument(name, "memory", (*axes, *dims), dtype, AddressSpace.GLOBAL, loc, hidden)
         )
-
-    def divided(self) -> tuple[list[Node], list[Node]]:
-        """(what the loop needs, everything else but the loop), in program order."""
-        needed: set[int] = set()
-        todo: list[Node] = [x for x in loop_bounds(self.loop) if x is not None]
-        todo += [x for y in region_nodes(self.body) for x in y.inputs] + list(self.body.yields)
-        while todo:
-            x = todo.pop()
-            if x.id in needed:
-                continue
-            needed.add(x.id)
-            todo += x.inputs
-            if "body" in x.attrs:
-                todo += [y for z in region_nodes(x.attrs["body"]) for y in z.inputs]
-        before = [n for n in self.old.region.nodes if n.id in needed]
-        kept = {n.id for n in before}
-        after = [n for n in self.old.region.nodes if n.id not in kept and n is not self.loop]
-        return before, after
 
     def bounds(self, part: Node) -> tuple[Node, Node]:
         """First element and end of this part's trips: equal counts of them, fewer in the last parts."""
@@ -416,8 +420,7 @@ class _Cut:
         body = Region(self.all, [], [], (), self.loop.loc)
         for i, carry in enumerate(self.body.carries):
             attrs = {**carry.attrs, "position": i}
-            body.carries.append(Node(self.fresh, "carry", (), attrs, carry.type, carry.loc))
-            self.fresh += 1
+            body.carries.append(Node(self.number_of_new(), "carry", (), attrs, carry.type, carry.loc))
         places = [self.number(rest) if rest else None for rest in lacking]
         outer, self.region = self.region, body
         yields = []
@@ -444,29 +447,6 @@ class _Cut:
                 made[n.id] = totals[n.attrs["position"]]
             else:
                 self.region.nodes.append(_with(n, made))
-
-    # --- nodes
-
-    def add(
-        self, op: str, inputs: tuple[Node, ...], attrs: dict[str, Any], number: int | None = None
-    ) -> Node:
-        """A node at the end of the region at hand, at the line of the user's loop."""
-        kind = ROWS[op].rule([x.type for x in inputs], attrs, self.graph)  # type: ignore[misc]
-        if number is None:
-            number, self.fresh = self.fresh, self.fresh + 1
-        node = Node(number, op, inputs, attrs, kind, self.loop.loc)
-        self.region.nodes.append(node)
-        return node
-
-    def both(self, op: str, x: Node, y: Node) -> Node:
-        return self.add(op, (x, y), {})
-
-    def whole(self, value: int) -> Node:
-        return self.add("constant", (), {"value": value, "dtype": dt.i32})
-
-    def zero(self, carry: Node) -> Node:
-        value: Any = 0.0 if carry.dtype.is_float else 0
-        return self.add("fill", (), {"dims": carry.dims, "dtype": carry.dtype, "value": value})
 
 
 def _dynamic(over: Sequence[ResolvedDim]) -> Any:

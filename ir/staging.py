@@ -179,6 +179,7 @@ def plan_staged(
     if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
         widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
         ways += [CopyWay(memory_fast, width // es, linear=width) for width in widths]
+    fragments = SharedAccess("fragments", "read", layout, trips, partition.waves, atoms)
     for way in ways:
         fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
         copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, partition.waves)
@@ -205,7 +206,7 @@ def plan_staged(
         mechanism = f"lds_dma{linear}" if linear else mechanism
         fits = filled_directly(linear, target, partition) if linear else None
         accesses = [
-            SharedAccess("fragments", "read", layout, trips, partition.waves, atoms),
+            fragments,
             SharedAccess("copy", "write", copy, trips, partition.waves, writes, mechanism),
         ]
         try:
@@ -405,8 +406,14 @@ def plan_fetched(
 
 
 def _plain_place(
-    shared: Mapping[str, int], es: int, accesses: Sequence[SharedAccess], target: Target, budget: int, slots: int,
-    plans: Mapping[str, DimPlan], fits: Callable[[Place], bool] | None = None,
+    shared: Mapping[str, int],
+    es: int,
+    accesses: Sequence[SharedAccess],
+    target: Target,
+    budget: int,
+    slots: int,
+    plans: Mapping[str, DimPlan],
+    fits: Callable[[Place], bool] | None = None,
 ) -> PlaceChoice:
     """The cheapest place without a swizzle: padded rows, read by atoms whose alignment every wave's offset keeps.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import oracles
 import pytest
+from forks import Forks
 
 
 @pytest.fixture(scope="session")
@@ -15,11 +16,28 @@ def oracle() -> Callable[[str], str]:
     return oracles.require
 
 
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of a Python that keeps bytecode in a folder of the test run."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.getbasetemp() / "bytecode")}
+
+
+@pytest.fixture(scope="session")
+def fresh_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Processes that have imported the package's four dependencies, and nothing else that is ours."""
+    found = Forks(tmp_path_factory.mktemp("forks"), "numpy", "sympy", "networkx", "ml_dtypes",
+                  environment=bytecode(tmp_path_factory))  # fmt: skip
+    yield found
+    found.close()
+
+
 @pytest.fixture(autouse=True)
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test run's own and the emulator as device, whatever the user has set."""
+    """A cache of the test run's own and the emulator as device, whatever the user has set. Processes that tests start
+    find what others have compiled of our sources, also where Python is told to write no bytecode beside them."""
     monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "wavedsl-cache"))
     monkeypatch.delenv("WAVEDSL_DEVICE", raising=False)
+    for name, value in bytecode(tmp_path_factory).items():
+        monkeypatch.setenv(name, value)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -25,6 +25,7 @@ from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
+from wavedsl.kernel_object import check_dynamic
 from wavedsl.targets import get_target, reference_product
 
 
@@ -59,6 +60,8 @@ def _compile(
         raise
     binding = kernel.binding(arguments, subs, dynamic)
     graph = kernel.trace(subs)
+    if dynamic is not None:
+        kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
     choices = _choices(kernel, chip)
@@ -74,7 +77,7 @@ def _compile(
         try:
             ir, partition, arrays = built(found)
         except ConstraintError as error:
-            if found.graph.traced is None or choices.split is not None:
+            if found.graph.traced is None or choices.split is not None or choices.stream:
                 raise
             found = whole(graph, binding.dims, f"its loop in parts: {error.message}")
             ir, partition, arrays = built(found)
@@ -112,6 +115,7 @@ def _compile(
         graph,
         ir,
         {"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
+        kernel.defaults,
     )
 
 
@@ -137,7 +141,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     schedule = kernel.schedule
     if schedule is None:
         return Choices()
-    supported = {"stages", "swizzle", "split_k"}
+    supported = {"stages", "swizzle", "split_k", "stream_k"}
     supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" else set()
@@ -155,7 +159,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
         swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
-        dependent=schedule.dependent, split=schedule.split_k,
+        dependent=schedule.dependent, split=schedule.split_k, stream=schedule.stream_k,
     )  # fmt: skip
 
 

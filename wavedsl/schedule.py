@@ -8,6 +8,9 @@ from typing import Any
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.source import here
 
+MOST_WORKERS = 1024
+"""Workgroups that may be asked for: more than any chip has compute units."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -35,6 +38,10 @@ class Schedule:
     split_k: int | None = None
     """Parts in which workgroups share the trips of the kernel's loop of sums; the last to finish a tile adds the parts,
     in one order, and does what comes after the loop. 1: one workgroup has all trips of its tile."""
+    stream_k: bool | int | None = None
+    """Whether workgroups, one per compute unit, share the trips of the kernel's loop of sums for all output tiles
+    equally: whole tiles in rounds, then equal runs of the trips of the tiles left over, whose parts are added as for
+    `split_k`. A number: so many workgroups, for each place along index dimensions."""
     dependent: bool | None = None
     """Whether the launch may begin while the one in front of it in the stream still runs (programmatic dependent
     launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
@@ -53,6 +60,18 @@ class Schedule:
                 raise ConstraintError(
                     f"Schedule: {name}={value!r}", here(calls=False), hint=f"a whole number from {least} on"
                 )
+        workers = self.stream_k
+        many = isinstance(workers, int) and not isinstance(workers, bool)
+        if workers is not None and not isinstance(workers, bool) and not (many and 1 <= workers <= MOST_WORKERS):
+            raise ConstraintError(
+                f"Schedule: stream_k={workers!r}", here(calls=False),
+                hint=f"True, False or a number of workgroups from 1 to {MOST_WORKERS}",
+            )  # fmt: skip
+        if workers and self.split_k is not None and self.split_k > 1:
+            raise ConstraintError(
+                f"Schedule: split_k={self.split_k} and stream_k={workers}", here(calls=False),
+                hint="both divide the loop's trips: choose one",
+            )  # fmt: skip
         for name in ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):

@@ -319,5 +319,13 @@ def explain(
     return best, why
 
 
+_UNCONDITIONAL = frozenset(rule.producer for rule in RULES if rule.overlap is _always)
+
+
+def meets_anything(f: Footprint, of: frozenset[str]) -> bool:
+    """Whether a producer of these classes may need wait states before a consumer that shares no register with it."""
+    return bool(of & _UNCONDITIONAL) or f.writes & (EXEC_BITS | M0_BIT) != 0
+
+
 PRODUCERS = frozenset(("valu", "mfma", "salu", "wide_store", "wide_store_sgpr", "setreg"))
 """Classes that may open a hazard; anything else needs no record."""

@@ -599,8 +599,11 @@ class _Engine:
     def _illegal(self, line: Line) -> str:
         """What an assembler would refuse about the operands, in words."""
         assert line.inst is not None
-        wrong = check_operands(line.inst, line.operands, self.target, line.modifiers)
-        return f"`{line.text}`: {wrong[0]}" if wrong else ""
+        found = line.facts.get("illegal")
+        if found is None:
+            wrong = check_operands(line.inst, line.operands, self.target, line.modifiers)
+            found = line.facts["illegal"] = f"`{line.text}`: {wrong[0]}" if wrong else ""
+        return found
 
     def _decode(self, line: Line, index: int) -> Step:
         inst = line.inst

@@ -21,6 +21,7 @@ Registers that need attention are one bit mask, so an instruction that touches n
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,9 @@ class Checker:
         found = self.needs.get((producer, consumer))
         if found is None:
             p, c = self.infos[producer], self.infos[consumer]
-            found = hazard_rules.explain(p.foot, c.foot, self.engine.target, p.classes, c.classes)
+            found = (0, "")
+            if p.met & c.met or p.alone:
+                found = hazard_rules.explain(p.foot, c.foot, self.engine.target, p.classes, c.classes)
             self.needs[producer, consumer] = found
         return found
 
@@ -128,6 +131,8 @@ class Checker:
         """Findings of a block after a history, and the history behind it: producers and the wait states since."""
         lines = self.engine.program.lines
         recent = [(index, -distance) for index, distance in tail]
+        history = len(recent)
+        near = history  # what the block itself put in `recent` before this place is out of reach
         found = []
         at = 0
         for _, _, info in block.guard:
@@ -137,7 +142,9 @@ class Checker:
             if info.inst.special == "nop":
                 at += int(info.line.operands[0]) + 1
                 continue
-            for producer, when in recent:
+            while near < len(recent) and at - recent[near][1] - 1 >= hazard_rules.LONGEST:
+                near += 1
+            for producer, when in chain(recent[:history], recent[near:]) if history else recent[near:]:
                 between = at - when - 1
                 if between >= hazard_rules.LONGEST:
                     continue

@@ -121,29 +121,31 @@ def mask_of(codes: Any) -> int:
     return out
 
 
+_OF_SPELLING = (
+    "alone", "classes", "counters", "foot", "inst", "loads", "met", "partial", "reads", "register", "sinks", "touch",
+    "writes",
+)  # fmt: skip
+
+
 class Info:
     """What checks need to know of one static instruction."""
 
-    __slots__ = (
-        "classes",
-        "counters",
-        "foot",
-        "index",
-        "inst",
-        "line",
-        "loads",
-        "partial",
-        "reads",
-        "register",
-        "sinks",
-        "touch",
-        "writes",
-    )
+    __slots__ = ("index", "line", *_OF_SPELLING)
 
     def __init__(self, line: Line, index: int):
+        self.line, self.index = line, index
+        known = line.facts.get("info")
+        if known is None:
+            self._derive(line)
+            line.facts["info"] = tuple(getattr(self, name) for name in _OF_SPELLING)
+            return
+        for name, value in zip(_OF_SPELLING, known):
+            setattr(self, name, value)
+
+    def _derive(self, line: Line) -> None:
         inst = line.inst
         assert inst is not None
-        self.line, self.index, self.inst = line, index, inst
+        self.inst = inst
         operands = list(line.operands)
         self.foot = Footprint(inst, operands if inst.special != "waitcnt" else ["-"], line.modifiers)
         self.classes = hazard_rules.classes(self.foot)
@@ -176,6 +178,8 @@ class Info:
         self.loads = inst.mem is not None and (inst.mem.op == "load" or inst.mem.returns)
         # operations that other files do not put in flight themselves
         self.register = bool(inst.counters) and inst.special in ("nothing", "time", "smem")
+        self.met = self.foot.reads | self.foot.writes
+        self.alone = hazard_rules.meets_anything(self.foot, self.classes)
 
 
 _EXEC = (1 << 126) | (1 << 127)

@@ -11,6 +11,7 @@ computes with the program counter can see.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass, field
@@ -36,6 +37,21 @@ class Line:
     text: str
     location: Loc | None
     problem: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What others derive from the spelling alone, by name. Shared by all lines that are spelled alike."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What the words of one instruction say, wherever it stands."""
+
+    mnemonic: str
+    operands: tuple[Any, ...]
+    modifiers: dict[str, Any]
+    """Nobody changes it."""
+    inst: Inst | None
+    problem: str
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -96,12 +112,20 @@ _DPP = re.compile(
     r"wave_ror|row_share|row_xmask)(?::(.+))?$"
 )
 _COUNTERS = re.compile(r"(vmcnt|expcnt|lgkmcnt)(?:_sat)?\((\w+)\)")
+_OUTSIDE = {at: re.compile(rf"{at}(?![^\[\]]*\])") for at in ", "}
+"""A separator that no bracket closes behind; brackets do not nest where there is no parenthesis."""
 _INTRINSIC = frozenset(("omod", "bound_ctrl"))
 
 
 def parse(asm: str, target: str) -> Program:
     """Parse a whole text for one target."""
     return _Parser(target).run(asm)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _spelling(line: str, target: str) -> Spelling:
+    """An instruction that names no symbol of its text: kernels of one kind have most of theirs in common."""
+    return _Parser(target).read(line)
 
 
 class _Parser:
@@ -272,11 +296,17 @@ class _Parser:
     # ---- instructions
 
     def _instruction(self, line: str, number: int) -> None:
-        if self.section != ".text":
+        if self.section != ".text" or "_unittest" in line.replace("\t", " ").partition(" ")[0]:
             return
+        found = self.read(line) if self.sets else _spelling(line, self.target)
+        self.lines.append(
+            Line(found.mnemonic, found.operands, found.modifiers, found.inst, number, line, self.loc, found.problem,
+                 found.facts)
+        )  # fmt: skip
+
+    def read(self, line: str) -> Spelling:
+        """One instruction; what cannot be understood of it is its `problem`."""
         mnemonic, _, rest = line.replace("\t", " ").partition(" ")
-        if "_unittest" in mnemonic:
-            return
         operands, modifiers, problem = [], {}, ""
         inst = None
         try:
@@ -293,7 +323,7 @@ class _Parser:
         if inst is not None and len(operands) != len(inst.explicit):
             problem = f"{mnemonic} takes {len(inst.explicit)} operands, the text has {len(operands)}"
             inst = None
-        self.lines.append(Line(mnemonic, tuple(operands), modifiers, inst, number, line, self.loc, problem))
+        return Spelling(mnemonic, tuple(operands), modifiers, inst, problem)
 
     def _find(self, mnemonic: str, operands: list[Any], modifiers: dict[str, Any]) -> Inst:
         if modifiers.get("lds") and mnemonic.startswith("buffer_load"):
@@ -451,6 +481,9 @@ def _block_comment(line: str, inside: bool) -> tuple[str, bool]:
 
 def _split(text: str, at: str) -> list[str]:
     """Split at a character outside brackets, parentheses and quotes; empty parts are dropped."""
+    if "(" not in text and '"' not in text:
+        pieces = _OUTSIDE[at].split(text) if "[" in text else text.split(at)
+        return [x for x in (p.strip() for p in pieces) if x]
     out: list[str] = []
     current: list[str] = []
     depth, quoted = 0, False

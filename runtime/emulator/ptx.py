@@ -8,6 +8,7 @@ asynchronous copies, follow a seed.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from wavedsl.codegen.ptx.target import CHIPS, Chip
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator import ptx_flow, ptx_parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
+from wavedsl.runtime.emulator.ptx_flow import Flow
 from wavedsl.runtime.emulator.ptx_machine import Launch, Machine, place_statics
 from wavedsl.runtime.emulator.ptx_mbarrier import Deadlock
 from wavedsl.runtime.emulator.ptx_parse import Function, Module, Param
@@ -59,10 +61,7 @@ def run_ptx(
     collector = Collector()
     report = EmulationReport(seed=seed)
     try:
-        module = ptx_parse.parse(asm)
-        function = _entry(module, kernel)
-        function = ptx_parse.inline(module, function)
-        flow = ptx_flow.build(function) if function.insts else None
+        module, function, flow = _read(asm, kernel)
         _fits(module, target)
     except CompileError as e:
         line = e.location.line if e.location is not None and e.location.file == "<ptx>" else 0
@@ -117,6 +116,14 @@ def run_ptx(
     sms = chip.units if chip is not None else _SMS
     report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts, sms))
     return conclude(report, checks)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(asm: str, kernel: str | None) -> tuple[Module, Function, Flow | None]:
+    """The text, the kernel in it with every call inlined, and its control flow. A run changes none of them."""
+    module = ptx_parse.parse(asm)
+    function = ptx_parse.inline(module, _entry(module, kernel))
+    return module, function, ptx_flow.build(function) if function.insts else None
 
 
 def _entry(module: Module, kernel: str | None) -> Function:

@@ -1,7 +1,8 @@
 """What any test here compiles is looked at: rows that nothing outside confirms are not emitted unawares, and AMD's
 lines are spelled as LLVM spells them.
 
-The default run takes a fixed part of the cases of each end-to-end test: the others are marked `slow`.
+The default run takes a fixed part of the cases of each end-to-end test: the others are marked `slow`, and `exhaustive`
+where they combine nothing that does not meet in another case.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import witnesses
 import wavedsl.compiler
 
 HERE = Path(__file__).parent
-SHARE = 8
+SHARE = 12
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selected.thinned(items, HERE, SHARE)
+    selected.covering(items, HERE)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ import wavedsl as wd
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
 FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
+DEALT = wd.Schedule(stream_k=True)
 ALONE = wd.Schedule(specialize=False)
 
 CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
@@ -65,6 +66,13 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x256x64, B of i8": (F16, tiles(128, 256, 64, 128, 128), {"stored": (None, wd.i8)}),
     "f16 128x256x64, A and B of i8": (F16, tiles(128, 256, 64, 64, 256), {"stored": (wd.i8, wd.i8)}),
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
+    "bf16 128x256x64 dealt": (BF16, tiles(128, 256, 64, 64, 256), {"schedule": DEALT}),
+    "bf16 128x128x64 alpha beta, dealt": (
+        BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta", "schedule": DEALT},
+    ),
+    "bf16 128x256x64 bias relu, dealt": (
+        BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu", "schedule": DEALT},
+    ),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
     "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
@@ -234,8 +242,15 @@ ONE_STAGE = {("attention_keys", name) for name in ("d 128", "d 128, causal", "d 
 """Where registers do not hold the products of two trips beside the sums."""
 
 
+IN_CI = ("d 64, alibi", "d 128", "d 192 and 128, grouped", "packed, d 64, causal, grouped", "d 256, causal")
+
+
 @pytest.mark.parametrize(
-    "name", [n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow) for n in GRADIENTS]
+    "name",
+    [
+        n if n == "d 64, causal" else pytest.param(n, marks=pytest.mark.slow if n in IN_CI else pytest.mark.exhaustive)
+        for n in GRADIENTS
+    ],
 )
 def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     """Four products per trip of the keys' loop, or per kernel of two or three where dK and dV have one each; two or one

@@ -12,7 +12,7 @@ from agree import TARGETS, agree
 
 import wavedsl as wd
 
-T, D, V, M, N, K, S = wd.symbols("T D V M N K S")
+T, D, V, M, N, K, L, S = wd.symbols("T D V M N K L S")
 ROWS = [wd.WorkgroupConstraint(T, 16, 0), wd.WorkgroupConstraint(D, 64, 1)]
 
 
@@ -148,6 +148,17 @@ def test_gathered_rows_of_a_product(target: str) -> None:
     for t, m, n, k in ((64, 40, 64, 64), (33, 10, 20, 37)):
         ids = np.random.default_rng(1).integers(0, m, t).astype(np.int32)
         agree(kernel, [few((m, k), 1), ids, few((n, k), 2), np.zeros((t, n), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_tiles_that_stick_out_write_nothing_behind_their_end(target: str) -> None:
+    """The array goes on where the value ends: a vector of four would take two elements with it."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def put(x: wd.Memory[M, N, wd.f32], o: wd.Memory[M, L, wd.f32]):
+        wd.write(wd.read(x), o, mapping=wd.IndexMapping((M, N), {L: N}))
+
+    agree(put, [np.ones((4, 42), np.float32), np.full((4, 64), 7, np.float32)], target)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "sm_80"])

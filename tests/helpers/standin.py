@@ -1,9 +1,10 @@
 """Stand-ins for libcuda and libamdhip64: C libraries that do what little a launch needs, and record every call.
 
-`build("cuda", folder)` compiles one with zig's C compiler. The head of every function is taken from the prototypes that
-the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as they declare it: a changed
-prototype does not compile, or shows in the record. Device memory is host memory; a launched kernel is expected to take
-(float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address, sizes and strides.
+`built("cuda")` compiles one with zig's C compiler, once for all runs and workers. The head of every function is taken
+from the prototypes that the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as
+they declare it: a changed prototype does not compile, or shows in the record. Device memory is host memory; a launched
+kernel is expected to take (float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address,
+sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
@@ -19,10 +20,14 @@ pointers, of sums and of counters, and what runs notes them and the first counte
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import hashlib
 import importlib.util
 import os
+import platform
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 import oracles
@@ -319,9 +324,7 @@ CUDA_BODIES = {
         "if (d) tensorMap->words[6 + d] = globalStrides[d - 1]; }"
     ),
     "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
-    "cuMemsetD8Async": (
-        'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'
-    ),
+    "cuMemsetD8Async": ('note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'),
     "cuEventCreate": 'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);',
     "cuEventRecord": 'note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);',
     "cuEventElapsedTime": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
@@ -365,8 +368,7 @@ HIP_BODIES = {
         "*module = (hipModule_t)(long)(0x4200 + (current << 16));"
     ),
     "hipModuleGetFunction": (
-        'note("hipModuleGetFunction %p %s", (void *)module, kname); '
-        "*function = (hipFunction_t)((long)module + 0x100);"
+        'note("hipModuleGetFunction %p %s", (void *)module, kname); *function = (hipFunction_t)((long)module + 0x100);'
     ),
     "hipMalloc": 'NOT_CAPTURED; note("hipMalloc %zu", size); *ptr = device_allocate(size, current);',
     "hipFree": 'device_bytes -= 1; free(ptr); note("hipFree, %ld left", device_bytes);',
@@ -444,9 +446,27 @@ def prototypes(side: str) -> dict[str, str]:
     return found
 
 
-def build(side: str, folder: Path) -> Path:
-    """Compile the stand-in of `side` into `folder`; its path. Skips, or fails, like `oracles.require`."""
-    package, _, types, bodies, library = SIDES[side]
+def built(side: str) -> Path:
+    """The folder of the stand-in of `side`, compiled where no run of the tests has done so before: for another source,
+    another bindings' prototype or another zig it is compiled anew. Skips, or fails, like `oracles.require`."""
+    text, zig = source_of(side), oracles.require("zig")
+    version = subprocess.run([zig, "version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(f"{version}{platform.machine()}{text}".encode()).hexdigest()[:16]
+    shelf = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "wavedsl", "standins")
+    shelf.mkdir(parents=True, exist_ok=True)
+    folder = shelf / f"{side}-{key}"
+    with open(shelf / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait for the one that compiles
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=shelf) as made:
+                build(side, text, zig, Path(made))
+                (Path(made) / "out").rename(folder)
+    return folder
+
+
+def source_of(side: str) -> str:
+    """The stand-in's C source, with the heads that the installed bindings declare."""
+    package, _, types, bodies, _ = SIDES[side]
     try:
         there = importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:
@@ -456,20 +476,24 @@ def build(side: str, folder: Path) -> Path:
         if os.environ.get("WAVEDSL_REQUIRE_ORACLES") == "1":
             pytest.fail(message)
         pytest.skip(message)
-    zig = oracles.require("zig")
     parts = [COMMON, types]
     for name, head in prototypes(side).items():
         told = "" if name in RAW else f'static int calls; int told = answer("{name}", &calls); if (told) return told; '
         finish = "" if name in ("cuGetProcAddress", "hipGetErrorString") else " return 0;"
         parts.append(f"{head} {{ {told}{bodies[name]}{finish} }}\n")
-    source = folder / f"{side}.c"
-    source.write_text("\n".join(parts))
+    return "\n".join(parts)
+
+
+def build(side: str, text: str, zig: str, folder: Path) -> None:
+    """Compile a stand-in into `folder/out`."""
+    source, library = folder / f"{side}.c", folder / "out" / SIDES[side][-1]
+    source.write_text(text)
+    library.parent.mkdir()
     subprocess.run(
-        [zig, "cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(folder / library), str(source), "-ldl"],
+        [zig, "cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(source), "-ldl"],
         check=True,
         env={**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig")},
     )
-    return folder / library
 
 
 def arch_offset() -> int:

@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import sympy
+from forks import Forks
 
 import wavedsl as wd
 from wavedsl.collector import PAUSED
@@ -27,24 +29,28 @@ PACKAGES = {"torch", "triton", "cupy", "scipy", "cuda", "hip", "ziglang", "subpr
 """What neither an import nor a compile has a use for."""
 
 
-def fresh(code: str, **environment: str) -> Any:
-    """What `code`, which assigns `answer`, finds in a process of its own that has imported the four dependencies."""
-    script = (
-        "import sys, json, numpy, sympy, networkx, ml_dtypes\n"
-        "before = set(sys.modules)\n"
-        "def loaded():\n"
-        "    return sorted(set(sys.modules) - before)\n" + code + "\nprint(json.dumps(answer))\n"
-    )
-    path = os.pathsep.join(filter(None, (str(KERNEL.parent), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        cwd="/",
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+SCRIPT = (
+    "import sys, json, numpy, sympy, networkx, ml_dtypes\n"
+    "before = set(sys.modules)\n"
+    "def loaded():\n"
+    "    return sorted(set(sys.modules) - before)\n"
+    "{}\n"
+    "print(json.dumps(answer))\n"
+)
+
+
+@pytest.fixture
+def fresh(fresh_processes: Forks) -> Callable[..., Any]:
+    """What code, which assigns `answer`, finds in a process of its own that has imported the four dependencies."""
+
+    def run(code: str, **environment: str) -> Any:
+        path = os.pathsep.join(filter(None, (str(KERNEL.parent), os.environ.get("PYTHONPATH"))))
+        surroundings = {**os.environ, "PYTHONPATH": path, **environment}
+        done = fresh_processes.run(code=SCRIPT.format(code), env=surroundings, cwd="/")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 def under(modules: list[str], *names: str) -> list[str]:
@@ -52,7 +58,15 @@ def under(modules: list[str], *names: str) -> list[str]:
     return [m for m in modules if any(m == n or m.startswith(n + ".") for n in names)]
 
 
-def test_import_loads_the_language_only() -> None:
+def test_a_fresh_process_has_loaded_what_its_dependencies_do(fresh: Callable[..., Any]) -> None:
+    """What is found absent below is not there because the processes had it before: a plain one has as little."""
+    code = SCRIPT.format("answer = sorted(before)")
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
+    added = set(fresh("answer = sorted(before)")) - set(json.loads(plain))
+    assert not under(sorted(added), "wavedsl", *PACKAGES), added
+
+
+def test_import_loads_the_language_only(fresh: Callable[..., Any]) -> None:
     modules = fresh("import wavedsl; answer = loaded()")
     assert "wavedsl.language" in modules
     assert under(modules, "wavedsl.codegen", "wavedsl.runtime", "wavedsl.compiler", *PACKAGES) == []
@@ -61,7 +75,7 @@ def test_import_loads_the_language_only() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_first_compile_loads_the_compiler_only(target: str) -> None:
+def test_first_compile_loads_the_compiler_only(target: str, fresh: Callable[..., Any]) -> None:
     modules = fresh(f"from cold_gemm import compiled; compiled({target!r}); answer = loaded()")
     mine, other = ("amdgcn", "ptx") if target.startswith("gfx") else ("ptx", "amdgcn")
     assert f"wavedsl.codegen.{mine}.emit" in modules
@@ -71,7 +85,7 @@ def test_first_compile_loads_the_compiler_only(target: str) -> None:
 
 
 @pytest.mark.parametrize(("target", "other"), [("gfx942", "ptx"), ("sm_80", "amdgcn")])
-def test_a_cached_call_loads_no_compiler(target: str, other: str, tmp_path: Path) -> None:
+def test_a_cached_call_loads_no_compiler(target: str, other: str, tmp_path: Path, fresh: Callable[..., Any]) -> None:
     code = "from cold_gemm import call; call(); answer = loaded()"
     environment = {"WAVEDSL_CACHE_DIR": str(tmp_path), "WAVEDSL_DEVICE": f"emulator:{target}"}
     first, second = fresh(code, **environment), fresh(code, **environment)
@@ -82,7 +96,7 @@ def test_a_cached_call_loads_no_compiler(target: str, other: str, tmp_path: Path
     assert under(second, "wavedsl.compiler", *compiler, f"wavedsl.codegen.{other}") == []
 
 
-def test_a_compile_makes_few_of_the_rows() -> None:
+def test_a_compile_makes_few_of_the_rows(fresh: Callable[..., Any]) -> None:
     """The tables have thousands of rows; a GEMM looks up the matrix instructions and what it emits."""
     made, all_of_them = fresh(
         "from cold_gemm import compiled; compiled('gfx942')\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -14,13 +15,14 @@ TABLES = re.compile(r"isa(_\w+)?\.py|mfma\.py|mma\.py|roles\.py|hazard_rules\.py
 """Tables of instructions, of matrix instructions, of hazards, and of which instruction plays which role."""
 
 
+@functools.cache
 def literals(path: Path) -> list[tuple[int, str]]:
     """Every string of a file that is no docstring."""
-    tree = ast.parse(path.read_text())
-    bare = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    bare = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
     return [
         (n.lineno, n.value)
-        for n in ast.walk(tree)
+        for n in nodes
         if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in bare
     ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import hopper
 import numpy as np
+import oracles
 import products
 import pytest
 import witnesses
@@ -65,15 +66,12 @@ def test_emitted_rows_have_a_witness(target: str) -> None:
     assert not admitted & witnessed, "in docs/unverified.md, but witnessed"
 
 
-def _stores(instruction: str, *words: int) -> str:
-    """A kernel that stores what an instruction makes of constants."""
+def _stores(instruction: str, *words: int, name: str = "k") -> str:
+    """An entry that stores what an instruction makes of constants."""
     names = [f"%r{i + 1}" for i in range(len(words))]
     moves = "\n".join(f"mov.b32 {name}, {word:#x};" for name, word in zip(names, words))
     return f"""
-.version 7.4
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 o) {{
+.visible .entry {name}(.param .u64 o) {{
 .reg .b32 %r<{len(words) + 1}>; .reg .b64 %d<2>;
 ld.param.u64 %d0, [o];
 cvta.to.global.u64 %d0, %d0;
@@ -85,10 +83,42 @@ ret;
 """
 
 
-def _folded(text: str, ptxas: str, nvdisasm: str, cubin: Path) -> int:
-    """The word that ptxas' code for such a kernel stores: ptxas has computed it."""
-    subprocess.run([ptxas, "-arch=sm_80", "-o", str(cubin), "-"], input=text, text=True, check=True)
-    code = subprocess.run([nvdisasm, str(cubin)], capture_output=True, text=True, check=True).stdout
+HEAD = """
+.version 7.4
+.target sm_80
+.address_size 64
+"""
+
+
+def _emulated(entry: str, name: str = "k") -> int:
+    out = np.zeros(1, np.uint32)
+    emulator.run(HEAD + entry, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out], kernel=name)
+    return int(out[0])
+
+
+TIES_AND_OTHERS = (0x3F801000, 0x3F803000, 0x3F800FFF, 0x3F801001, 0xBF801000, 0x7F7FEFFF, 0x00001000, 0x42F6E979)
+WHOLE = [(3, 5), (0xFFFFFFFF, 1), (0x80000000, 0x7FFFFFFF), (7, 7)]
+FLOATS = [(0x3F800000, 0xC0000000), (0x7FC00000, 0x40000000), (0x40000000, 0x7FC00000), (0x7F800000, 0xFF800000)]
+PICKED = {"min.s32": WHOLE, "max.s32": WHOLE, "min.f32": FLOATS}
+ROUNDED = [("cvt.rna.tf32.f32", (bits,)) for bits in TIES_AND_OTHERS]
+"""To nearest, ties away from zero."""
+CONSTANTS = [*ROUNDED, *((name, pair) for name, pairs in PICKED.items() for pair in pairs)]
+"""Instructions of constants, which ptxas computes itself. Of minima and maxima, a number comes before NaN."""
+
+
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """The word that ptxas' code for each of them stores."""
+    cubin = tmp_path_factory.mktemp("folded") / "k.cubin"
+    text = HEAD + "".join(_stores(name, *words, name=f"k{i}") for i, (name, words) in enumerate(CONSTANTS))
+    subprocess.run([oracles.require("ptxas"), "-arch=sm_80", "-o", str(cubin), "-"], input=text, text=True, check=True)
+    command = [oracles.require("nvdisasm"), str(cubin)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = dict(re.findall(r"\.section\s+\.text\.k(\d+),(.*?)(?=\n\s*\.section\s|\Z)", said, re.S))
+    return [_stored(code[str(i)]) for i in range(len(CONSTANTS))]
+
+
+def _stored(code: str) -> int:
     (stored,) = re.findall(r"STG\S* \[\S+\], (\w+)", code)
     if stored == "RZ":
         return 0
@@ -96,33 +126,12 @@ def _folded(text: str, ptxas: str, nvdisasm: str, cubin: Path) -> int:
     return 0 if value == "RZ" else int(value, 16) & 0xFFFFFFFF
 
 
-TIES_AND_OTHERS = (0x3F801000, 0x3F803000, 0x3F800FFF, 0x3F801001, 0xBF801000, 0x7F7FEFFF, 0x00001000, 0x42F6E979)
-
-
-@pytest.mark.parametrize("bits", TIES_AND_OTHERS, ids=hex)
-def test_ptxas_rounds_to_tf32_as_the_row_does(bits: int, oracle: Callable[[str], str], tmp_path: Path) -> None:
-    """To nearest, ties away from zero: ptxas folds the conversion of a constant."""
-    text = _stores("cvt.rna.tf32.f32", bits)
-    out = np.zeros(1, np.uint32)
-    emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
-    folded = _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
-    assert int(out[0]) == folded == (bits + 0x1000) & 0xFFFFE000
-
-
-WHOLE = [(3, 5), (0xFFFFFFFF, 1), (0x80000000, 0x7FFFFFFF), (7, 7)]
-FLOATS = [(0x3F800000, 0xC0000000), (0x7FC00000, 0x40000000), (0x40000000, 0x7FC00000), (0x7F800000, 0xFF800000)]
-PICKED = {"min.s32": WHOLE, "max.s32": WHOLE, "min.f32": FLOATS}
-
-
-@pytest.mark.parametrize(("name", "pair"), [(n, p) for n, pairs in PICKED.items() for p in pairs], ids=str)
-def test_ptxas_picks_as_the_row_does(
-    name: str, pair: tuple[int, int], oracle: Callable[[str], str], tmp_path: Path
-) -> None:
-    """The smaller or larger of two signed numbers, a number before NaN: ptxas folds it for constants."""
-    text = _stores(name, *pair)
-    out = np.zeros(1, np.uint32)
-    emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
-    assert int(out[0]) == _folded(text, oracle("ptxas"), oracle("nvdisasm"), tmp_path / "k.cubin")
+@pytest.mark.parametrize("which", range(len(CONSTANTS)), ids=[f"{n}-{w}" for n, w in CONSTANTS])
+def test_ptxas_computes_as_the_row_does(which: int, folded: list[int]) -> None:
+    name, words = CONSTANTS[which]
+    assert _emulated(_stores(name, *words)) == folded[which]
+    if (name, words) in ROUNDED:
+        assert folded[which] == (words[0] + 0x1000) & 0xFFFFE000
 
 
 SELECTORS = {"": (0x5410, 0x7632, 0x0040, 0x3210, 0x9A7F, 0xB840, 0xFEDC)}
@@ -149,7 +158,4 @@ def test_llvm_permutes_bytes_as_the_row_does(mode: str, oracle: Callable[[str], 
     folded = [int(word) & 0xFFFFFFFF for word in re.findall(r"st\.volatile\.b32 +\t?\[%rd1\], (-?\d+);", text)]
     assert len(folded) == len(selectors)
     for selector, want in zip(selectors, folded):
-        text = _stores(f"prmt.b32{'.' * bool(mode)}{mode}", first, second, selector)
-        out = np.zeros(1, np.uint32)
-        emulator.run(text, target="sm_80", grid=(1, 1, 1), block=(1, 1, 1), args=[out])
-        assert int(out[0]) == want, hex(selector)
+        assert _emulated(_stores(f"prmt.b32{'.' * bool(mode)}{mode}", first, second, selector)) == want, hex(selector)

@@ -1,4 +1,4 @@
-"""The stand-ins for drivers, built once for all tests of a run."""
+"""The stand-ins for drivers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ import standin
 
 
 @pytest.fixture(scope="session")
-def standins(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def standins() -> Callable[[str], Path]:
     """Side (`cuda`, `hip`) → the folder of its library."""
-
-    @functools.cache
-    def built(side: str) -> Path:
-        folder = tmp_path_factory.mktemp(side)
-        standin.build(side, folder)
-        return folder
-
-    return built
+    return functools.cache(standin.built)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forks import Forks
 from wavedsl.runtime import cache
 
 import wavedsl as wd
@@ -37,8 +36,8 @@ HELPER = "def scaled(x):\n    return x * {scale}\n"
 class Project:
     """A module with a kernel and one with a helper that it calls, run in processes of their own."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, processes: Forks):
+        self.folder, self.processes = folder, processes
         self.factor, self.tile, self.slice, self.scale = "3.0", "16", ":16", "2.0"
 
     def run(self, rows: int = 16, device: str = "emulator:gfx942") -> list[str]:
@@ -46,10 +45,9 @@ class Project:
         (self.folder / "helper_of_the_cache_test.py").write_text(HELPER.format(scale=self.scale))
         text = MODULE.format(factor=self.factor, tile=self.tile, slice=self.slice)
         (self.folder / "main_of_the_cache_test.py").write_text(text)
-        done = subprocess.run(
-            [sys.executable, "main_of_the_cache_test.py", str(rows)],
-            capture_output=True,
-            text=True,
+        done = self.processes.run(
+            "main_of_the_cache_test.py",
+            str(rows),
             cwd=self.folder,
             env={**os.environ, "WAVEDSL_CACHE_DIR": str(self.folder / "cache"), "WAVEDSL_DEVICE": device},
         )
@@ -58,9 +56,9 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch) -> Project:
+def project(tmp_path, monkeypatch, fresh_processes) -> Project:
     monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
-    return Project(tmp_path)
+    return Project(tmp_path, fresh_processes)
 
 
 def test_a_second_process_does_not_compile(project):

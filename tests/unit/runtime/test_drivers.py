@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import standin
+from forks import Forks
 from wavedsl.ir import dtypes
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime import devices, launch
@@ -118,13 +119,20 @@ def on_standin(side: str, shared_bytes: int, without_ptxas: bool) -> dict:
 
 
 @pytest.fixture(scope="module", params=["cuda", "hip"])
-def library(request, standins) -> tuple[str, Path]:
-    return request.param, standins(request.param)
+def library(request, standins, tmp_path_factory) -> Iterator[tuple[str, Path, Forks]]:
+    """Side, the folder of its stand-in, and processes that find it there."""
+    folder = standins(request.param)
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.getbasetemp() / "bytecode")}
+    surroundings = {**kept, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(standin.__file__).parent)}
+    processes = Forks(tmp_path_factory.mktemp("forks"), "numpy", "pytest", "wavedsl.ir.kernel_ir",
+                      "wavedsl.runtime.launch", environment=surroundings)  # fmt: skip
+    yield request.param, folder, processes
+    processes.close()
 
 
 def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False, timing=False):
     """(answers, recorded calls) of `on_standin` in a process of its own."""
-    side, folder = library
+    side, folder, processes = library
     log = tmp_path / "log"
     log.write_text("")
     environment = {
@@ -139,12 +147,8 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
         "STANDIN_STATIC_SHARED": str(static_shared),
         "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
     }
-    done = subprocess.run(
-        [sys.executable, __file__, side, str(shared_bytes), str(int(without_ptxas))],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
+    done = processes.run(
+        __file__, side, str(shared_bytes), str(int(without_ptxas)), env=environment, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), log.read_text().splitlines()
@@ -234,7 +238,7 @@ def test_a_failing_call_is_named_and_leaves_the_arrays(library, tmp_path, which)
 
 
 def test_a_device_that_is_not_there(library, tmp_path):
-    side, _ = library
+    side, *_ = library
     fail = "cuInit:100" if side == "cuda" else "hipInit:100"
     answers, _ = launched(library, tmp_path, fail=fail)
     assert answers["error"][0] == "LaunchError" and f"{fail[:-4]} failed" in answers["error"][1]

@@ -93,9 +93,10 @@ def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why)
 
 
 def test_elementwise_limits():
-    assert "leave lanes" in judge(double, "gfx942", BM=2, BN=16).reason
-    assert "more than 64 per lane" in judge(double, "gfx942", BM=256, BN=2048).reason
-    assert judge(double, "gfx942", BM=16, BN=64).reason == ""
+    sizes = {M: 1024, N: 1024}
+    assert "leave lanes" in judge(double, "gfx942", sizes, BM=2, BN=16).reason
+    assert "more than 64 per lane" in judge(double, "gfx942", sizes, BM=256, BN=2048).reason
+    assert judge(double, "gfx942", sizes, BM=16, BN=64).reason == ""
 
 
 def test_the_quick_estimate_prefers_filled_chips_and_reuse():
