@@ -215,7 +215,13 @@ class Kernel:
         dims = self.dynamic if dynamic is None else check_dynamic(dynamic, here(calls=False))
         if subs:
             dims = tuple(d for d in dims if dynamic is not None or d not in merged)
-        return bind(self.name, self.parameters, arguments, merged, dims, symbols=self._tile_symbols(), float64=float64)
+        try:
+            return bind(
+                self.name, self.parameters, arguments, merged, dims, symbols=self._tile_symbols(), float64=float64
+            )
+        except WaveError as error:
+            error.location = error.location or self.loc
+            raise
 
     def _tile_symbols(self) -> list[Any]:
         """Symbols that only constraints mention: they need a value, and no array can give it."""

@@ -115,6 +115,14 @@ def test_a_symbol_without_a_value(gemm: wd.Kernel) -> None:
     assert raised.value.hint == "bind it: subs={K: …}, dynamic=(K,), or pass arrays"
 
 
+def test_a_tile_without_a_value_shows_the_decorator() -> None:
+    kernel = run(GEMM.replace(", subs={BM: 16}", ""))["gemm"]
+    with pytest.raises(wd.ConstraintError) as raised:
+        kernel.evaluate(*_arrays())
+    assert raised.value.message == "gemm: BM has no value" and raised.value.hint == "bind it: subs={BM: …}"
+    assert_points_at(raised.value, "~wd.wave([wd.WorkgroupConstraint(M, BM, 0)]")
+
+
 def test_dynamic_and_bound(gemm: wd.Kernel) -> None:
     with pytest.raises(wd.ConstraintError, match="M is both dynamic and bound to 4"):
         gemm.binding(None, subs={wd.sym.M: 4}, dynamic=[wd.sym.M])
