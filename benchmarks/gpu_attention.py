@@ -2,22 +2,25 @@
 
     python benchmarks/gpu_attention.py                             on cuda:0; needs torch
     python benchmarks/gpu_attention.py --d 128 --sequence 4096 --triton ~/triton/python/tutorials/06-fused-attention.py
+    python benchmarks/gpu_attention.py --budget 900                what fits into 15 minutes of a borrowed chip
     python benchmarks/gpu_attention.py --emulate sm_90a            tiny sizes on the emulator: right or wrong, no times
     python benchmarks/gpu_attention.py --compile sm_90a            compile what would be timed, run nothing
 
 First every option of the examples (forward, packed sequences, pages, gradients) runs on fresh random data, with outputs
-filled with NaN, and is compared with float64 NumPy; a wrong one ends the run before anything is timed. Then heads of
+filled with NaN, and is compared with float64 NumPy. Then heads of
 each size, causal and full, from 2k to 16k keys: 16384 queries in all, 2048 / d heads, bf16. What is timed is checked as
 well: some rows against float64, and no NaN anywhere. A rate counts 4 d FLOP per query and key that it sees (10 d for
 the gradients), over the median time with a cold L2 cache. Beside it: torch's scaled_dot_product_attention by its cuDNN
 and flash back ends, and the kernel of Triton's tutorial where `--triton` names the file or `fused_attention` can be
-imported. A provider that cannot do a case has no number. Rows, machine and versions go to results/gpu_attention.json, a
-picture beside it where matplotlib is installed.
+imported. A provider that cannot do a case has no number. A check or case that is wrong, fails, hangs or kills the
+context is named and the run ends with an error, but the next one runs (`units`). Rows, GPU, driver, machine and
+versions go to results/gpu_attention.json, a picture beside it where matplotlib is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import math
@@ -41,6 +44,7 @@ import attention_decode as paged
 import attention_varlen as packed
 import attention_varlen_backward as packed_backward
 import record
+import units
 
 TOKENS = 16384
 WIDTH = 2048
@@ -302,25 +306,43 @@ class Work:
         return found
 
 
-def measure(place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], tutorial: Any) -> list[dict[str, Any]]:
+def measure(
+    place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], tutorial: Any, done: units.Units
+) -> list[dict[str, Any]]:
     """Rows of times: forward and gradients of every (d, keys, causal)."""
-    from wavedsl.testing import bench
-
     rows = []
     for d, n, causal in shapes:
-        work = Work(place, target, n, d, causal)
         for gradients in (False, True):
-            ours = work.backward if gradients else work.forward
-            ours()
             row: dict[str, Any] = {"d": d, "keys": n, "causal": causal, "gradients": gradients}
-            row["error"] = work.error(gradients)
-            row["flops"] = flops(work.b, work.h, n, d, causal, gradients)
-            for name, call in {"wavedsl": ours, **work.others(gradients, tutorial)}.items():
-                times = bench(call, 0.025, 0.1)
-                row[name] = {"seconds": times.median, "best": times.best, "runs": times.count}
-            rows.append(row)
-            print(text([row]).splitlines()[-1], flush=True)
+            case = functools.partial(timed, place, target, row, tutorial)
+            rows.append(done.run(f"{d} {n} {causal} {gradients}", row, case))
+            print(text(rows[-1:]).splitlines()[-1], flush=True)
     return rows
+
+
+def timed(place: Place, target: str, row: dict[str, Any], tutorial: Any) -> dict[str, Any]:
+    """The error of ours and every provider's times. Gradients begin with a forward pass: its output is theirs."""
+    from wavedsl.testing import bench
+
+    gradients = row["gradients"]
+    work = Work(place, target, row["keys"], row["d"], row["causal"])
+    work.forward()
+    ours = work.forward
+    if gradients:
+        ours = work.backward
+        ours()
+    count = flops(work.b, work.h, row["keys"], row["d"], row["causal"], gradients)
+    found: dict[str, Any] = {"error": work.error(gradients), "flops": count}
+    for name, call in {"wavedsl": ours, **work.others(gradients, tutorial)}.items():
+        try:
+            times = bench(call, 0.025, 0.1)
+        except Exception as error:
+            if name == "wavedsl":
+                raise
+            print(f"{name}: {error}", file=sys.stderr)  # a rival's failure is its own
+            continue
+        found[name] = {"seconds": times.median, "best": times.best, "runs": times.count}
+    return found
 
 
 def text(rows: Sequence[dict[str, Any]]) -> str:
@@ -334,7 +356,7 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
         ratio = rates[0] / max(others) if rates[0] and others else None
         what = "gradients" if row["gradients"] else "forward"
         mask = "causal" if row["causal"] else "full"
-        out.append((what, row["d"], mask, row["keys"], *rates, ratio, row["error"]))
+        out.append((what, row["d"], mask, row["keys"], *rates, ratio, row.get("error", row.get("failed"))))
     heads = [f"{p} TFLOP/s" for p in PROVIDERS]
     return table(("what", "d", "mask", "keys", *heads, "of best", "error of allowed"), out)
 
@@ -349,6 +371,8 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
     try:
         plt = pyplot()
     except ToolchainError:
+        return None
+    if not rows:
         return None
     columns = sorted({(row["d"], row["causal"]) for row in rows})
     kinds = sorted({row["gradients"] for row in rows})
@@ -414,6 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the checks' data (fresh on every run)")
     parser.add_argument("--compile", metavar="TARGET", help="compile what would be timed, run nothing")
     parser.add_argument("--emulate", metavar="TARGET", help="the checks at tiny sizes on the emulator")
+    units.option(parser)
     given = parser.parse_args(arguments)
     shapes = [(d, n, causal) for d in given.d for causal in (False, True) for n in given.sequence]
     if given.compile:
@@ -432,28 +457,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = Place(torch)
     seed = int.from_bytes(os.urandom(3), "little") if given.seed is None else given.seed
     print(f"checks with --seed {seed}")
-    wrong = []
+    done = units.Units(
+        record.HERE / "results" / "gpu_attention.part.json", budget=given.budget, limit=given.limit,
+        resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
+    )  # fmt: skip
+    made = []
     for name, run in checks(tiny=torch is None):
         if given.only and given.only not in name:
             continue
         if "f8" in name and target in ("gfx90a", "sm_80"):
             continue  # chips without such products
         print(f"{name}:")
-        if run(place, target, seed):
-            wrong.append(name)
-    for name in wrong:
-        print(f"WRONG: {name}", file=sys.stderr)
-    if wrong or torch is None or given.only:
+        one = functools.partial(lambda run: {"wrong": bool(run(place, target, seed))}, run)
+        made.append(done.run(f"check {name}", {"check": name, "seed": seed}, one))
+    wrong = [row for row in made if row.get("wrong", True)]
+    for row in wrong:
+        print(f"WRONG: {row['check']} {row.get('failed', '')}".rstrip(), file=sys.stderr)
+    if torch is None or given.only:
+        done.done()
         return 1 if wrong else 0
-    rows = measure(place, target, shapes, tutorial_at(given.triton))
+    rows = measure(place, target, shapes, tutorial_at(given.triton), done)
     print(text(rows))
-    path = record.write("gpu_attention", rows)
-    picture = plot(rows, path.with_suffix(".png"))
+    path = record.write("gpu_attention", rows, gpu=record.gpu(torch), checks=made)
+    done.done()
+    picture = plot([row for row in rows if "failed" not in row], path.with_suffix(".png"))
     print(f"written to {path}" + (f" and {picture}" if picture else ""))
-    late = [row for row in rows if not row["error"] <= 1]
+    late = [row for row in rows if not row.get("error", math.inf) <= 1]
     for row in late:
         print(f"WRONG: {text([row]).splitlines()[-1]}", file=sys.stderr)
-    return 1 if late else 0
+    return 1 if wrong or late else 0
 
 
 if __name__ == "__main__":

@@ -2,17 +2,20 @@
 
     python benchmarks/gpu_gemm.py                     on cuda:0: all checks, all cases; needs torch
     python benchmarks/gpu_gemm.py --cases squares fp8 --skip-checks
+    python benchmarks/gpu_gemm.py --budget 1500       what fits into 25 minutes of a borrowed chip
     python benchmarks/gpu_gemm.py --tiny              the same at tiny sizes on the emulator (also where no GPU is)
 
 First every kind of product is compared with a float64 reference: fresh N(0, 1) data, outputs filled with NaN before.
 What may be off: the rounding of the output, and errors of sums relative to the sum of the products' magnitudes. Then
-the cases are timed. For each our tiles are chosen by trying `candidates` on the chip; results are compared with float64
-there. A time is the median of replays of a CUDA graph whose launches rotate through as many copies of the operands as
+the cases are timed. For each our tiles are chosen by trying `candidates` on the chip: the fastest whose result, on an
+output filled with NaN again, agrees with float64 there; one that does not is named, and the run ends with an error.
+A time is the median of replays of a CUDA graph whose launches rotate through as many copies of the operands as
 exceed the L2 cache several times, per launch; all providers are timed that way, after each other. A rival that cannot
 be imported or run has no number, and the JSON says why.
 
 The table comes last; beside it are written results/gpu_gemm.json, with machine, driver and versions, and a plot of the
-rates. `--tiny` has NumPy for a rival, the wall clock for a clock, and says nothing of speed.
+rates. A check or case that fails, hangs or kills the context is a row that says so, and the next one runs (`units`).
+`--tiny` has NumPy for a rival, the wall clock for a clock, and says nothing of speed.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 import gemm_kernels as kernels
 import record
+import units
 from gemm_kernels import Config, Form
 from on_gpu import TORCH, Space, Work, error_of
 
@@ -208,6 +212,14 @@ class Products:
         a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(kinds[0]) for shape in ((m, k), (n, k)))
         return a, b, torch.full((m, n), math.nan, device="cuda", dtype=kinds[1])
 
+    def poison(self) -> None:
+        """NaN in every element of the first set's output."""
+        c = self.sets[0][2]
+        if self.space.torch is None:
+            c[...] = np.nan
+        else:
+            c.fill_(math.nan)
+
     def error(self) -> float:
         """The largest error of the first set's output, of what is allowed (1 is the limit)."""
         a, b, c = self.sets[0]
@@ -281,10 +293,14 @@ def _event_time(torch: Any, calls: Sequence[Callable[[], Any]], rounds: int) -> 
     return start.elapsed_time(end) / 1e3 / (rounds * len(calls))
 
 
-def choose(products: Products, tiny: bool) -> tuple[str, Callable[[Any, Any, Any], Callable[[], Any]], dict[str, Any]]:
-    """Our fastest candidate on these operands: its name, what binds it to a set of operands, and all that was tried."""
+Bind = Callable[[Any, Any, Any], Callable[[], Any]]
+
+
+def choose(products: Products, tiny: bool) -> tuple[str, Bind, dict[str, Any], dict[str, float]]:
+    """Our fastest candidate on these operands that is right: its name, what binds it to a set of operands, all that was
+    tried, and the error of each that was compared. Where none is right, the fastest, whose error says so."""
     tried: dict[str, Any] = {}
-    found: dict[str, Callable[[Any, Any, Any], Callable[[], Any]]] = {}
+    found: dict[str, Bind] = {}
     for config in candidates(products.form, products.size[0], tiny):
         kernel = kernels.product(products.form, config)
         found[str(config)] = kernel.bind
@@ -297,8 +313,17 @@ def choose(products: Products, tiny: bool) -> tuple[str, Callable[[Any, Any, Any
         except wd.WaveError as error:  # does not fit this shape or chip
             tried[name] = f"{type(error).__name__}: {error}"
             del found[name]
-    best = min(found, key=lambda name: tried.get(name, 0.0))
-    return best, found[best], tried
+    if not found:
+        raise wd.LaunchError("no candidate can do this: " + "; ".join(f"{k}: {v}" for k, v in tried.items()))
+    errors: dict[str, float] = {}
+    order = sorted(found, key=lambda name: tried.get(name, 0.0))
+    for name in order:
+        products.poison()
+        found[name](*products.sets[0])()
+        errors[name] = products.error()
+        if errors[name] <= 1:
+            return name, found[name], tried, errors
+    return order[0], found[order[0]], tried, errors
 
 
 def _strategy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
@@ -338,12 +363,12 @@ def rivals_of(products: Products) -> tuple[dict[str, Callable[[Any, Any, Any], C
 def run_case(space: Space, case: Case, size: tuple[int, int, int], tiny: bool) -> dict[str, Any]:
     """A row: our tiles, the error, and each provider's seconds."""
     products = Products(space, case.form, size, not tiny)
-    name, bind, tried = choose(products, tiny)
+    name, bind, tried, errors = choose(products, tiny)
     calls = products.calls(bind)
-    calls[0]()
     flops = 2 * size[0] * size[1] * size[2]
     row: dict[str, Any] = {"case": case.name, "size": list(size), "flops": flops, "bytes": products.bytes}
-    row["tiles"], row["tried"], row["error"] = name, tried, products.error()
+    row["tiles"], row["tried"], row["error"] = name, tried, errors[name]
+    row["wrong"] = {candidate: error for candidate, error in errors.items() if not error <= 1}
     row["seconds"] = {}
     seconds, row["clock"] = median_time(space.torch, calls)
     row["seconds"]["wavedsl"] = seconds
@@ -408,9 +433,9 @@ def case_table(rows: Sequence[dict[str, Any]]) -> str:
     """Rates in TFLOP/s, ratios of times (above 1: we are faster), and the geometric means per case."""
     from wavedsl.reports import table
 
-    names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
+    names = list(dict.fromkeys(name for row in rows for name in row.get("seconds", ())))
     body: list[Any] = []
-    for row in rows:
+    for row in (row for row in rows if "failed" not in row):
         rates = [row["flops"] / row["seconds"][n] / 1e12 if n in row["seconds"] else None for n in names]
         ratios = [row["of_cublas"], row["of_triton"], row["of_roofline"]]
         reached = {True: "yes", False: "NO", None: "-"}[row["reached"]]
@@ -420,7 +445,8 @@ def case_table(rows: Sequence[dict[str, Any]]) -> str:
              "error of allowed", "our tiles")  # fmt: skip
     said = table(heads, body)
     for case in CASES:
-        ratios = [row["of_cublas"] for row in rows if row["case"] == case.name and row["of_cublas"] is not None]
+        own = [row for row in rows if row["case"] == case.name and "failed" not in row]
+        ratios = [row["of_cublas"] for row in own if row["of_cublas"] is not None]
         if ratios:
             mean = statistics.geometric_mean(ratios)
             asked = f", asked for {case.least_mean}" if case.least_mean else ""
@@ -454,18 +480,18 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path:
 # ----------------------------------------------------------------------------------------------------------------- run
 
 
-def run_checks(space: Space, checks: Sequence[Check], tiny: bool) -> list[dict[str, Any]]:
+def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: bool) -> list[dict[str, Any]]:
     """A row per check: the largest error of what is allowed, or why there is no result."""
+
+    def result(check: Check) -> dict[str, Any]:
+        work = checked(space, check, tiny)
+        work.calls["wavedsl"]()
+        return {"error": error_of(space, work)}
+
     rows = []
     for check in checks:
-        row: dict[str, Any] = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
-        try:
-            work = checked(space, check, tiny)
-            work.calls["wavedsl"]()
-            row["error"] = error_of(space, work)
-        except wd.WaveError as error:
-            row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        rows.append(row)
+        row = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
+        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check)))
     return rows
 
 
@@ -476,6 +502,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--skip-checks", action="store_true")
     parser.add_argument("--tiny", nargs="?", const="sm_90a", metavar="TARGET", help="on the emulator (default: sm_90a)")
     parser.add_argument("--out", type=Path, help="folder of JSON and plot (default: benchmarks/results)")
+    units.option(parser)
     given = parser.parse_args(arguments)
     torch = None if given.tiny else _torch_with_gpu()
     tiny = torch is None
@@ -487,26 +514,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     space.random = np.random.default_rng()  # fresh data in every run
     cases = [c for c in CASES if given.cases is None or c.name in given.cases]
     checks = [] if given.skip_checks else [c for c in CHECKS if given.checks is None or c.name in given.checks]
-    checks_done = run_checks(space, checks, tiny)
-    wrong = [row for row in checks_done if not row.get("error", math.inf) <= 1]
+    name = "gpu_gemm_tiny" if tiny else "gpu_gemm"
+    done = units.Units(
+        (given.out or record.HERE / "results") / f"{name}.part.json", budget=given.budget, limit=given.limit,
+        resume=given.resume, alive=units.alive(torch) if arguments is None else None,
+    )  # fmt: skip
+    checks_done = run_checks(done, space, checks, tiny)
     rows = []
     for case in cases:
         for size in case.tiny if tiny else case.sizes:
-            rows.append(run_case(space, case, size, tiny))
-            print(f"{case.name} {size}: done", file=sys.stderr)
-    wrong += [row for row in rows if not row["error"] <= 1]
-    name = "gpu_gemm_tiny" if tiny else "gpu_gemm"
+            row = {"case": case.name, "size": list(size)}
+            key = f"{case.name} {size}"
+            rows.append(done.run(key, row, functools.partial(run_case, space, case, size, tiny)))
+            print(f"{key}: {rows[-1].get('failed', 'done')}", file=sys.stderr)
+    wrong = [row for row in (*checks_done, *rows) if not row.get("error", math.inf) <= 1 or row.get("wrong")]
     gpu = {} if torch is None else record.gpu(torch)
     path = record.write(name, rows, given.out, gpu=gpu, checks=checks_done)
-    if rows:
-        print(f"plot: {plot(rows, path.with_suffix('.png'))}")
+    done.done()
+    timed = [row for row in rows if "failed" not in row]
+    if timed:
+        print(f"plot: {plot(timed, path.with_suffix('.png'))}")
     print(f"written to {path}")
     if checks_done:
         print(check_table(checks_done))
     if rows:
         print(case_table(rows))
     for row in wrong:
-        print(f"WRONG: {row.get('check', row.get('case'))} {row['size']} {row.get('failed', '')}", file=sys.stderr)
+        why = row.get("failed") or ", ".join(row.get("wrong", ()))
+        print(f"WRONG: {row.get('check', row.get('case'))} {row['size']} {why}", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -2,18 +2,22 @@
 
     python benchmarks/gpu_memory_bound.py                         on cuda:0, all cases; needs torch
     python benchmarks/gpu_memory_bound.py --cases copy softmax
+    python benchmarks/gpu_memory_bound.py --budget 600            what fits into ten minutes of a borrowed chip
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
 algorithm needs, divided by the median time with a cold L2 cache. The table also gives the share of the copy rate that
 the same run measured; a provider that cannot do a case has no number. On a GPU the rows
-are written to results/gpu_memory_bound.json with machine and versions.
+are written to results/gpu_memory_bound.json with GPU, driver, machine and versions. A case that fails, hangs or kills
+the context is a row that says so, and the next one runs (`units`).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +32,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 import memory_bound_kernels as kernels
 import record
+import units
 from on_gpu import Case, Space, Work, error_of
 
 EPS = 1e-5
@@ -180,7 +185,13 @@ def run_case(space: Space, case: Case, size: tuple[int, ...], timed: bool, copy_
     from wavedsl.testing import bench
 
     for provider, call in work.calls.items():
-        times = bench(call, 0.025, 0.1)
+        try:
+            times = bench(call, 0.025, 0.1)
+        except Exception as error:
+            if provider == "wavedsl":
+                raise
+            row.setdefault("missing", {})[provider] = f"{type(error).__name__}: {error}"  # a rival's failure is its own
+            continue
         assert times.clock == "device"
         row[provider] = {"seconds": times.median, "best": times.best, "runs": times.count}
         row[provider]["bytes_per_second"] = work.bytes / times.median
@@ -202,7 +213,7 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
         others = [r for r in rates[1:] if r]
         ratio = rates[0] / max(others) if rates[0] and others else None
         size = " x ".join(map(str, row["size"]))
-        out.append((row["case"], size, *rates, ratio, row.get("of_copy"), row["error"]))
+        out.append((row["case"], size, *rates, ratio, row.get("of_copy"), row.get("error", row.get("failed"))))
     heads = ("case", "size", "wavedsl GB/s", "torch GB/s", "triton GB/s", "of best", "of copy", "error of allowed")
     return table(heads, out)
 
@@ -223,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", nargs="*", choices=[c.name for c in CASES], help="default: all")
     parser.add_argument("--compile", metavar="TARGET", help="compile every case at its full size, run nothing")
     parser.add_argument("--emulate", metavar="TARGET", help="tiny sizes on the emulator, without times")
+    units.option(parser)
     given = parser.parse_args(arguments)
     chosen = [c for c in CASES if not given.cases or c.name in given.cases]
     torch = None
@@ -238,20 +250,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     space = Space(torch)
     rows: list[dict[str, Any]] = []
+    done = units.Units(
+        record.HERE / "results" / "gpu_memory_bound.part.json", budget=given.budget, limit=given.limit,
+        resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
+    )  # fmt: skip
     copy_rate: float | None = None
     for case in chosen:
         for size in case.tiny if given.emulate else case.sizes:
-            row = run_case(space, case, size, torch is not None, copy_rate)
+            work = functools.partial(run_case, space, case, size, torch is not None, copy_rate)
+            row = done.run(f"{case.name} {size}", {"case": case.name, "size": list(size)}, work)
             rows.append(row)
             if case.name == "copy" and "wavedsl" in row:
-                best = max(row[p]["bytes_per_second"] for p in ("wavedsl", "torch", "triton"))
+                best = max(row[p]["bytes_per_second"] for p in ("wavedsl", "torch", "triton") if p in row)
                 copy_rate = max(copy_rate or 0.0, best)
     print(text(rows))
-    wrong = [row for row in rows if not row["error"] <= 1]
+    wrong = [row for row in rows if not row.get("error", math.inf) <= 1]
     for row in wrong:
-        print(f"WRONG: {row['case']} {row['size']}", file=sys.stderr)
+        print(f"WRONG: {row['case']} {row['size']} {row.get('failed', '')}", file=sys.stderr)
     if torch is not None:
-        print(f"written to {record.write('gpu_memory_bound', rows)}")
+        print(f"written to {record.write('gpu_memory_bound', rows, gpu=record.gpu(torch))}")
+    done.done()
     return 1 if wrong else 0
 
 

@@ -115,12 +115,31 @@ class Variant:
         return tuple(names[letter] for letter in order or self.order)
 
 
+def finite(top):
+    """What a row's weights are relative to: one without a key has top -inf and weights exp2(-inf - 0) = 0."""
+    return wd.where(top == -math.inf, 0.0, top)
+
+
+def with_sink(variant: Variant, scale, top, total, acc, extra):
+    """Maxima of the scaled scores, sums and O of rows that have one more score each, without a value."""
+    top = top * scale if variant.plain else top
+    highest = wd.maximum(top, extra)
+    base = finite(highest)
+    keep = wd.exp(top - base)
+    return highest, total * keep + wd.exp(extra - base), acc * keep
+
+
+def log_sum_exp(variant: Variant, scale, top, total):
+    """The log-sum-exp of rows from their maxima, which are those of raw products where nothing was done to them."""
+    raw = variant.plain and not variant.sinks
+    return wd.fma(top, scale, wd.log(total)) if raw else top + wd.log(total)
+
+
 def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), waves: int = 4):
     """Attention on `tile` queries x keys at a time. Its arguments: q, k, v, o, scale, then those that the variant has
     of bias, slopes, sink, lse. The scale must be positive."""
     dtype, out = variant.dtype, variant.out or variant.dtype
     shared_heads = wd.IndexMapping((N, D), {G: variant.key_head}), wd.IndexMapping((N, E), {G: variant.key_head})
-    plain = variant.plain
 
     @wd.wave(
         [
@@ -144,10 +163,6 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
         lse: wd.Memory[B, H, M, wd.f32] if variant.lse else None,
     ):
         unit = variant.unit(scale)
-
-        def finite(top):
-            # A row without a key so far has top -inf; its weights are exp2(-inf - 0) = 0.
-            return wd.where(top == -math.inf, 0.0, top)
 
         def weights(x, top):
             return wd.exp2(wd.fma(x, unit, -(top * unit)))
@@ -176,16 +191,10 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
 
         top, total, acc = over_keys
         if variant.sinks:
-            top = top * scale if plain else top
-            extra = wd.read(sink)
-            highest = wd.maximum(top, extra)
-            base = finite(highest)
-            keep = wd.exp(top - base)
-            top, total, acc = highest, total * keep + wd.exp(extra - base), acc * keep
+            top, total, acc = with_sink(variant, scale, top, total, acc, wd.read(sink))
         wd.write(wd.cast(acc * wd.where(total == 0.0, 0.0, 1.0 / total), out), o)
         if variant.lse:
-            scaled = plain and not variant.sinks
-            wd.write(wd.fma(top, scale, wd.log(total)) if scaled else top + wd.log(total), lse)
+            wd.write(log_sum_exp(variant, scale, top, total), lse)
 
     return attention
 

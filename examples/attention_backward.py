@@ -81,12 +81,15 @@ def delta_kernel(variant: Variant, *, tile: int = 64):
     return delta
 
 
-def weights(variant: Variant, raw, lse, scale, bias, slopes, behind=None, keys=None):
+def weights(variant: Variant, raw, lse, scale, bias, slopes, behind=None, keys=None, queries=None):
     """P [M, N] of a tile from products of queries and keys. Of a packed sequence, which has `keys`, `behind` more than
-    queries: nothing of the next one."""
+    queries: nothing of the next one. `queries`: how many it has, where rows past them, which are 0, may not be left to
+    weights that are no numbers."""
     scores = variant.masked(variant.scored(raw, scale, bias, slopes, behind), behind)
-    if keys is not None:
+    if keys is not None and not variant.causal:  # else no query sees past its sequence's end
         scores = wd.where(wd.index(N) < keys, scores, -math.inf)
+    if queries is not None:
+        scores = wd.where(wd.index(M) < queries, scores, -math.inf)
     base = wd.where(lse == -math.inf, 0.0, lse)  # a row that sees no key has scores of -inf and weights of 0
     return wd.exp2(wd.fma(scores, variant.unit(scale), -(base * LOG2_E)))
 
@@ -357,6 +360,7 @@ class Tiles:
 
 SMALL = Tiles()
 
+
 def tile_of(target: str, d: int, e: int | None = None) -> Tiles:
     """Tiles that suit a target and head sizes of keys and values. On sm_90a a warpgroup's products have 64 rows: its
     sums of dK and dV take d / 2 and e / 2 of 232 registers, scores and their gradients half a step each and their
@@ -370,8 +374,11 @@ def tile_of(target: str, d: int, e: int | None = None) -> Tiles:
     return Tiles(64, 16 if small else 32, 4, few and small, 1 + large)
 
 
-def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], kind: type, shared: str = ""):
-    """The gradients by name, O and L, in float64, or in float32 with P, dS, O and the gradients rounded as `wide`."""
+def numpy_gradients(
+    variant: Variant, given: dict[str, np.ndarray], kind: type, shared: str = "", part: bool = False
+) -> dict[str, np.ndarray]:
+    """The gradients by name, O and L, in float64, or in float32 with P, dS, O and the gradients rounded as `wide`; that
+    of a bias not where it is `part` of a sum over more."""
 
     def rounded(x: np.ndarray) -> np.ndarray:
         return x.astype(wide(variant).storage).astype(kind) if kind is np.float32 else x
@@ -390,7 +397,8 @@ def numpy_gradients(variant: Variant, given: dict[str, np.ndarray], kind: type, 
     found = {"o": np.einsum(f"bhsd->{order}", o), "lse": lse}
     if variant.bias:
         over = tuple(i for i, letter in enumerate("bh") if letter in shared)
-        found["d_bias"] = rounded(d_s.sum(over, dtype=kind))
+        total = d_s.sum(over, dtype=kind)
+        found["d_bias"] = total if part else rounded(total)
     if variant.alibi:
         m, n = d_s.shape[2:]
         distance = (np.arange(n) - (np.arange(m)[:, None] + n - m)).astype(kind)

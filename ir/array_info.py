@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.symbols import dim_name
 
 LIMIT = 1 << 31
 """Arrays that span fewer bytes are addressed by 32-bit offsets from their first element."""
 NEAR = 0xFFFFE000
 """Bytes of an array that an access by index reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
 elements of larger arrays have 64-bit addresses."""
+MASKED = "kernels see no mask: pass x.filled(…), or the data and the mask as two arguments"
+"""What to do instead of passing a masked array."""
+
+
+def is_masked(array: Any) -> bool:
+    """Whether this is one of NumPy's masked arrays. There is none before `numpy.ma` has been imported."""
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(array, module.MaskedArray)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class ArrayInfo:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The dimensions as layouts and plans know them. Printing an expression is slow, and every access asks."""
-        return tuple(map(str, self.dims))
+        return tuple(map(dim_name, self.dims))
 
     @property
     def elsize(self) -> int:

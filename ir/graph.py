@@ -171,6 +171,8 @@ class Graph:
     index_dims: tuple[Any, ...] = ()
     dynamic: tuple[Any, ...] = ()
     loc: Loc | None = None
+    named: frozenset[Any] = frozenset()
+    """Symbols that the kernel itself says: in its arguments, constraints and function."""
     notes: tuple[str, ...] = ()
     """What passes have decided, with reasons, for reports."""
     traced: Graph | None = None

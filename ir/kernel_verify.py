@@ -19,6 +19,7 @@ INVARIANT: shares no code with builder, facts or fold rules.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -69,7 +70,8 @@ def check(kernel: Kernel, target: Target | None = None, *, locations: bool = Fal
         return state.findings  # the rules below rely on well-formed ops
     if target is not None:
         state.target_limits()
-    _copies(state)
+    if "copy.async" in state.names:
+        _copies(state)
     _barriers(state)
     _Samples(state).run()
     return state.findings
@@ -110,6 +112,11 @@ def _parse(args: str) -> _Signature:
 
 
 _SIGNATURES = {name: _parse(row.args) for name, row in ROWS.items()}
+_REQUIRED = {name: tuple(a for a in row.attrs if a not in _OPTIONAL) for name, row in ROWS.items()}
+
+_SOUND: set[tuple[Any, ...]] = set()
+"""(op, number of operands, types of operands and results) that `operands` and `typed` have found nothing wrong with:
+they look at nothing else, but for uniformity, attributes and the rules of `_SPECIAL`."""
 
 
 @dataclass
@@ -120,6 +127,8 @@ class _Check:
     findings: list[Finding] = field(default_factory=list)
     scope: set[Value] = field(default_factory=set)
     defined: set[Value] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    """Of all ops seen."""
 
     def find(self, fact: str, op: Op, message: str) -> None:
         self.findings.append(Finding(fact, f"{describe(op)}: {message}", op.loc))
@@ -141,40 +150,74 @@ class _Check:
             if a.op is not None or a.region is not region:
                 self.find("scope", parent, f"{a} is not marked as an argument of its region")
             self.define(a, parent, mine)
-        scope = self.scope
+        scope, defined = self.scope, self.defined
         last = len(region.ops) - 1
         for i, op in enumerate(region.ops):
-            name = op.name
+            name, args, results = op.name, op.args, op.results
             row = ROWS.get(name)
             if row is None:
                 self.find("types", op, "no such op")
                 continue
-            for a in op.args:
-                if a not in scope:
-                    self.find("scope", op, f"{a} is used where it is not defined")
+            self.names.add(name)
+            if not scope.issuperset(args):
+                for a in args:
+                    if a not in scope:
+                        self.find("scope", op, f"{a} is used where it is not defined")
             if (name == "yield") != (i == last and parent is not None):
                 self.find("scope", op, "a region ends with its only yield")
             if self.locations and op.loc is None and name != "const":
                 self.find("location", op, "no source location")
-            before = len(self.findings)
-            self.operands(op)
-            if len(self.findings) == before:
-                if op.regions:
-                    for body in op.regions:
-                        if body.parent is not op:
-                            self.find("scope", op, "a region of the op has another parent")
-                        self.region(body, depth + 1)
-                    self.carried(op)
-                else:
-                    self.typed(op)
-                    self.uniform(op)
-            for r in op.results:
+            types = (name, len(args), *[a.type for a in args], *[r.type for r in results])
+            if op.regions or types not in _SOUND or not self.sound(op):
+                before = len(self.findings)
+                self.operands(op)
+                if len(self.findings) == before:
+                    if op.regions:
+                        for body in op.regions:
+                            if body.parent is not op:
+                                self.find("scope", op, "a region of the op has another parent")
+                            self.region(body, depth + 1)
+                        self.carried(op)
+                    else:
+                        self.typed(op)
+                        self.uniform(op)
+                        if len(self.findings) == before:
+                            _SOUND.add(types)
+            for r in results:
                 if r.op is not op:
                     self.find("scope", op, f"{r} says that another op defines it")
-                self.define(r, op, mine)
+                if r in defined:
+                    self.find("scope", op, f"{r} is defined twice")
+                defined.add(r)
+                mine.append(r)
+            scope.update(results)
         if parent is not None and (not region.ops or region.ops[-1].name != "yield"):
             self.find("scope", parent, "a region has no yield")
         scope.difference_update(mine)
+
+    def sound(self, op: Op) -> bool:
+        """What `operands`, `typed` and `uniform` find beside types: whether there is nothing of it."""
+        name, args = op.name, op.args
+        for i in _SIGNATURES[name].uniform:
+            if not args[i].uniform:
+                return False
+        attrs = op.attrs
+        for key in _REQUIRED[name]:
+            if key not in attrs:
+                return False
+        special = _SPECIAL.get(name)
+        if special is not None and special(op):
+            return False
+        mark = ROWS[name].uniform
+        if mark != "always":
+            for r in op.results:
+                if r.uniform:
+                    if mark == "never":
+                        return False
+                    for a in args:
+                        if not a.uniform:
+                            return False
+        return True
 
     def operands(self, op: Op) -> None:
         """Number, kinds and uniformity of the operands; the attributes of the row."""
@@ -279,7 +322,11 @@ class _Check:
             self.findings.append(Finding("target", message))
         atoms = {a.name for a in t.mma_atoms}
         loads = {a.name for a in t.load_atoms} | {"vector"}
+        if not self.names & _LIMITED:
+            return
         for op in k.body.walk():
+            if op.name not in _LIMITED:
+                continue
             attrs = op.attrs
             if op.name in ("load.global", "store.global", "copy.async", "atomic.global"):
                 self.immediate(op, "imm", t.global_imm)
@@ -422,6 +469,11 @@ def _select(op: Op) -> str:
     return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
 
 
+_LIMITED = frozenset(
+    "load.global store.global atomic.global copy.async load.shared store.shared mma mma.scaled matrix.start".split()
+)
+"""Ops that `target_limits` has rules for."""
+
 _VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global", "atomic.far"))
 """Ops whose results may differ between waves whatever their operands."""
 
@@ -511,13 +563,13 @@ def _barriers(state: _Check) -> None:
                 continue
             constant = name == "load.global" and _only_read(state.kernel, op.args[0])
             # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
-            if (name in _VARYING and not constant) or any(
-                a in varies for a in op.args
-            ):
+            if (name in _VARYING and not constant) or not varies.isdisjoint(op.args):
                 varies.update(op.results)
+            if not op.regions:
+                continue
             inner = culprit
             for a in op.args[: 3 if name == "for" else 1]:
-                if op.regions and inner is None and a in varies:
+                if inner is None and a in varies:
                     inner = a
             for body in op.regions:
                 for arg, init in zip(body.args[1:], op.args[3:]):
@@ -559,13 +611,12 @@ class _Samples:
         if not self.seen:
             return
         numbers = np.empty((len(self.seen), SAMPLES), np.int64)
-        facts = np.empty((3, len(self.seen), 1), np.int64)
-        for i, (v, sample, _) in enumerate(self.seen):
-            numbers[i] = sample
-            assert v.lo is not None and v.hi is not None
-            facts[0, i, 0], facts[1, i, 0] = v.lo, v.hi
-            facts[2, i, 0] = v.zeros - (1 << 64) if v.zeros >> 63 else v.zeros
-        bad = (numbers < facts[0]) | (numbers > facts[1]) | ((numbers & facts[2]) != 0)
+        for row, (_, sample, _) in zip(numbers, self.seen):
+            row[:] = sample
+        lows = np.array([v.lo for v, _, _ in self.seen], np.int64)[:, None]
+        highs = np.array([v.hi for v, _, _ in self.seen], np.int64)[:, None]
+        zeros = np.array([v.zeros for v, _, _ in self.seen], np.uint64).view(np.int64)[:, None]
+        bad = (numbers < lows) | (numbers > highs) | ((numbers & zeros) != 0)
         for i in map(int, np.flatnonzero(bad.any(axis=1))):
             v, sample, op = self.seen[i]
             number = int(numbers[i][bad[i]][0])
@@ -609,7 +660,7 @@ class _Samples:
         """Samples of an op whose result is not computed from integers, or None."""
         name, k, t = op.name, self.kernel, op.results[0].type
         if name == "const":
-            return np.full(SAMPLES, op.attrs["value"], NUMPY[t.kind])
+            return _constant(op.attrs["value"], t.kind)
         if name in ("lane", "wave", "tid"):
             if not hasattr(self, "lanes"):
                 self.lanes = self.random(0, k.wave_size - 1)
@@ -662,9 +713,14 @@ class _Samples:
             sample = None
             rule = CHEAP.get(name)
             if rule is not None:
-                args = [values.get(a) for a in op.args]
-                if not any(a is None for a in args):
-                    sample = rule(op, *args)
+                args: list[Any] = [op]
+                for a in op.args:
+                    known = values.get(a)
+                    if known is None:
+                        break
+                    args.append(known)
+                else:
+                    sample = rule(*args)
             elif name in ("readfirst", "shuffle_xor", "shuffle_index"):
                 # Another lane's value: any of the operand's samples.
                 sample = values.get(op.args[0])
@@ -738,6 +794,12 @@ class _Samples:
         for r, a, b in zip(op.results, first, second):
             if a is not None and b is not None:
                 self.note(r, np.where(cond, a, b), op, on)
+
+
+@functools.lru_cache(4096)
+def _constant(value: int | bool, kind: str) -> Any:
+    """Samples of a constant; not to be written to."""
+    return np.full(SAMPLES, value, NUMPY[kind])
 
 
 def _increment(a: Value, out: Value) -> tuple[Value, int] | None:

@@ -21,6 +21,8 @@ def loop_range(low: Lowering, n: Node, dim: str, env: Env) -> tuple[Any, Any]:
     if length is not None:
         return first if first.const is None else first.const, length // plan.tile
     last = b.const(whole) if isinstance(whole, int) else whole
+    # A start past the end has no tile either; said so, ranges of indices are those of the dimension.
+    first = b.min_s(first, last)
     if stop is not None:
         # Rounded up without passing 2^31; a range that ends where it starts has no tile.
         end = b.max_s(stop, 0)

@@ -30,6 +30,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
+from wavedsl.ir.early_tiles import wait_for_early_tiles
 from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -383,12 +384,14 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
+        wait_for_early_tiles(low, region, body, steps)
         results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
     elif trips == 1:
         inner = Env(env.fixed)
         for key, v in carried:
             inner.fixed[key] = v
         body = program_order(steps, slots, cyclic=False)
+        wait_for_early_tiles(low, region, body, steps)
         emit_straight(b, body, steps, inner, 0)
         inner.iteration = 0
         results = [inner[k] for k in next_keys]
@@ -405,6 +408,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         known = trips if isinstance(trips, int) else None
         low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
         apart = bool(body.raised)
+        wait_for_early_tiles(low, region, body, steps)
         results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
@@ -474,7 +478,9 @@ def emit_region(
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
     chunk_steps, next_keys, _ = yield_steps(low, list(zip(region.carries, next_values(n))))
     steps += chunk_steps
-    emit_straight(low.b, program_order(steps, slots, cyclic=cyclic), steps, env, 0)
+    body = program_order(steps, slots, cyclic=cyclic)
+    wait_for_early_tiles(low, region, body, steps)
+    emit_straight(low.b, body, steps, env, 0)
     env.iteration = 0
     return [env[k] for k in next_keys]
 

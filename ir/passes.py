@@ -2,7 +2,7 @@
 
 A `Pass` is a function of a kernel (and target) that returns the kernel to go on with, and the names of facts it needs,
 gives and breaks. A fact has a checker that re-derives it from the kernel alone. `well-formed` (the verifier) is checked
-after every pass; another fact after the pass that gives it.
+after every pass that changes something, and at the end; another fact after the pass that gives it.
 
 INVARIANT: after `run_passes` every fact in the returned set was given by a pass and not broken by a later one.
 """
@@ -29,7 +29,7 @@ from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips, unroll
 
 Run = Callable[[Kernel, "Target | None"], "Kernel | None"]
-"""Changes the kernel in place (returning None) or returns a new one."""
+"""Changes the kernel in place (returning None), returns a new one, or the same one if there was nothing to change."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,12 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
     return found
 
 
-def _dead_stores(kernel: Kernel, target: Target | None) -> None:
-    remove_dead_stores(kernel)
+def _dead_stores(kernel: Kernel, target: Target | None) -> Kernel | None:
+    return None if remove_dead_stores(kernel) else kernel
 
 
-def _dead_code(kernel: Kernel, target: Target | None) -> None:
-    remove_dead_code(kernel)
+def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
+    return None if remove_dead_code(kernel) else kernel
 
 
 REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
@@ -232,20 +232,29 @@ def run_passes(
     """Run the passes in order; returns the kernel and the facts that hold of it.
 
     `facts` hold at the start. Raises CompileError naming pass, fact, op and the user's line when a pass needs what none
-    has given, or (if `checked`, by default `verifying()`) a promised fact does not hold.
+    has given, or (if `checked`, by default `verifying()`) a promised fact does not hold. Facts are not checked again
+    after a pass that says it has changed nothing, but whatever comes out has been.
     """
     checked = verifying() if checked is None else checked
     known = set(facts)
-    for p in passes:
+    held: set[str] = set()
+    """Facts found to hold since a pass last changed anything."""
+    for at, p in enumerate(passes, 1):
         missing = sorted(p.needs - known)
         if missing:
             raise CompileError(f"{p.name} needs {', '.join(missing)}, which no earlier pass gives")
         result = p.run(kernel, target)
+        same = result is kernel
         kernel = kernel if result is None else result
         known = (known - p.breaks) | p.gives | {"well-formed"}
         trail.stage(f"after {p.name}", functools.partial(_text, kernel))
         if checked:
+            if not same or at == len(passes):
+                held.clear()
             for fact in ["well-formed", *sorted(p.gives)]:
+                if fact in held:
+                    continue
+                held.add(fact)
                 found = CHECKS[fact](kernel, target)
                 if found:
                     raise CompileError(

@@ -71,6 +71,8 @@ class SharedAccess:
     waves: int = 1
     atoms: tuple[LoadAtom, ...] = ()
     mechanism: str = "registers"
+    costs: dict[Place, AccessCost | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What it costs on the places that a search has tried, on the one chip that its atoms are of."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("read", "write"):
@@ -322,9 +324,7 @@ def _run(order: Sequence[int]) -> int:
 # ---- the search ------------------------------------------------------------------------------------------------------
 
 
-def access_cost(
-    place: Place, access: SharedAccess, banks: Mapping[int, int], phases: Phases
-) -> AccessCost | None:
+def access_cost(place: Place, access: SharedAccess, banks: Mapping[int, int], phases: Phases) -> AccessCost | None:
     """The cheapest plan of one access on a place, or None when no atom fits."""
     if access.fragment is None:
         return AccessCost(access, None, (), 0, 0)
@@ -375,8 +375,7 @@ def choose_place(
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
     are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is
-    free of conflicts. Raises
-    ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
+    free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
     groups[0] += extra
@@ -398,14 +397,22 @@ def choose_place(
             if fits is not None and not fits(place):
                 continue
             costs = []
+            at_least = space * (place.bytes - dense)
             for access in accesses:
-                try:
-                    cost = access_cost(place, access, banks, phases)
-                except CompileError as error:  # no columns for this access on this candidate
-                    refused, cost = error, None
+                if place in access.costs:
+                    cost = access.costs[place]
+                else:
+                    try:
+                        cost = access_cost(place, access, banks, phases)
+                    except CompileError as error:  # no columns for this access on this candidate
+                        refused, cost = error, None
+                    access.costs[place] = cost
                 if cost is None:
                     break
                 costs.append(cost)
+                at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
+                if best is not None and at_least > best[0][0] * 1.000001:
+                    break  # what the other accesses cost does not matter any more
             else:
                 choice = _priced(place.varied(slots=slots), costs, issue, hoisted, space * (place.bytes - dense))
                 key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
@@ -479,9 +486,7 @@ def _fewest_instructions(access: SharedAccess, elsize: int) -> int:
     return -(-elements * elsize // widest)
 
 
-def _priced(
-    place: Place, costs: Sequence[AccessCost], issue: float, hoisted: float, space: float
-) -> PlaceChoice:
+def _priced(place: Place, costs: Sequence[AccessCost], issue: float, hoisted: float, space: float) -> PlaceChoice:
     cycles = instructions = registers = 0
     total = space
     for c in costs:
@@ -504,9 +509,7 @@ def dma_source(place: Place, chunk: Bits) -> Bits:
     not linear over GF(2).
     """
     inside = place.elsize.bit_length() - 1
-    coordinates = [
-        bit(dim, i) for dim, n in place.extents.items() for i in range((n - 1).bit_length())
-    ]
+    coordinates = [bit(dim, i) for dim, n in place.extents.items() for i in range((n - 1).bit_length())]
     ins = [*(bit("z", i) for i in range(inside)), *coordinates]
     identity = Bits(coordinates, coordinates, (1 << i for i in range(len(coordinates))))
     if not place.xor_linear(identity):

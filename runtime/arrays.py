@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.array_info import MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
@@ -76,6 +77,8 @@ def describe(value: Any, name: str = "array") -> ArrayRef:
     NumPy arrays first, then DLPack (it knows bfloat16, fp8 and the vendor), then `__cuda_array_interface__`.
     """
     if isinstance(value, np.ndarray):
+        if is_masked(value):
+            raise LaunchError(f"argument `{name}` is a masked array", hint=MASKED)
         interface = value.__array_interface__
         pointer, readonly = interface["data"]
         return ArrayRef(pointer, value.shape, value.strides, value.dtype, "cpu", 0, readonly, None, value)
@@ -113,7 +116,7 @@ def _from_cuda_interface(value: Any, name: str) -> ArrayRef:
     except Exception as error:
         raise LaunchError(f"argument `{name}`: {a_class(type(value))} does not export its memory: {error}") from error
     if interface.get("mask") is not None:
-        raise LaunchError(f"argument `{name}` is a masked array", hint="pass its data without the mask")
+        raise LaunchError(f"argument `{name}` is a masked array", hint=MASKED)
     storage = np.dtype(interface["typestr"])
     if not storage.isnative:
         raise LaunchError(f"argument `{name}` has bytes in foreign order", hint="convert it to native byte order")

@@ -60,6 +60,11 @@ def _is_array(value: Any) -> bool:
     return arrays.is_array(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
+def forget(kernel: Any) -> None:
+    """Let the next call of this kernel object compile anew."""
+    _COMPILED.pop(kernel, None)
+
+
 def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None = None) -> Launchable:
     """What a call with such arguments will find: compiled now if need be, for `target` or their device."""
     return _compiled(kernel, arguments, target, asked=True)[0]
@@ -68,6 +73,7 @@ def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None 
 def _compiled(
     kernel: Any, arguments: Mapping[str, Any], target: str | None = None, asked: bool = False
 ) -> tuple[Launchable, Device]:
+    kernel.refresh()
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
     scalars = kernel.scalars

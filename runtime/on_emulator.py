@@ -32,7 +32,7 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
 
 def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
     """Run only the first workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not
-    for results."""
+    for results. Where workgroups share a loop's trips it is the last to arrive, which adds all parts."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
@@ -53,12 +53,14 @@ def run_on_emulator(
     args: list[Any] = []
     if compiled.sites:
         clear(log_of(compiled, call)[1])
+    rooms = [value for value in call.values if isinstance(value, Room)]
+    others = 0 if workgroups is None else max((r.shape[0] for r in rooms if not r.counters), default=1) - 1
     seen: dict[int, Any] = {}
     for value in call.values:
         if isinstance(value, ArrayRef) and id(value) in seen:
             args.append(seen[id(value)])
         elif isinstance(value, Room):
-            args.append(value.fresh(unwritten=workgroups is None))
+            args.append(value.fresh(unwritten=workgroups is None, arrived=others))
         elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:

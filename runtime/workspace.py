@@ -49,10 +49,13 @@ class Room:
         """In elements."""
         return tuple(prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
-    def fresh(self, unwritten: bool = True) -> np.ndarray:
-        """The array as the emulator brings it: counters of 0, sums that show that nobody wrote them."""
+    def fresh(self, unwritten: bool = True, arrived: int = 0) -> np.ndarray:
+        """The array as the emulator brings it: counters of those that have `arrived`, sums that show that nobody wrote
+        them."""
         array = np.zeros(self.shape, self.storage)
-        if unwritten and not self.counters:
+        if self.counters:
+            array[...] = arrived
+        elif unwritten:
             array.view(np.uint8)[...] = UNWRITTEN
         return array
 

@@ -61,6 +61,27 @@ _PHRASES = (
 )  # fmt: skip
 
 
+_ELSEWHERE = {
+    "load": "wd.read(a)", "store": "wd.write(value, c)", "dot": "wd.mma(x, y, acc)", "matmul": "wd.mma(x, y, acc)",
+    "zeros": "wd.Register[M, N, wd.f32](0.0)", "ones": "wd.Register[M, N, wd.f32](1.0)",
+    "full": "wd.Register[M, N, wd.f32](value)", "empty": "wd.Register[M, N, wd.f32](0.0)",
+    "zeros_like": "x * 0, or wd.Register[M, N, wd.f32](0.0)", "arange": "wd.index(N)",
+    "range": "wd.iterate(K, init_args=[…])",
+    "program_id": "wd.tile_start(M), the first index of the workgroup's tile, or wd.index(M) of each element",
+    "mean": "wd.sum(x, dim=N) / N", "softmax": "e = wd.exp(x - wd.max(x, dim=N)), then e / wd.sum(e, dim=N)",
+    "relu": "wd.maximum(x, 0)", "transpose": "nothing: dimensions have names, and mma and write go by them",
+    "float16": "wd.f16", "float32": "wd.f32", "float64": "wd.f64", "bfloat16": "wd.bf16", "int8": "wd.i8",
+    "int32": "wd.i32", "int64": "wd.i64", "bool": "wd.i1", "astype": "wd.cast(x, wd.f16)", "to": "wd.cast(x, wd.f16)",
+    "barrier": "nothing: waits and barriers are placed by the compiler", "constexpr": "subs={BM: 64}",
+}  # fmt: skip
+"""What other array languages call something → how it is written here."""
+
+
+def for_missing(name: str, module: str) -> str:
+    """Help for a name that a module has not: of wavedsl, what somebody means who knows it from elsewhere."""
+    return _ELSEWHERE.get(name, "") if module == "wavedsl" else ""
+
+
 def for_exception(text: str, frame: FrameType | None) -> str:
     """Help for a TypeError of Python's in the user's code: what to write instead, or how the function is called."""
     for phrase, advice in _PHRASES:

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import sympy
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.source import here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
@@ -79,10 +79,13 @@ def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
     items = items if isinstance(items, tuple) else (items,)
     dtype = items[-1]
     if not isinstance(dtype, DType):
+        same = next((d for d in ALL.values() if dtype is d.numpy and not d.packed), None)
         raise TraceError(
             f"{owner}[…] ends in {dtype!r}, which is no dtype",
             here(calls=False),
-            hint=f"put the element type last, for example wd.{owner}[M, N, wd.f16]",
+            hint=f"write wd.{same}"
+            if same is not None
+            else f"put the element type last, for example wd.{owner}[M, N, wd.f16]",
         )
     return items[:-1], dtype
 

@@ -52,6 +52,8 @@ class Builder:
         self.arguments = {a.name: a for a in graph.arguments}
         self.index_dims = graph.index_dims
         self.known = set(graph.symbols)
+        self.named: set[Any] = set()
+        """Symbols that the function says."""
         self.started: set[int] = set()
         """Constants that sums start from."""
         self.fast, self.fast_math = False, False
@@ -195,6 +197,7 @@ class Builder:
                     loc or here(),
                     hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}"),
                 )
+            self.named.add(s)
         return expr
 
     def dim(self, value: Any, op: str, loc: Loc | None = None) -> Any:

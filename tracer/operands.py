@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import sympy
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.loc import Loc
@@ -74,7 +78,25 @@ def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int 
         return int(x)
     if not isinstance(x, float) and abs(x) > 1 << 1023:
         raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint="use a smaller number")
+    if dtype.kind == "float" and math.isfinite(x) and abs(x) >= _overflow(dtype):
+        top = float(ml_dtypes.finfo(dtype.numpy).max)
+        raise TraceError(
+            f"{op}: {x} does not fit {dtype}",
+            loc,
+            hint=f"{dtype} holds up to {top:.6g}; compute in a wider dtype (wd.cast(x, wd.f32)), or mean float('inf')"
+            if dtype not in (dt.f32, dt.f64)
+            else f"{dtype} holds up to {top:.6g}; for infinity write float('inf')",
+        )
     return float(x)
+
+
+@functools.cache
+def _overflow(dtype: DType) -> float:
+    """The least number that rounds beyond the largest of a float dtype: half a step above it."""
+    if dtype.numpy is None:  # a release of ml_dtypes without it
+        return math.inf
+    top = float(ml_dtypes.finfo(dtype.numpy).max)
+    return top + 2.0 ** (math.frexp(top)[1] - 2 - dtype.mantissa)
 
 
 def counted(n: int, thing: str) -> str:

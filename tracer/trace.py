@@ -79,6 +79,8 @@ def trace(
             graph.loc,
             hint="a kernel returns nothing: write results into its array arguments with wd.write(value, c)",
         )
+    declared = {s for _, a in parameters if isinstance(a, MemoryType) for x in a.items for s in x.free_symbols}
+    graph.named = frozenset({*declared, *_all_symbols(arguments, constraints, {}, ()), *builder.named})
     return graph
 
 

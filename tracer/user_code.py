@@ -35,7 +35,8 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
             hint = suggest(error.name, space, f"define {error.name} before it is used")
             text = text.split(". Did you mean")[0]
         elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-            hint = suggest(str(error.name), dir(error.obj), f"see dir({error.obj.__name__})")
+            name, module = str(error.name), error.obj.__name__
+            hint = advice.for_missing(name, module) or suggest(name, dir(error.obj), f"see dir({module})")
         raise TraceError(text, loc, hint=hint) from error
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.array_info import MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
@@ -156,6 +157,12 @@ def check_array(
             f"{kernel}: argument {p.name} is {_kind(array)}, not an array",
             p.loc,
             hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})",
+        )
+    if is_masked(array):
+        raise LaunchError(
+            f"{kernel}: argument {p.name} is a masked array",
+            p.loc,
+            hint=MASKED,
         )
     have, want = dtype_name(array), storage_name(p.dtype)
     packed = p.dtype.bits < 8 and p.dtype.kind != "bool"

@@ -51,6 +51,8 @@ class CompiledKernel:
     kernel_ir: KernelIR | None = None
     times: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of the compile."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Values of arguments that a call leaves out."""
 
     @property
     def decisions(self) -> Decisions | None:
@@ -82,13 +84,14 @@ class CompiledKernel:
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names = [p.name for p in self.params if not p.source]
-        values = dict(zip(names, args))
+        values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
                 raise LaunchError(
                     f"{self.name}: unexpected argument {key}", self.location, f"it takes {', '.join(names)}"
                 )
             values[key] = value
+        values = {**self.defaults, **values}
         if len(args) > len(names) or len(values) < len(names):
             raise LaunchError(
                 f"{self.name} takes {len(names)} arguments, got {len(args) + len(kwargs)}",
@@ -120,6 +123,7 @@ class CompiledKernel:
             "expects": {k: [list(e), list(s), a] for k, (e, s, a) in self.expects.items()},
             "divisors": {k: [list(e), list(s)] for k, (e, s) in self.divisors.items()},
             "tiles": {k: list(v) for k, v in self.tiles.items()},
+            "defaults": {k: v for k, v in self.defaults.items() if isinstance(v, (bool, int, float))},
             "sites": [dataclasses.asdict(s) for s in self.sites],
             "resources": resources_json(self.resources),
         }
@@ -206,6 +210,7 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
             Site(s["kind"], s["text"], tuple(s["dims"]), s["dtype"], _loc_from_json(s["location"]))
             for s in data["sites"]
         ),
+        defaults=data.get("defaults", {}),
     )
 
 

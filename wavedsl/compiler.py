@@ -17,14 +17,16 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.errors import ConstraintError, WaveError
+from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
+from wavedsl.kernel_object import check_dynamic
 from wavedsl.targets import get_target, reference_product
 
 
@@ -59,6 +61,9 @@ def _compile(
         raise
     binding = kernel.binding(arguments, subs, dynamic)
     graph = kernel.trace(subs)
+    if dynamic is not None:
+        kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
+    _check_outcome(graph)
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
     choices = _choices(kernel, chip)
@@ -112,6 +117,23 @@ def _compile(
         graph,
         ir,
         {"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
+        kernel.defaults,
+    )
+
+
+_WITHOUT_OUTCOME = frozenset({"iterate", "when", "repeat", "fence"})
+"""Operations with effects that change nothing by themselves."""
+
+
+def _check_outcome(graph: Graph) -> None:
+    """Raise TraceError for a kernel that neither stores nor says anything."""
+    if any(ROWS[n.op].effect and n.op not in _WITHOUT_OUTCOME for n in graph.all_nodes()):
+        return
+    name = next((a.name for a in reversed(graph.arguments) if a.kind == "memory"), "c")
+    raise TraceError(
+        f"kernel {graph.name} writes nothing, so a call of it does nothing",
+        graph.loc,
+        hint=f"store what it computes: wd.write(value, {name}); an assignment to {name} names a value",
     )
 
 

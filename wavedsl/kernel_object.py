@@ -20,9 +20,10 @@ from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, here, parameter
-from wavedsl.ir.symbols import AddressSpace, normalise
+from wavedsl.ir.symbols import AddressSpace, names, normalise
+from wavedsl.outside import Snapshot
 from wavedsl.schedule import Schedule
-from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve
+from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
 
 
@@ -41,8 +42,12 @@ def wave(
     `subs` binds symbols (tiles, sizes, address spaces); `dynamic` lists dimensions that stay run-time arguments; others
     are bound from the arguments' shapes. `buckets` maps a dimension to ascending extents: {M: (16, 128)} makes three
     ranges (up to 16, up to 128, above), each with a tuned choice of its own. `fast_math`: every operation is as
-    approximate as with `fast=True`, `/` as well. Raises ConstraintError and TraceError for
-    what is wrong with the declaration.
+    approximate as with `fast=True`, `/` as well. Raises ConstraintError and TraceError for what is wrong with the
+    declaration.
+
+    Globals and closed-over variables of the function, and of plain functions that it calls by name, are read when it is
+    traced. A call or `compile` after one of them has changed takes the new value; what `compile` and `bind` have given
+    keeps the old one. What changes inside an object (an attribute, an element of a list) is not noticed.
     """
     loc = here(calls=False)
     if callable(constraints):
@@ -100,11 +105,15 @@ class Kernel:
         self._graphs: dict[Any, Graph] = {}
         self._variants: dict[Any, Kernel] = {}
         self._dispatch: Any = None
+        self._outside: Snapshot | None = None
+        self.unchanged: Callable[[], bool] | None = None
+        """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
         self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
         self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
+        self.defaults = {p.name: p.default for p in self.parameters if p.default is not inspect.Parameter.empty}
         if not self.parameters:
             raise TraceError(
                 f"kernel {function.__name__} has no parameters",
@@ -129,12 +138,39 @@ class Kernel:
 
         Do not change it: it is shared. Raises TraceError and ConstraintError at the user's lines.
         """
+        self.refresh()
         merged = self.merged(subs)
         key = tuple(sorted((str(k), v.value if isinstance(v, AddressSpace) else v) for k, v in merged.items()))
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = self.trace_afresh(merged)
+            self._outside = Snapshot(self.function)
+            self.unchanged = self._outside.unchanged
+        self.check_named(graph, check_subs(subs), "subs binds")
         return graph
+
+    def refresh(self) -> None:
+        """Forgets what was traced and compiled if what the function reads from outside has changed since then.
+
+        What counts are globals and closed-over variables of the function and of plain functions that it calls by name.
+        """
+        if self._outside is None or self._outside.same():
+            return
+        self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
+        self._dispatch, self.ways = None, {}
+        launch = sys.modules.get("wavedsl.runtime.launch")
+        if launch is not None:
+            launch.forget(self)
+
+    def check_named(self, graph: Graph, symbols: Sequence[Any] | Mapping[Any, Any], what: str) -> None:
+        """That the kernel says each of these symbols anywhere. `what` is said of those that it does not."""
+        strange = [s for s in symbols if s not in graph.named]
+        if strange:
+            raise ConstraintError(
+                f"{self.name}: {what} {names(strange)}, which the kernel does not use",
+                here(calls=False),
+                hint=suggest(str(strange[0]), map(str, graph.named), f"it has {names(sorted(graph.named, key=str))}"),
+            )
 
     def trace_afresh(self, subs: Mapping[Any, Any]) -> Graph:
         """A new graph under complete bindings `subs`, for passes that change it."""
@@ -153,6 +189,7 @@ class Kernel:
             self.fast_math,
         )
         verify_graph(graph)
+        self.check_named(graph, self.dynamic, "dynamic lists")
         return graph
 
     def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +215,13 @@ class Kernel:
         dims = self.dynamic if dynamic is None else check_dynamic(dynamic, here(calls=False))
         if subs:
             dims = tuple(d for d in dims if dynamic is not None or d not in merged)
-        return bind(self.name, self.parameters, arguments, merged, dims, symbols=self._tile_symbols(), float64=float64)
+        try:
+            return bind(
+                self.name, self.parameters, arguments, merged, dims, symbols=self._tile_symbols(), float64=float64
+            )
+        except WaveError as error:
+            error.location = error.location or self.loc
+            raise
 
     def _tile_symbols(self) -> list[Any]:
         """Symbols that only constraints mention: they need a value, and no array can give it."""
@@ -287,6 +330,8 @@ class Kernel:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
         if kwargs or len(args) != len(self._names):
             args = self.in_order(args, kwargs)
+        if self.unchanged is not None and not self.unchanged():
+            self.refresh()
         way = self.ways.get(tuple(map(type, args)))
         if way is None or not way(*args):
             from wavedsl.runtime.launch import launch_kernel

@@ -95,6 +95,48 @@ def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch, tmp_path, wr
     assert "WRONG: squares bf16" in capsys.readouterr().err
 
 
+def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_path):
+    """A check and a case that raise are rows that say so; a candidate that is wrong is named and passed over."""
+    right = benchmark.kernels.product
+
+    def broken(form, config):
+        if form.dtype is wd.f16:
+            raise RuntimeError("an illegal memory access\nwas encountered")
+        kernel = right(form, config)
+
+        def forgets(a, b, c):
+            before = c[3, 5].copy()
+            kernel(a, b, c)
+            c[3, 5] = before  # right only where another candidate has written it
+
+        return types.SimpleNamespace(bind=lambda a, b, c: lambda: forgets(a, b, c)) if config is both[0] else kernel
+
+    monkeypatch.setattr(benchmark.kernels, "product", broken)
+    both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
+    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
+    def time_of(torch, calls, seconds=None):
+        for call in calls:
+            call()
+        return 0.1, "wall"
+
+    monkeypatch.setattr(benchmark, "median_time", time_of)
+    chosen = ["--checks", "dtype f16 to f32", "--cases", "squares f16", "squares bf16"]
+    assert benchmark.main(["--tiny", "--out", str(tmp_path), *chosen]) == 1
+    written = json.loads((tmp_path / "gpu_gemm_tiny.json").read_text())
+    assert written["checks"][0]["failed"] == "RuntimeError: an illegal memory access"
+    good, bad = written["rows"]
+    assert bad["failed"].startswith("RuntimeError") and good["error"] <= 1
+    assert good["tiles"] == str(both[1]) and list(good["wrong"]) == [str(both[0])]
+    assert f"WRONG: squares bf16 [72, 72, 72] {both[0]}" in capsys.readouterr().err
+
+
+def test_a_budget_leaves_the_rest_out(benchmark, tmp_path):
+    chosen = ["--checks", "dtype bf16 to bf16", "--cases", "squares bf16"]
+    assert benchmark.main(["--tiny", "--out", str(tmp_path), "--budget", "-1", *chosen]) == 1
+    written = json.loads((tmp_path / "gpu_gemm_tiny.json").read_text())
+    assert all(row["failed"] == "left out: the time was used up" for row in (*written["checks"], *written["rows"]))
+
+
 # ------------------------------------------------------------------------------------------- in the place of a GPU
 
 
@@ -112,6 +154,9 @@ class Tensor(np.ndarray):
 
     def numpy(self):
         return np.asarray(self)
+
+    def fill_(self, value):
+        self[...] = value
 
     def abs(self):
         return np.abs(self)

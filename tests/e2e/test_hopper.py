@@ -488,6 +488,35 @@ def test_a_sequence_sees_nothing_of_its_neighbours() -> None:
     np.testing.assert_array_equal(given["o"][others], clean[others])
 
 
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_tile_that_threads_copied_before_a_loop_has_arrived_when_its_products_read_it(computed: bool) -> None:
+    """Rows with a stride of no multiple of 16 bytes come by no bulk copy, and the loop has no copies to wait for."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32)])
+    def kernel(
+        a: wd.Memory[M, K, wd.f16],
+        b: wd.Memory[N, K, wd.f32] if computed else wd.Memory[K, N, wd.f16],
+        c: wd.Memory[M, wd.f32],
+    ):
+        early = wd.read(a)
+
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(total):
+            products = wd.mma(early, wd.cast(wd.read(b), wd.f16), wd.Register[M, N, wd.f32](0.0))
+            return total + wd.sum(wd.maximum(products, 0.0), dim=N)
+
+        wd.write(loop, c)
+
+    random = np.random.default_rng(0)
+    a = random.integers(-3, 4, (64, 52)).astype(np.float16)[:, :48]
+    b = random.integers(-3, 4, (96, 48)).astype(np.float32)
+    c = np.zeros(64, np.float32)
+    compiled = kernel.compile(a, b if computed else b.T.astype(np.float16, order="C"), c, target="sm_90a")
+    assert re.search(r"cp\.async\.c[ag]", compiled.asm) and "wgmma.mma_async" in compiled.asm
+    compiled.emulate(a, b if computed else b.T.astype(np.float16, order="C"), c)
+    assert np.array_equal(c, np.maximum(a.astype(np.float32) @ b.T, 0).sum(1))
+
+
 ROWS = wd.sym.ROWS
 
 

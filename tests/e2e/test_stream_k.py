@@ -300,8 +300,8 @@ def test_what_cannot_be_dealt_is_refused() -> None:
         "Schedule(stream_k=3): the loop over N carries `total`, which enters maximum"
     )
     assert refused(plain, 2) == (
-        "Schedule(stream_k=2): atomic_add of a value without M is carried out by one workgroup for all tiles, but every "
-        "tile is some workgroup's turn | use split_k"
+        "Schedule(stream_k=2): atomic_add of a value without M is carried out by one workgroup for all tiles, but "
+        "every tile is some workgroup's turn | use split_k"
     )
 
     def talking(x: Any, total: Any) -> Any:

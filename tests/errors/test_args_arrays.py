@@ -40,6 +40,14 @@ def test_wrong_rank():
     )
 
 
+def test_masked():
+    refusal(
+        check(np.ma.masked_array(np.zeros((2, 2), np.float16), mask=True)),
+        "argument `weights` is a masked array",
+        "help: kernels see no mask: pass x.filled(…), or the data and the mask as two arguments",
+    )
+
+
 def test_the_users_line_is_shown():
     here = Loc(__file__, 1, 0, 3)
     with pytest.raises(LaunchError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from source import assert_points_at, run
@@ -34,6 +36,31 @@ def test_disagreement_names_both_arguments_and_shapes(gemm: wd.Kernel) -> None:
         "gemm: arguments disagree about K: a with shape (4, 6) for [M, K] has 6, b with shape (5, 7) for [N, K] has 7"
     )
     assert_points_at(raised.value, "b: wd.Memory[N, K, wd.f16]")
+
+
+def test_a_compiled_kernel_takes_the_defaults_of_its_parameters(gemm: wd.Kernel, tmp_path: Path) -> None:
+    a, b, c = (np.ones_like(x) for x in _arrays())
+    compiled = gemm.compile(a, b, c, target="gfx942")
+    compiled.emulate(a, b, c)
+    assert (c == 6.0).all()
+    compiled.emulate(a, b, c, 2.0)
+    assert (c == 12.0).all()
+    compiled.save(tmp_path / "kernel.json")
+    c[:] = 0
+    wd.load(tmp_path / "kernel.json").emulate(a, b=b, c=c)
+    assert (c == 6.0).all()
+    with pytest.raises(wd.LaunchError, match=r"gemm takes 4 arguments, got 2"):
+        compiled(a, b)
+
+
+@pytest.mark.parametrize("way", ["evaluate", "call", "compile"])
+def test_masked_array(gemm: wd.Kernel, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    a, b, c = _arrays()
+    use = {"evaluate": gemm.evaluate, "call": gemm, "compile": lambda *x: gemm.compile(*x, target="gfx942")}[way]
+    with pytest.raises(wd.LaunchError, match=r"argument `?a`? is a masked array") as raised:
+        use(np.ma.masked_array(a, mask=True), b, c)
+    assert "pass x.filled(…)" in str(raised.value)
 
 
 def test_rank(gemm: wd.Kernel) -> None:
@@ -86,6 +113,14 @@ def test_a_symbol_without_a_value(gemm: wd.Kernel) -> None:
         gemm.binding(None, subs={wd.sym.M: 4, wd.sym.N: 4})
     assert raised.value.message == "gemm: K has no value (in argument a)"
     assert raised.value.hint == "bind it: subs={K: …}, dynamic=(K,), or pass arrays"
+
+
+def test_a_tile_without_a_value_shows_the_decorator() -> None:
+    kernel = run(GEMM.replace(", subs={BM: 16}", ""))["gemm"]
+    with pytest.raises(wd.ConstraintError) as raised:
+        kernel.evaluate(*_arrays())
+    assert raised.value.message == "gemm: BM has no value" and raised.value.hint == "bind it: subs={BM: …}"
+    assert_points_at(raised.value, "~wd.wave([wd.WorkgroupConstraint(M, BM, 0)]")
 
 
 def test_dynamic_and_bound(gemm: wd.Kernel) -> None:

@@ -224,6 +224,18 @@ def test_dynamic_dimension_without_a_tile() -> None:
     expect(caught.value, message, "~wd.Memory[M, K, wd.f32]", "wd.TilingConstraint(K, <tile>)")
 
 
+def test_a_kernel_that_writes_nothing() -> None:
+    cell = run("""
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def double(a: wd.Memory[M, wd.f32], b: wd.Memory[M, wd.f32]):
+        b = wd.read(a) * 2
+    """)
+    with pytest.raises(wd.TraceError) as caught:
+        cell["double"].compile(target="gfx942", subs={wd.sym.M: 16})
+    message = "kernel double writes nothing, so a call of it does nothing"
+    expect(caught.value, message, "~def double(a: wd.Memory[M, wd.f32]", "wd.write(value, b)")
+
+
 def test_dimension_without_a_value() -> None:
     error = refused(wd.ConstraintError, gemm(), "gfx942", "M: 256, N: 256")
     expect(error, "K has no value", "~wd.Memory[M, K, wd.SHARED, wd.f16]", "subs={K: …}")

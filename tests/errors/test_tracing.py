@@ -137,6 +137,14 @@ CASES = [
     ("elementwise-arity", "x = wd.maximum(wd.read(c))", "maximum: missing a required argument: 'y'",
      "wd.maximum(wd.read(c))", "wd.maximum(x, y)"),
     ("no-traced-operand", "x = wd.exp(2.0)", "exp: no operand is a traced value", "wd.exp(2.0)", "Python's math"),
+    ("where-of-numbers", "x = wd.where(wd.read(c) > 0, 1, 0)",
+     "where: 1 and 0 are no traced values, so the result has no dtype", "wd.where(wd.read(c) > 0, 1, 0)",
+     "wd.Register[wd.f32](1)"),
+    ("store", "wd.store(wd.read(c), c)", "module 'wavedsl' has no attribute 'store'", "wd.store", "wd.write(value, c)"),
+    ("zeros", "x = wd.zeros((M, N), wd.f32)", "module 'wavedsl' has no attribute 'zeros'", "wd.zeros",
+     "wd.Register[M, N, wd.f32](0.0)"),
+    ("softmax", "x = wd.softmax(wd.read(c))", "module 'wavedsl' has no attribute 'softmax'", "wd.softmax",
+     "e / wd.sum(e, dim=N)"),
     ("array-constant", "x = wd.read(c) + np.ones(4)", "add: a NumPy array, not a value", "wd.read(c) + np.ones(4)",
      "pass arrays as arguments"),
     ("mapping-foreign-dim", "x = wd.read(a, mapping=wd.IndexMapping((M, N), {N: M}))",
@@ -418,6 +426,7 @@ def test_declaration(source: str, message: str, underlined: str) -> None:
 
 BRACKETS = [
     ("wd.Memory[M, N]", "Memory[…] ends in N, which is no dtype"),
+    ("wd.Memory[M, np.float32]", "Memory[…] ends in <class 'numpy.float32'>, which is no dtype"),
     ("wd.Memory[wd.f32]", "Memory[…] has no dimension"),
     ("wd.Memory['M', wd.f32]", "Memory[…]: 'M' is not a dimension"),
     ("wd.Memory[M, M, wd.f32]", "Memory[…]: M stands for two dimensions"),

@@ -352,7 +352,7 @@ class _Play:
             if left and number == FIRST - 1:
                 trips = left / COUNTED
                 w.skipped += (marks[-1][0] - marks[0][0]) * trips
-                if w.number == 0:  # of each workgroup
+                if w.number == w.group == 0:  # what units did meanwhile, they did for all workgroups
                     for unit, clocks in marks[-1][1].items():
                         self.skipped[unit] = self.skipped.get(unit, 0.0) + (clocks - marks[0][1][unit]) * trips
         for r, arg in zip(op.results, body.args[1:]):

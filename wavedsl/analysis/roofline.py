@@ -291,6 +291,8 @@ def analyze_compiled(
         "shared": shared / chip.shared_bandwidth(target),
         "issue": clocks / chip.clock,
     }
+    if target.vendor == "amd":  # by cache lines, of which lanes of a wave, and trips, ask for the same ones
+        seconds["l2"] = busy.get("memory", 0.0) * clocks / chip.clock
     bound = max(seconds, key=lambda part: seconds[part])
     return _record(
         compiled.name, chip, target, work.flops, least, dtype, base.unit, shape, strategy,

@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from wavedsl.analysis.flops import PRODUCTS, count_flops
+from wavedsl.analysis.roofline import product_named
 from wavedsl.ir.constraints import (
     ResolvedConstraints,
     TilingConstraint,
@@ -26,13 +27,16 @@ from wavedsl.ir.constraints import (
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.product import Product
-from wavedsl.ir.symbols import SHARED, AddressSpace, normalise
+from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
+from wavedsl.ir.split_k import loop_to_cut
+from wavedsl.ir.symbols import SHARED, AddressSpace, evaluate, normalise
 from wavedsl.ir.target import Target
 
 STAGES = "stages"
 FLAGS = ("specialize", "persistent", "direct_to_shared", "swizzle")
 CLUSTER = "cluster"
-SCHEDULE = (STAGES, "prefetch", "split_k", CLUSTER, *FLAGS)
+SPLIT = "split_k"
+SCHEDULE = (STAGES, "prefetch", SPLIT, CLUSTER, *FLAGS)
 """Names of the schedule's choices in a space and in a candidate's key: fields of `wd.Schedule`. A flag is 0 or 1, a
 cluster the workgroups along the first grid axis."""
 
@@ -41,6 +45,8 @@ MATRIX_DEPTHS = (16, 32, 64, 128)
 PLAIN_TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PLAIN_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)
 RING_DEPTHS = (1, 2, 3, 4)
+USUAL_TILE = 64
+"""Rows or columns of a tile by which a grid is judged small before tiles are chosen."""
 MOST_ELEMENTS = 64
 """Elements per lane that a workgroup of a kernel without a contraction may hold of one array."""
 
@@ -82,10 +88,13 @@ def tile_symbols(kernel: Any) -> list[Any]:
     return [s for s in kernel._tile_symbols() if s not in dims]
 
 
-def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[Any, tuple[int, ...]]:
+def derive_space(
+    kernel: Any, dims: Mapping[Any, Any], target: Target, product: Product | None = None
+) -> dict[Any, tuple[int, ...]]:
     """Values worth trying for each tile symbol, for `"stages"` where the kernel has a loop, and for what else of the
     schedule the chip leaves open: who copies, clusters and persistent workgroups where warpgroups have matrix
-    instructions, copies straight to shared memory where the others go through registers.
+    instructions, copies straight to shared memory where the others go through registers; parts of the loop where the
+    grid is small for the product (default: the target's reference product).
 
     `dims` holds the extents: a tile larger than the next power of two of its extent only adds padding.
     """
@@ -111,7 +120,37 @@ def derive_space(kernel: Any, dims: Mapping[Any, Any], target: Target) -> dict[A
             space |= {"specialize": (0, 1), CLUSTER: (1, 2), "persistent": (0, 1)}
         elif target.copy_linear and target.copy_async and staged:
             space["direct_to_shared"] = (0, 1)
+        parts = _parts(kernel, graph, dims, product or product_named(None, target.name))
+        if len(parts) > 1:
+            space[SPLIT] = parts
     return space
+
+
+def _parts(kernel: Any, graph: Any, dims: Mapping[Any, Any], product: Product) -> tuple[int, ...]:
+    """In how many parts the trips of a kernel's loop may be cut: one, what fills the chip, and a quarter of that, where
+    tiles of usual size leave most units idle (`ir/split_choice`)."""
+    schedule = getattr(kernel, "schedule", None)
+    try:
+        body = loop_to_cut(graph).attrs["body"]
+    except ConstraintError:
+        return (1,)
+    extent = dims.get(body.dim)
+    if (schedule is not None and schedule.split_k is not None) or not isinstance(extent, int):
+        return (1,)
+    groups = 1
+    for c in kernel.constraints:
+        if isinstance(c, WorkgroupConstraint):
+            size, tile = dims.get(c.dim), evaluate(c.tile, {**dims, **kernel.subs})
+            if not isinstance(size, int):
+                return (1,)
+            groups *= ceil(size / (tile if isinstance(tile, int) else USUAL_TILE))
+    if 2 * groups > product.units:
+        return (1,)
+    most = min(MOST_PARTS, product.units // max(1, groups), extent // MATRIX_DEPTHS[0] // LEAST_TRIPS)
+    if most < 2:
+        return (1,)
+    top = 1 << (most.bit_length() - 1)
+    return tuple(dict.fromkeys((1, max(2, top // 4), top)))
 
 
 def _for_warpgroups(graph: Any, target: Target) -> bool:
@@ -189,6 +228,47 @@ class Estimate:
 
 def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target: Target, product: Product) -> Estimate:
     """Judge one candidate by constraints, the chip's limits and the roofline of its tiles."""
+    return estimates(kernel, [candidate], dims, target, product)[0]
+
+
+def estimates(
+    kernel: Any, candidates: Iterable[Candidate], dims: Mapping[Any, Any], target: Target, product: Product
+) -> list[Estimate]:
+    """Judge candidates. Those that differ in their schedules alone share graph and partition."""
+    known: dict[tuple[tuple[str, int], ...], _Cut | str] = {}
+    found = []
+    for candidate in candidates:
+        if candidate.subs not in known:
+            known[candidate.subs] = _cut_for(kernel, candidate, dims, target)
+        here = known[candidate.subs]
+        if isinstance(here, str):
+            found.append(Estimate(candidate, here))
+            continue
+        choices = dict(candidate.schedule)
+        stages = choices.get(STAGES, 2)
+        reason = _does_not_fit(here.graph, here.partition, here.resolved, here.target, stages) or _misfit(
+            here.partition, choices, here.target
+        )
+        seconds = 0.0
+        if not reason:
+            seconds = _quick_seconds(here.graph, here.values, here.partition, here.target, product, stages, choices)
+        found.append(Estimate(candidate, reason, seconds))
+    return found
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A kernel with its tiles: graph, values of symbols, constraints, partition, and the target as its waves see it."""
+
+    graph: Any
+    values: Mapping[Any, Any]
+    resolved: ResolvedConstraints
+    partition: Partition
+    target: Target
+
+
+def _cut_for(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target: Target) -> _Cut | str:
+    """The kernel with a candidate's tiles, or why it cannot have them."""
     values = {**dims, **{normalise(sympy.Symbol(n)): v for n, v in candidate.subs}}
     word = "waves" if target.vendor == "amd" else "warps"
     try:
@@ -196,15 +276,9 @@ def estimate(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
         resolved = resolve_constraints(graph, values, max_waves=target.max_waves, wave_word=word)
         if target.warpgroup is not None and resolved.hardware.threads_per_wave not in (None, target.wave_size):
             target = target.warpgroup()
-        partition = cut(graph, resolved, target)
+        return _Cut(graph, values, resolved, cut(graph, resolved, target), target)
     except WaveError as error:
-        return Estimate(candidate, error.message)
-    choices = dict(candidate.schedule)
-    stages = choices.get(STAGES, 2)
-    reason = _does_not_fit(graph, partition, resolved, target, stages) or _misfit(partition, choices, target)
-    if reason:
-        return Estimate(candidate, reason)
-    return Estimate(candidate, "", _quick_seconds(graph, values, partition, target, product, stages, choices))
+        return error.message
 
 
 def _tile_elements(partition: Partition, dims: Iterable[Any], wave: bool = False) -> int:
@@ -241,6 +315,13 @@ def _does_not_fit(graph: Any, partition: Partition, resolved: ResolvedConstraint
 
 def _misfit(partition: Partition, choices: Mapping[str, int], target: Target) -> str:
     """Why choices of a schedule do not go together, or not with the tiles."""
+    parts = choices.get(SPLIT, 1)
+    if parts > 1:
+        trips = prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop")
+        if choices.get("persistent"):
+            return f"{parts} parts of a tile want a workgroup each, not persistent ones"
+        if trips < parts:
+            return f"{trips} trips leave some of {parts} parts without any"
     cluster = choices.get(CLUSTER, 1)
     if cluster > 1:
         if not choices.get("specialize", 1):
@@ -262,9 +343,10 @@ def _quick_seconds(
     """The roofline of the tiles alone: padded work, reads per workgroup, shared reads per wave, whole rounds. What a
     cluster shares is read once for all of it; without a copying warpgroup every trip waits once more, without
     persistent workgroups every round waits for its first tiles."""
-    groups = prod(p.trips or 1 for p in partition.dims.values() if p.role in ("workgroup", "index"))
+    parts = choices.get(SPLIT, 1)
+    groups = parts * prod(p.trips or 1 for p in partition.dims.values() if p.role in ("workgroup", "index"))
     rounds = ceil(groups / product.units)
-    trips = prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop")
+    trips = ceil(prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop") / parts)
     work = count_flops(graph, values, partition)
     clocks = 0.0
     for (pipe, dtype), flops in work.actual.items():
@@ -278,6 +360,7 @@ def _quick_seconds(
             continue
         memory = graph.argument(node.attrs["memory"])
         loops = prod(p.trips or 1 for d, p in partition.dims.items() if p.role == "loop" and d in memory.dims)
+        loops = ceil(loops / parts) if loops > 1 else 1
         size = _tile_elements(partition, memory.dims) * loops * memory.dtype.bits / 8
         moved += size / (cluster if first_axis.isdisjoint(memory.dims) else 1)
         if memory.address_space is SHARED:
@@ -285,6 +368,9 @@ def _quick_seconds(
                 1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims)
             )
             fetched += size * others
+    if parts > 1:  # sums are written once, and read by the last to arrive, which waits for its fence and its ticket
+        sums = max(_tile_elements(partition, n.dims) for n in graph.all_nodes() if n.op in PRODUCTS or n.op == "carry")
+        moved += 4 * sums * (1 + parts)
     port = moved * rounds / product.unit_port(target, "load.global")
     shared = (fetched + (moved if fetched else 0)) * rounds / product.unit_port(target, "load.shared")
     waiting = trips * rounds * target.cost("barrier").latency
@@ -294,6 +380,8 @@ def _quick_seconds(
         waiting += rounds * target.cost("load.global", 16).latency
     if not choices.get("direct_to_shared", 1):
         waiting += trips * rounds * target.cost("store.shared", 16).latency
+    if parts > 1:
+        waiting += rounds * (2 + parts) * target.cost("load.global", 16).latency
     if stages == 1:
         waiting += trips * rounds * target.cost("load.global", 16).latency
     least = sum(
@@ -304,5 +392,5 @@ def _quick_seconds(
 
 __all__ = [
     "SCHEDULE", "STAGES", "Candidate", "Estimate", "WaveConstraint", "WorkgroupConstraint", "check_space",
-    "derive_space", "enumerate_space", "estimate", "tile_symbols",
+    "derive_space", "enumerate_space", "estimate", "estimates", "tile_symbols",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
 from wavedsl.kernel_object import Kernel
+from wavedsl.outside import Snapshot
 from wavedsl.tuning.candidates import Candidate, check_space, enumerate_space
 from wavedsl.tuning.results import ResultsFile, TuningWarning, beside
 from wavedsl.tuning.tuner import TuningResult, tune
@@ -69,6 +70,8 @@ class TunedKernel:
         self._choices: dict[tuple[str, str], Candidate | None] = {}
         self._arity = len(kernel.parameters)
         self._dispatch: Any = None
+        self._outside: Snapshot | None = None
+        self._unchanged: Callable[[], bool] | None = None
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel
@@ -150,6 +153,8 @@ class TunedKernel:
         """Launch with the tuned choice for the arguments' bucket."""
         if kwargs or len(args) != self._arity:
             args = self.kernel.in_order(args, kwargs)
+        if self._unchanged is not None and not self._unchanged():
+            self._refresh()
         way = None if self._dispatch is None else self._dispatch.ways.get(tuple(map(type, args)))
         if way is None or not way(*args):
             self._launch(self.kernel.bind_arguments(args, {}))
@@ -163,6 +168,14 @@ class TunedKernel:
             self._dispatch = Dispatch(self.kernel.buckets)
         chosen = self.for_arguments(**arguments, target=target_of(arguments))
         launch_kernel(chosen, arguments, self._dispatch)
+        if self._outside is None:
+            self._outside = Snapshot(self.kernel.function)
+            self._unchanged = self._outside.unchanged
+
+    def _refresh(self) -> None:
+        """Forgets the short ways of calls if what the function reads from outside has changed since."""
+        if self._outside is not None and not self._outside.same():
+            self._dispatch = self._outside = self._unchanged = None
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""

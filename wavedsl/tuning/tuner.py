@@ -24,7 +24,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
-from wavedsl.tuning.candidates import Candidate, check_space, derive_space, enumerate_space, estimate
+from wavedsl.tuning.candidates import Candidate, check_space, derive_space, enumerate_space, estimates
 from wavedsl.tuning.kernel_ref import reference as kernel_reference
 from wavedsl.tuning.progress import Progress, make_progress
 from wavedsl.tuning.results import ResultsFile, beside, environment
@@ -202,7 +202,7 @@ class _Run:
         self.product = product_named(product, target)
         arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
         self.dims, self.dynamic = _extents(kernel, arguments, subs)
-        derived = derive_space(kernel, self.dims, self.target) if space is None else {}
+        derived = derive_space(kernel, self.dims, self.target, self.product) if space is None else {}
         chosen = check_space(kernel, space) if space is not None else derived
         if not chosen:
             raise ConstraintError(
@@ -253,13 +253,11 @@ class _Run:
 
     def compile(self, pool: _Pool) -> None:
         """Estimate every candidate, compile the most promising."""
-        estimates = [
-            estimate(self.kernel, c, self.dims, self.target, self.product) for c in enumerate_space(self.space)
-        ]
-        for e in estimates:
+        judged = estimates(self.kernel, enumerate_space(self.space), self.dims, self.target, self.product)
+        for e in judged:
             if e.reason:
                 self.entries[e.candidate.key] = {"status": "pruned", "reason": e.reason, **e.candidate.to_json()}
-        good = sorted((e for e in estimates if not e.reason), key=lambda e: (e.seconds, e.candidate))
+        good = sorted((e for e in judged if not e.reason), key=lambda e: (e.seconds, e.candidate))
         for e in good[self.limit :]:
             self.note(e.candidate, {"status": "pruned", "reason": f"not among the best {self.limit} by its tiles"})
         self.candidates = [e.candidate for e in good[: self.limit]]

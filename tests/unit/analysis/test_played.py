@@ -10,6 +10,8 @@ from tune_kernels import BK, BM, BN, K, M, N, gemm
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
+from wavedsl.analysis import played
+from wavedsl.tuning.candidates import Candidate
 
 
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(N, BN)], subs={BM: 4, BN: 128})
@@ -46,6 +48,27 @@ def matrices(m, n, k):
 def test_predicted_clocks_are_those_of_the_text(target, m, k, tiles):
     predicted, measured = both(gemm, target, {M: m, N: 1024, K: k, **tiles}, matrices(m, 1024, k))
     assert predicted == pytest.approx(measured, rel=0.12)
+
+
+def test_units_do_as_much_however_many_workgroups_are_played_together(monkeypatch):
+    """What most trips of a long loop, which are not played, keep units busy counts once for all workgroups."""
+    subs = {M: 1024, N: 1024, K: 512, BM: 32, BN: 64, BK: 32}
+    one = gemm.variant(Candidate((("BK", 32), ("BM", 32), ("BN", 64)), (("stages", 1),)))
+    compiled = one.compile(target="gfx90a", subs=subs)
+    found = []
+    for together in (1, 4):
+        monkeypatch.setattr(played, "TOGETHER", together)
+        record = wd.analyze(compiled, subs=subs)
+        found.append(record.utilisation["mfma"] * record.clocks)
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+
+
+def test_lanes_that_ask_for_the_same_bytes_do_not_ask_l2_for_more():
+    """Tiles of half as many vectors as the workgroup has lanes: a quarter of what lanes ask for are the same lines."""
+    subs = {M: 1024, N: 1024, K: 512, BM: 32, BN: 64, BK: 32}
+    one = gemm.variant(Candidate((("BK", 32), ("BM", 32), ("BN", 64)), (("stages", 1),)))
+    record = wd.analyze(one.compile(target="gfx90a", subs=subs), subs=subs)
+    assert record.seconds_by["l2"] <= record.seconds_by["issue"] == record.seconds
 
 
 def test_a_loop_without_products_is_played_too():

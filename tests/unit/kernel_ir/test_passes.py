@@ -228,6 +228,24 @@ def test_the_runner_blames_pass_fact_and_line():
     run_passes(gemm(), [Pass("spoil", spoil)], checked=False)
 
 
+def test_nothing_is_checked_twice_and_all_that_comes_out_is(monkeypatch):
+    seen = []
+    check = CHECKS["well-formed"]
+    monkeypatch.setitem(CHECKS, "well-formed", lambda kernel, target: seen.append(kernel) or check(kernel, target))
+
+    def spoil(kernel, target):
+        next(op for op in kernel.body.walk() if op.name == "mma").results[0].uniform = True
+        return kernel
+
+    idle = Pass("idle", lambda kernel, target: kernel)
+    run_passes(gemm(), [REBUILD, idle, idle, STRENGTH_REDUCE, idle], checked=True)
+    assert len(seen) == 3, "after what changes something, and at the end"
+    with pytest.raises(CompileError, match="after spoil: 'well-formed' does not hold"):
+        run_passes(gemm(), [REBUILD, Pass("spoil", spoil)], checked=True)
+    with pytest.raises(CompileError, match="'well-formed' does not hold"):
+        run_passes(gemm(), [REBUILD, Pass("spoil", spoil), idle], checked=True)
+
+
 def test_the_environment_switches_the_checkers(monkeypatch):
     monkeypatch.setenv("WAVEDSL_VERIFY", "0")
     assert not passes.verifying()

@@ -124,6 +124,12 @@ def test_the_choice_does_not_depend_on_what_was_asked_before(chip: SimpleNamespa
     assert "4 x b128, 8 cycles each (ideal 8), 2 address registers" in first.explain()
 
 
+def test_costs_kept_from_another_search_change_no_choice(chip: SimpleNamespace) -> None:
+    first, second = gemm(chip)
+    assert choose_place(TILE, 2, [first], **chip.gfx942) and first.costs
+    assert choose_place(TILE, 2, [first, second], **chip.gfx942) == choose_place(TILE, 2, gemm(chip), **chip.gfx942)
+
+
 def test_what_does_not_fit_is_said(chip: SimpleNamespace) -> None:
     with pytest.raises(ConstraintError, match="M=64 x K=64 elements of 2 bytes, 9 times, exceeds the 65536 bytes"):
         choose_place(TILE, 2, gemm(chip), slots=9, **chip.gfx942)

@@ -716,10 +716,12 @@ def tuned_kernels(there: There) -> None:
     M, BM = wd.symbols("M BM")
     tiles, looked_up = {"M<=16": 4, "M>16": 16}, []
 
+    shift = 0.0
+
     @wd.autotune({BM: [4, 8, 16]}, results=Path("none.tuning.json"))
     @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], dynamic=[M], buckets={M: (16,)})
     def copied(source: wd.Memory[M, wd.f32], out: wd.Memory[M, wd.f32], by: wd.Scalar[wd.f32]):
-        wd.write(wd.read(source) * by, out)
+        wd.write(wd.read(source) * by + shift, out)
 
     def look_up(target, bucket):
         looked_up.append(bucket)
@@ -746,6 +748,35 @@ def tuned_kernels(there: There) -> None:
     tuned_kernel.tune = once
     for m, grid, long in ((48, 6, 1), (64, 8, 0), (16, 4, 1)):
         call(m, grid, long)
+    seen = shift
+    for shift in (1.0, float("1.0"), 2.0):
+        call(16, 4, int(shift != seen))  # a variable that the kernel reads has changed, or is an equal one
+        call(16, 4, 0)
+        seen = shift
+
+
+def values_from_outside(there: There) -> None:
+    """A variable that the kernel reads has changed: the call compiles for it. An equal one changes nothing."""
+    import wavedsl as wd
+
+    N = wd.sym.N
+    by, compiled = 2.0, []
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def times(source: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32], n: wd.Scalar[wd.i32]):
+        compiled.append(by)
+        wd.write(wd.where(wd.index(N) < n, wd.read(source) * by, 0.0), out)
+
+    there.kernel = times
+    source, out, *_ = there.pair()
+    for value, long in ((2.0, 1), (2.0, 0), (float("2.0"), 0), (3.0, 1), (3.0, 0)):
+        by = value
+        there.called(source, out, N_ITEMS, long=long)
+    assert compiled == [2.0, 3.0]
+    bound = times.bind(source, out, N_ITEMS)
+    by = 4.0
+    bound()  # as it was bound
+    assert compiled == [2.0, 3.0]
 
 
 class Choice:
@@ -767,6 +798,7 @@ SCENARIOS = (
     threads_devices_and_contexts,
     run_time_extents,
     tuned_kernels,
+    values_from_outside,
     tensor_maps,
 )
 

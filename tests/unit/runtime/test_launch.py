@@ -261,6 +261,9 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
         dynamic = ()
         scalars = frozenset({"scale"})
 
+        def refresh(self):
+            pass
+
         def compile_cached(self, arguments, target, why, asked):
             self.compiled.append(target)
             return kernel(expects={})

@@ -93,9 +93,10 @@ def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why)
 
 
 def test_elementwise_limits():
-    assert "leave lanes" in judge(double, "gfx942", BM=2, BN=16).reason
-    assert "more than 64 per lane" in judge(double, "gfx942", BM=256, BN=2048).reason
-    assert judge(double, "gfx942", BM=16, BN=64).reason == ""
+    sizes = {M: 1024, N: 1024}
+    assert "leave lanes" in judge(double, "gfx942", sizes, BM=2, BN=16).reason
+    assert "more than 64 per lane" in judge(double, "gfx942", sizes, BM=256, BN=2048).reason
+    assert judge(double, "gfx942", sizes, BM=16, BN=64).reason == ""
 
 
 def test_the_quick_estimate_prefers_filled_chips_and_reuse():
@@ -130,3 +131,17 @@ def test_spaces_that_cannot_be(space, why):
 
 def test_spaces_are_normalised():
     assert check_space(gemm, {"BM": [16, 16, 32], "stages": 2 and [2]}) == {BM: (16, 32), "stages": (2,)}
+
+
+def test_parts_of_a_loop_are_tried_where_the_grid_is_small():
+    """And dropped where some would be empty, or workgroups are persistent."""
+    few = {M: 128, N: 128, K: 8192}
+    assert derive_space(gemm, few, get_target("gfx942"))["split_k"] == (1, 8, 32)
+    assert "split_k" not in derive_space(gemm, {**few, M: 4096, N: 4096}, get_target("gfx942"))
+    assert "split_k" not in derive_space(gemm, {**few, K: 128}, get_target("gfx942"))
+    assert "split_k" not in derive_space(double, {M: 64, N: 64}, get_target("sm_80"))
+    tiles = {"BM": 64, "BN": 64, "BK": 128, "stages": 2}
+    assert "persistent" in judge(gemm, "sm_90a", few, **tiles, split_k=4, persistent=1).reason
+    assert "64 trips leave some of 65" in judge(gemm, "sm_90a", few, **tiles, split_k=65).reason
+    whole, cut = (judge(gemm, "sm_90a", few, **tiles, split_k=n) for n in (1, 8))
+    assert not cut.reason and cut.seconds < whole.seconds / 2

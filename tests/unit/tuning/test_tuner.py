@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tune_kernels as tk
 from tune_kernels import BK, BM, BN, K, M, N, double, gemm
+from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
 from wavedsl import cli
@@ -276,3 +277,17 @@ def test_the_command_line_tunes_and_pins(capsys, results):
     assert "nothing was tried" in capsys.readouterr().out
     assert cli.main(["tune", f"{source}:double", "--subs", "M=64,N=256", "--space", "BM:4"]) == 1
     assert "is no search space" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_the_sampled_workgroup_of_several_that_share_a_loop_adds_their_parts(results, target):
+    """It is the last to arrive: the four of a tile do less than four times what it does."""
+    subs = {M: 64, N: 64, K: 1024}
+    space = {BM: [64], BN: [64], BK: [64], "stages": [2], "split_k": [1, 4]}
+    found = run(results, gemm, space, subs=subs, target=target, keep=1.0, workers=1, steps=Steps(check=tk.right))
+    clocks = {e["schedule"]["split_k"]: e["clocks"] for e in found.entries.values()}
+    assert clocks[4] < clocks[1]
+    cut = gemm.variant(found.best).compile(target=target, subs=subs)
+    arrays = [np.zeros(s, t) for s, t in (((64, 1024), np.float16), ((64, 1024), np.float16), ((64, 64), np.float32))]
+    last, whole = sample(cut, arrays), cut.emulate(*arrays, checks=False)
+    assert sum(whole.instructions.values()) < 4 * sum(last.instructions.values())

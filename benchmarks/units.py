@@ -1,0 +1,109 @@
+"""The units of a benchmark on a borrowed GPU, one after another, so that none takes the others with it.
+
+A unit that raises, hangs, or leaves the GPU's context dead has a row that says so, and the next one runs. Rows are kept
+in a file as they come. After a hang or with a dead context the program starts itself again (`os.execv`, which also ends
+what runs on the GPU) with `--resume`, and goes on behind that unit. When the time is used up, the rest is left out, and
+each left-out row says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESUME = "--resume"
+LIMIT = 180.0
+"""Seconds that a unit may take: compiling its candidates, references and rivals included."""
+
+
+class Units:
+    """What has been run. `kept`: the file of rows. `alive`: raises where the context is dead; None where nothing may be
+    started again. `budget`: seconds from the first start. `keep`: whether there is a file."""
+
+    def __init__(
+        self, kept: Path, *, budget: float | None = None, limit: float = LIMIT, resume: bool = False,
+        alive: Callable[[], Any] | None = None, command: Sequence[str] | None = None, keep: bool = True,
+    ):  # fmt: skip
+        self.kept, self.limit, self.alive, self.keep = kept, limit, alive, keep
+        self.command = list(command or sys.argv)
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.end = time.time() + budget if budget is not None else None
+        if resume and kept.exists():
+            found = json.loads(kept.read_text())
+            self.rows, self.end = found["rows"], found["end"]
+
+    def run(self, key: str, row: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """`row` with what `work` gives, or with `failed`: why there is nothing. What has a row is not run again."""
+        if key in self.rows:
+            return self.rows[key]
+        if self.end is not None and time.time() > self.end:
+            return {**row, "failed": "left out: the time was used up"}
+        started = time.time()
+        watch = threading.Timer(self.limit, self._late, (key, row))
+        watch.daemon = True
+        if self.alive is not None:
+            watch.start()
+        dead = False
+        try:
+            found = {**row, **work()}
+        except Exception as error:
+            found = {**row, "failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+            dead = not self._lives()
+        finally:
+            watch.cancel()
+        self._keep(key, {**found, "took": round(time.time() - started, 2)})
+        if dead:
+            self._again()
+        return self.rows[key]
+
+    def done(self) -> None:
+        """All rows are written elsewhere."""
+        self.kept.unlink(missing_ok=True)
+
+    def _lives(self) -> bool:
+        try:
+            if self.alive is not None:
+                self.alive()
+        except Exception:
+            return False
+        return True
+
+    def _keep(self, key: str, row: dict[str, Any]) -> None:
+        self.rows[key] = row
+        if not self.keep:
+            return
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        new = self.kept.with_suffix(".new")
+        new.write_text(json.dumps({"end": self.end, "rows": self.rows}, indent=1))
+        new.replace(self.kept)
+
+    def _late(self, key: str, row: dict[str, Any]) -> None:
+        self._keep(key, {**row, "failed": f"took more than {self.limit:g} s"})
+        self._again()
+
+    def _again(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        more = [] if RESUME in self.command else [RESUME]
+        os.execv(sys.executable, [sys.executable, *self.command, *more])
+
+
+def alive(torch: Any) -> Callable[[], Any] | None:
+    """What raises where the GPU's context is dead; None without a GPU."""
+    return None if torch is None else torch.cuda.synchronize
+
+
+def option(parser: Any) -> None:
+    """What every benchmark with units takes."""
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="leave out what does not fit into this time")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help="of a case (%(default)g)")
+    parser.add_argument(RESUME, action="store_true", help="go on with the rows of a run that was cut off")
+
+
+__all__ = ["LIMIT", "RESUME", "Units", "alive", "option"]

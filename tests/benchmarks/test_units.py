@@ -1,0 +1,53 @@
+"""A benchmark's units: one that raises, hangs or kills the GPU's context does not take the others with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+PROGRAM = """
+import sys, threading
+sys.path.insert(0, {folder!r})
+import units
+from pathlib import Path
+
+context = []
+
+def alive():
+    if context:
+        raise RuntimeError("the context is dead")
+
+def dies():
+    context.append("dead")
+    raise RuntimeError("an illegal access")
+
+def works():
+    assert not context
+    return {{"error": 0.5}}
+
+done = units.Units(Path({kept!r}), limit=0.5, budget=60, resume="--resume" in sys.argv, alive=alive)
+table = {{"first": works, "raises": lambda: {{}}["nothing"], "dies": dies, "second": works,
+          "hangs": threading.Event().wait, "third": works}}
+for name, work in table.items():
+    row = done.run(name, {{"case": name}}, work)
+    print(name, row.get("failed", "right"), flush=True)
+"""
+
+
+def test_every_unit_has_a_row(tmp_path: Path) -> None:
+    """The program starts itself again twice: what was done is not done again, and the last rows are there."""
+    kept = tmp_path / "rows.json"
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.format(folder=str(FOLDER), kept=str(kept)))
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=True)
+    rows = json.loads(kept.read_text())["rows"]
+    assert {name: row.get("failed") for name, row in rows.items()} == {
+        "first": None, "raises": "KeyError: 'nothing'", "dies": "RuntimeError: an illegal access", "second": None,
+        "hangs": "took more than 0.5 s", "third": None,
+    }  # fmt: skip
+    assert all(row["took"] < 0.5 for row in rows.values() if "failed" not in row)
+    assert ran.stdout.splitlines()[-1] == "third right"
