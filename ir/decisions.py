@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wavedsl.ir.access import vector_elements
+from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.lowering import Lowering
@@ -110,9 +111,10 @@ def decisions(low: Lowering) -> Decisions:
     registers = asked if strategy.registers[1] else {"carried": most_registers(low)}
     cores = [plan.atom.name for plan in low.inference.mmas.values() if plan.atom.instruction != "fma"]
     copies = [op for op in ASYNC_COPIES if any(op in a.ops for a in atoms)]
+    over = sum(kernel.shared_names.get(OVER_TILES, (0, 0)))
     needs = Needs(
-        kernel.waves * low.target.wave_size, low.shared_top, registers, tuple(dict.fromkeys(cores)), tuple(copies),
-        kernel.cluster,
+        kernel.waves * low.target.wave_size, max(low.shared_top, over), registers, tuple(dict.fromkeys(cores)),
+        tuple(copies), kernel.cluster,
     )  # fmt: skip
     reasons = (*low.graph.notes, *(f"{k}: {v}" for k, v in strategy.why.items()))
     return Decisions(tuple(atoms), tuple(buffers), needs, reasons)
@@ -203,11 +205,11 @@ def problems(found: Decisions, kernel: Kernel) -> list[str]:
     out += [f"nothing of the kernel is {op}" for op in sorted(said - set(ops)) if op in ("matrix.start", *ASYNC_COPIES)]
     end = 0
     for b in found.buffers:
-        if b.offset < end or b.offset + b.bytes > found.needs.shared_bytes:
+        if (b.offset < end and b.name != OVER_TILES) or b.offset + b.bytes > found.needs.shared_bytes:
             out.append(f"buffer {b.name} overlaps another or exceeds the {found.needs.shared_bytes} bytes")
         if b.bytes % b.slots:
             out.append(f"buffer {b.name} of {b.bytes} bytes has no {b.slots} equal slots")
-        end = b.offset + b.bytes
+        end = end if b.name == OVER_TILES else b.offset + b.bytes
     missing = used - {b.name for b in found.buffers}
     out += [f"buffer {name} has no assignment" for name in sorted(missing)]
     if kernel.shared_bytes != found.needs.shared_bytes:

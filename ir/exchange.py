@@ -37,20 +37,24 @@ Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
 
 SCRATCH = "scratch"
+"""Name of the shared buffer for conversions and reductions across waves."""
+OVER_TILES = "scratch over tiles"
+"""Name of that for reductions where it lies in the place of tiles that are done with (`over_tiles`)."""
 WARP = 32
 """Threads of a warp: a wave that is longer is a warpgroup."""
-"""Name of the shared buffer for conversions and reductions across waves."""
 
 SUMMED_WORDS = 16
 """Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""
 
 
-def scratch_bytes(low: Lowering) -> tuple[int, int]:
-    """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind.
+def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
+    """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind; and the
+    nodes that reduce.
 
     They do not overlap: a wave converts without waiting for others that may still read what it gave them to reduce.
     """
     most, reduced = 0, 0
+    reducing = []
     warpgroup = low.target.wave_size == 4 << WARP_BITS
     layouts = low.inference.layouts
     pairs = [
@@ -71,12 +75,15 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
                 lanes = low.target.wave_size * low.partition.waves
                 reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
+                reducing.append(n)
         elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
             reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
+            reducing.append(n)
         elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
             words = min(plan.atom.d_words, SUMMED_WORDS)
             reduced = max(reduced, words * 4 * low.target.wave_size * low.partition.waves)
+            reducing.append(n)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
@@ -96,7 +103,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int]:
     for source, wanted, dtype in pairs:
         if route(source, wanted, dtype)[0].kind == "shared memory":
             most = max(most, low.partition.waves * _tile_bytes(source, wanted, dtype))
-    return -(-most // 128) * 128, -(-reduced // 128) * 128
+    return -(-most // 128) * 128, -(-reduced // 128) * 128, reducing
 
 
 def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | None:

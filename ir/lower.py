@@ -31,7 +31,7 @@ from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
 from wavedsl.ir.early_tiles import wait_for_early_tiles
-from wavedsl.ir.exchange import SCRATCH, convert, route, scratch_bytes
+from wavedsl.ir.exchange import OVER_TILES, SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
     PRODUCTS,
@@ -76,6 +76,7 @@ from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import LoopNote, Lowering, Notes
 from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.over_tiles import behind_tiles
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
@@ -136,12 +137,16 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 
 def _run(low: Lowering) -> Kernel:
-    converted, reduced = scratch_bytes(low)
-    if converted or reduced:
-        low.reduced_at = low.scratch + converted
-        low.scratch_share = converted // low.partition.waves // 16 * 16
-        low.shared_top = low.reduced_at + reduced
-        low.kernel.shared_names[SCRATCH] = (low.scratch, converted + reduced)
+    converted, reduced, reducing = scratch_bytes(low)
+    low.reduced_at = low.scratch + converted
+    low.scratch_share = converted // low.partition.waves // 16 * 16
+    over = behind_tiles(low, reducing)
+    low.shared_top = low.reduced_at + (0 if over else reduced)
+    if low.shared_top:
+        low.kernel.shared_names[SCRATCH] = (low.scratch, low.shared_top - low.scratch)
+    low.reduced_in = OVER_TILES if over else SCRATCH
+    if over:
+        low.kernel.shared_names[OVER_TILES] = (low.reduced_at, reduced)
     plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
@@ -163,7 +168,7 @@ def _run(low: Lowering) -> Kernel:
             low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
     kernel = low.b.finish()
-    kernel.shared_bytes = low.shared_top
+    kernel.shared_bytes = max(low.shared_top, low.reduced_at + reduced)
     for n in low.graph.all_nodes():
         plan = low.inference.mmas.get(n.id)
         if plan is not None:

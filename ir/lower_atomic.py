@@ -14,7 +14,7 @@ from wavedsl.ir.access import total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, high_lanes
+from wavedsl.ir.exchange import high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
@@ -102,10 +102,10 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         start += lanes * step
     b.barrier()  # readers of what was there before are done
     for v, (at, _) in zip(values, places):
-        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=SCRATCH)
+        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=low.reduced_in)
     b.barrier()
     return [
-        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
         for v, (_, at) in zip(values, places)
     ]
 

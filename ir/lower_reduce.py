@@ -15,7 +15,7 @@ from wavedsl.ir.access import total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import SCRATCH, convert, high_lanes
+from wavedsl.ir.exchange import convert, high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
@@ -311,7 +311,7 @@ def across_warps(
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=SCRATCH)
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.reduced_in)
     b.barrier()
     first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
     out = []
@@ -322,7 +322,7 @@ def across_warps(
         for k in range(1 << len(bits)):
             lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
             other = tuple(
-                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
                 for v, s in mine
             )
             joined = other if joined is None else join(joined, other)
@@ -361,7 +361,7 @@ def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.wave()), b.bitcast(v, vector(v.type.words)), buffer=SCRATCH)
+        b.store_shared(place(v, start, b.wave()), b.bitcast(v, vector(v.type.words)), buffer=low.reduced_in)
     b.barrier()
     out = []
     at = iter(zip(flat, starts))
@@ -372,7 +372,7 @@ def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[
             wave = b.add(first, w * divisor)
             per_wave.append(
                 tuple(
-                    b.bitcast(b.load_shared(place(v, s, wave), bytes=v.type.words * 4, buffer=SCRATCH), v.type)
+                    b.bitcast(b.load_shared(place(v, s, wave), bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
                     for v, s in mine
                 )
             )

@@ -109,6 +109,8 @@ class Lowering:
         """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
+        self.reduced_in = ""
+        """Name of the shared buffer that it is in."""
         self.wave_digit: dict[str, Any] = {}
         self.base: dict[str, Any] = {}
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""

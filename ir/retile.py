@@ -8,8 +8,8 @@ Half the tile in two slots takes the same memory, and one tile is copied while t
 nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
 else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
 
-A loop whose trips workgroups share (`split_k`) leaves less room than the user's own loop, for the counter that they
-read: where that alone makes tiles too large, they are halved as well.
+A loop whose trips workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they
+read (unless it lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
 """
 
 from __future__ import annotations

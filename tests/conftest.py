@@ -1,11 +1,15 @@
-"""Fixtures for all tests: outside oracles, and surroundings that do not depend on the user's."""
+"""Fixtures for all tests: outside oracles, surroundings that do not depend on the user's, and what LLVM has to say of
+every line that the AMD back end prints.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import canonical
 import oracles
 import pytest
 import selected
@@ -44,6 +48,32 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.delenv("WAVEDSL_DEVICE", raising=False)
     for name, value in bytecode(tmp_path_factory).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_amd_line_is_llvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lines that tests of this process make the AMD back end print are spelled as LLVM's disassembler spells them, and
+    that spelling assembles to the same bytes. Asked once, at the end, where there is an LLVM; branches stand in
+    tests/project/test_canonical.py, with the texts they belong to."""
+    from wavedsl.codegen.amdgcn import emit
+
+    found: dict[str, set[str]] = {}
+    render = emit.render
+
+    def recorded(program: Any, *rest: Any) -> str:
+        text = render(program, *rest)
+        found.setdefault(program.chip, set()).update(canonical.code_of(text))
+        return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emit, "render", recorded)
+        yield
+    llvm_mc, objdump = oracles.find("llvm-mc"), oracles.find("llvm-objdump")
+    for target, lines in found.items():
+        plain = sorted(line for line in lines if not (line.endswith(":") or canonical.BRANCH.match(line.strip())))
+        if plain and llvm_mc and objdump:
+            folder = tmp_path_factory.mktemp("lines")
+            assert not canonical.spelled_otherwise(plain, target, llvm_mc, objdump, folder)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -175,6 +175,10 @@ def _offsets_text(op: Op, buffer: Value, offset: Value, scalar: Value, imm: int,
         else "the uniform part is added per lane: the bounds check may not see it",
         f"per lane {'constant ' + str(offset.const) if offset.const is not None else f'in {offset.lo}..{offset.hi}'}",
     ]
+    return _explained(op, width, parts)
+
+
+def _explained(op: Op, width: int, parts: list[str]) -> str:
     where = f"line {op.loc.line}: " if op.loc is not None else ""
     return f"{where}{op.name} of {width} bytes: {'; '.join(parts)}"
 
@@ -256,8 +260,15 @@ def store_global(s: Selector, op: Op) -> None:
     _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
 
 
+def _explain_far(op: Op) -> None:
+    if trail.explains("offsets"):
+        why = "nothing folded: each lane adds up an address of 64 bits, for the array may exceed 4 GiB"
+        trail.explain("offsets", _explained(op, op.attrs["bytes"], [why]))
+
+
 @lower("load.far")
 def load_far(s: Selector, op: Op) -> None:
+    _explain_far(op)
     row = s.rows.named(roles.FAR_LOADS[op.attrs["bytes"]])
     s.emit(row, s.result(op), even(s, s.vector(op.args[0])), isa.OFF, **_hint(s, op))
 
@@ -268,6 +279,7 @@ def store_far(s: Selector, op: Op) -> None:
     if held is False:
         return
     width = op.attrs["bytes"]
+    _explain_far(op)
     row = s.rows.named((roles.FAR_HIGH_STORES if op.attrs.get("high") else roles.FAR_STORES)[width])
     address, value = even(s, s.vector(op.args[0])), s.vector(op.args[2])
     if held is not True:
@@ -280,8 +292,16 @@ def store_far(s: Selector, op: Op) -> None:
 # -------------------------------------------------------------------------------------------------------- shared memory
 
 
+def _shared_place(s: Selector, op: Op) -> tuple[Ref, int]:
+    """(address register, immediate) of a read or write of shared memory."""
+    v, imm = op.args[0], op.attrs.get("imm", 0)
+    if trail.explains("offsets"):
+        trail.explain("offsets", _shared_offsets_text(op, v, imm))
+    return _shared_address(s, v, imm)
+
+
 def _shared_address(s: Selector, v: Value, imm: int) -> tuple[Ref, int]:
-    """(address register, immediate) of a shared access."""
+    """(address register, immediate) of a place in shared memory."""
     held = s.operand(v)
     if held.__class__ is int and 0 <= held + imm <= MAX_SHARED_IMM:
         return s.to_vector(0), held + imm
@@ -291,10 +311,20 @@ def _shared_address(s: Selector, v: Value, imm: int) -> tuple[Ref, int]:
     return s.to_vector(held), imm - high
 
 
+def _shared_offsets_text(op: Op, v: Value, imm: int) -> str:
+    """Where the parts of an address in shared memory go, and why."""
+    width = op.attrs["bytes"]
+    if v.const is not None and 0 <= v.const + imm <= MAX_SHARED_IMM:
+        return _explained(op, width, [f"the address {v.const + imm} is known: immediate of a zero register"])
+    fits = 0 <= imm <= MAX_SHARED_IMM
+    folded = f"immediate {imm} folded" if fits else f"immediate {imm} is outside 0..{MAX_SHARED_IMM}: the rest is added"
+    return _explained(op, width, [folded, f"address in {v.lo}..{v.hi}"])
+
+
 @lower("load.shared")
 def load_shared(s: Selector, op: Op) -> None:
     width, atom = op.attrs["bytes"], op.attrs.get("atom", "vector")
-    address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    address, imm = _shared_place(s, op)
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if atom == "vector":
         s.emit(s.rows.named(roles.SHARED_LOADS[width]), s.result(op), address, **mods)
@@ -314,7 +344,7 @@ def store_shared(s: Selector, op: Op) -> None:
         return
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
-    address, imm = _shared_address(s, op.args[0], op.attrs.get("imm", 0))
+    address, imm = _shared_place(s, op)
     row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:

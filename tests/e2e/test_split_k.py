@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hopper
+import ml_dtypes
 import numpy as np
 import products
 import pytest
@@ -97,22 +98,63 @@ FILLING = dict(zip(TILE, (256, 256, 64, 64, 128)))
 """64 KiB of 16-bit tiles: all that gfx942 has."""
 
 
-def test_tiles_that_fill_shared_memory_are_cut_again() -> None:
-    """They leave no room for what the counter takes."""
-    kernel = products.gemm(BF16, schedule=wd.Schedule(split_k=3))
+def test_the_counter_takes_no_room_from_tiles() -> None:
+    """It is read when tiles are done with, and lies where they were: two slots, as in a loop that nobody shares."""
     a, b, c = products.operands(BF16, 250, 256, 64 * 5)
-    compiled = kernel.compile(a, b, c, target="gfx942", subs=FILLING)
-    compiled.emulate(a, b, c)
+    alone, shared = (
+        products.gemm(BF16, schedule=wd.Schedule(split_k=parts)).compile(a, b, c, target="gfx942", subs=FILLING)
+        for parts in (1, 3)
+    )
+    assert shared.shared_bytes == alone.shared_bytes == 65536
+    buffers = {x.name: x for x in shared.decisions.buffers}
+    assert {x: (buffers[x].offset, buffers[x].slots) for x in ("a", "b")} == {"a": (0, 2), "b": (32768, 2)}
+    over = buffers["scratch over tiles"]
+    assert over.offset == 0 and over.bytes == 4 * 64 * 8, "a word of every lane"
+    shared.emulate(a, b, c)
     products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
 
 
+@lru_cache
+def read_behind(stages: int | None, parts: int | None) -> Any:
+    """What is read through shared memory for the result lies beside the counter."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 256, 0), wd.WorkgroupConstraint(N, 240, 1), wd.TilingConstraint(K, 64),
+            wd.WaveConstraint(M, 64), wd.WaveConstraint(N, 120),
+        ],
+        schedule=wd.Schedule(stages=stages, split_k=parts),
+    )  # fmt: skip
+    def read_behind(
+        a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], x: wd.Memory[N, wd.SHARED, wd.f32],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop + wd.read(x), c)
+
+    return read_behind
+
+
 def test_a_choice_of_the_compilers_that_does_not_fit_is_dropped() -> None:
-    """With `stages` the user's tiles stay as they are."""
-    sizes = {M: 256, N: 256, K: 4096, **FILLING}
-    compiled = products.gemm(BF16, schedule=wd.Schedule(stages=1)).compile(target="gfx942", subs=sizes)
+    """With `stages` the user's tiles stay as they are, and nothing may lie over what is wanted behind the loop."""
+    sizes = {M: 256, N: 240, K: 4096}
+    compiled = read_behind(1, None).compile(target="gfx942", subs=sizes)
     assert compiled.grid == (1, 1, 1) and any("exceeds" in reason for reason in compiled.decisions.reasons)
     with pytest.raises(wd.ConstraintError, match="exceeds"):
-        products.gemm(BF16, schedule=wd.Schedule(stages=1, split_k=3)).compile(target="gfx942", subs=sizes)
+        read_behind(1, 3).compile(target="gfx942", subs=sizes)
+
+
+def test_tiles_that_leave_no_room_for_the_counter_are_cut_again() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((256, 320), (240, 320)))
+    x, c = rng.integers(-9, 10, 240).astype(np.float32), np.zeros((256, 240), np.float32)
+    compiled = read_behind(None, 3).compile(a, b, x, c, target="gfx942")
+    assert "scratch over tiles" not in {x.name for x in compiled.decisions.buffers}
+    compiled.emulate(a, b, x, c)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T + x)
 
 
 @lru_cache
@@ -225,7 +267,7 @@ def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyP
 
 def test_fences_stand_where_others_look() -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
-    subs = {**SMALL, M: 32, N: 32, K: 64}
+    subs = {BM: 32, BN: 32, BK: 32, M: 32, N: 32, K: 64}
     graph = pass_of.split(fused(None).trace(subs), subs, 2).graph
     shown = [n.op for n in graph.region.nodes if n.op in ("iterate", "write", "fence", "atomic_add", "when")]
     assert shown == ["iterate", "write", "write", "fence", "atomic_add", "when"]

@@ -223,7 +223,7 @@ def test_the_bits_do_not_depend_on_who_comes_last(target: str, monkeypatch: pyte
 
 def test_fences_stand_where_others_look() -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
-    subs = {**SMALL, M: 64, N: 32, K: 640}
+    subs = {BM: 32, BN: 32, BK: 32, M: 64, N: 32, K: 640}
     graph = stream(fused(None).trace(subs), subs, 3).graph
     region = graph.region
     for dim in ("_turns", "M", "N"):

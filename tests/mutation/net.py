@@ -4,13 +4,18 @@ In: the name of a case and a target. Out: mutants, their fates, and the list of 
 A mutant is found (a finding, wrong numbers, refused, endless), or proven redundant (`proofs`), or listed in
 survivors.json with a reason; anything else is open.
 
-    python tests/mutation/net.py            runs everything, writes docs/mutation.md, prints what nothing accounts for
-    python tests/mutation/net.py gfx942     only that target, and writes nothing
+    python tests/mutation/net.py [gfx942 …] [--changed] [--jobs N] [-v]
+
+runs everything (some ten minutes of processor time), or some targets, or the examples whose instructions are others
+than when their row was made, and prints what nothing accounts for. Each row goes to fates.json as soon as it is known,
+and docs/mutation.md is made from all of them: a run may be cut into parts.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import hashlib
 import json
 import multiprocessing
 import sys
@@ -28,6 +33,7 @@ HOW = ("found", "proven", "listed", "open")
 SEED = 7
 HERE = Path(__file__).resolve().parent
 SURVIVORS = HERE / "survivors.json"
+FATES = HERE / "fates.json"
 TABLE = HERE.parents[1] / "docs" / "mutation.md"
 
 
@@ -72,12 +78,47 @@ def fate(name: str, target: str, mutant: Mutant) -> Fate:
 # ---- the table
 
 
-Row = tuple[str, str, Counter[tuple[str, str]]]
-"""Case, target, how often each (how, why)."""
+@dataclass(frozen=True)
+class Row:
+    """All mutants of an example on a target: how often each (how, why). `text`: digest of its instructions."""
+
+    name: str
+    target: str
+    text: str
+    fates: Counter[tuple[str, str]]
 
 
-def _row(place: tuple[str, str]) -> tuple[Row, list[str]]:
-    """All mutants of an example on a target; and lines about those that are open, with -v about proofs too."""
+def digest(name: str, target: str) -> str:
+    """Tells the instructions of an example on a target from all others; comments and lines of source are not in it."""
+    lines = "\n".join(str(x) for x in mutants.instructions(trial.case(name, target).asm))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def stored() -> list[Row]:
+    """The rows of fates.json, in the order of `trial.PLACES`."""
+    held = json.loads(FATES.read_text()) if FATES.exists() else {}
+    rows = []
+    for name, target in trial.PLACES:
+        if (entry := held.get(f"{name} on {target}")) is not None:
+            fates = Counter({(how, why): n for how, why, n in entry["fates"]})
+            rows.append(Row(name, target, entry["text"], fates))
+    return rows
+
+
+def store(new: Row) -> None:
+    """Put a row into fates.json, in the place of an older one of that example and target."""
+    rows = {(r.name, r.target): r for r in stored()} | {(new.name, new.target): new}
+    held = {
+        f"{r.name} on {r.target}": {"text": r.text, "fates": [[*key, n] for key, n in sorted(r.fates.items())]}
+        for place in trial.PLACES
+        if (r := rows.get(place)) is not None
+    }
+    lines = ",\n".join(f"{json.dumps(where)}: {json.dumps(entry)}" for where, entry in held.items())
+    FATES.write_text("{\n" + lines + "\n}\n")
+
+
+def _row(place: tuple[str, str], verbose: bool) -> tuple[Row, list[str]]:
+    """All mutants of an example on a target; and lines about those that are open, if `verbose` about proofs too."""
     name, target = place
     fates: Counter[tuple[str, str]] = Counter()
     lines = []
@@ -86,34 +127,48 @@ def _row(place: tuple[str, str]) -> tuple[Row, list[str]]:
         fates[f.how, f.why if f.how in ("found", "proven") else ""] += 1
         if f.how == "open":
             lines.append(f"{name} on {target}: {mutant}")
-        elif "-v" in sys.argv and f.how == "proven" and f.why not in ("independent", "commutes"):
+        elif verbose and f.how == "proven" and f.why not in ("independent", "commutes"):
             lines.append(f"  {name} on {target}: {f.why}: {mutant}")
-    return (name, target, fates), [*lines, f"{name} on {target}: {dict(fates)}"]
+    return Row(name, target, digest(name, target), fates), [*lines, f"{name} on {target}: {dict(fates)}"]
 
 
-def main(targets: list[str]) -> int:
-    rows: list[Row] = []
-    with multiprocessing.Pool() as pool:
-        places = [(name, target) for name, target in trial.PLACES if not targets or target in targets]
-        for row, lines in pool.imap(_row, places):
-            rows.append(row)
-            print("\n".join(lines), flush=True)
-    if not targets:
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(trial.TARGETS)}; default: all")
+    options.add_argument("--changed", action="store_true", help="only rows whose instructions have changed")
+    options.add_argument("--jobs", type=int, help="processes (default: one per core)")
+    options.add_argument("-v", dest="verbose", action="store_true", help="say what was proven, and how")
+    given = options.parse_args()
+    if unknown := set(given.targets) - set(trial.TARGETS):
+        options.error(f"no such target: {', '.join(sorted(unknown))}")
+    known = {(r.name, r.target): r.text for r in stored()} if given.changed else {}
+    places = [
+        place
+        for place in trial.PLACES
+        if (not given.targets or place[1] in given.targets) and not (place in known and known[place] == digest(*place))
+    ]
+    if places:
+        with multiprocessing.Pool(min(given.jobs or multiprocessing.cpu_count(), len(places))) as pool:
+            for row, lines in pool.imap(functools.partial(_row, verbose=given.verbose), places):
+                store(row)
+                print("\n".join(lines), flush=True)
+    rows = stored()
+    if len(rows) == len(trial.PLACES):
         TABLE.write_text(table(rows))
-    return int(any(how == "open" for _, _, fates in rows for how, _ in fates))
+    return int(any(how == "open" for row in rows for how, _ in row.fates))
 
 
 def table(rows: list[Row]) -> str:
     """docs/mutation.md."""
     total: Counter[tuple[str, str]] = Counter()
     body = []
-    for name, target, fates in rows:
-        total.update(fates)
+    for row in rows:
+        total.update(row.fates)
         how: Counter[str] = Counter()
-        for (h, _), n in fates.items():
+        for (h, _), n in row.fates.items():
             how[h] += n
         counts = " | ".join(str(how[h]) for h in HOW)
-        body.append(f"| {name} | {target} | {sum(fates.values())} | {counts} |")
+        body.append(f"| {row.name} | {row.target} | {sum(row.fates.values())} | {counts} |")
     everything = sum(total.values())
     sums = {h: sum(n for (x, _), n in total.items() if x == h) for h in HOW}
     body.append(f"| **all** | | {everything} | " + " | ".join(str(n) for n in sums.values()) + " |")
@@ -167,4 +222,4 @@ Listed survivors:
 
 
 if __name__ == "__main__":
-    sys.exit(main([x for x in sys.argv[1:] if not x.startswith("-")]))
+    sys.exit(main())

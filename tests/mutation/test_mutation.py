@@ -63,8 +63,14 @@ def test_nothing_is_open_in_the_table():
         assert everything == sum(fates) and fates[-1] == 0
 
 
+def test_the_table_is_made_of_the_rows():
+    assert net.TABLE.read_text() == net.table(net.stored())
+
+
 @pytest.mark.exhaustive
 def test_the_table_is_of_these_texts():
+    """`python tests/mutation/net.py --changed` makes the rows again whose texts are others by now."""
+    assert {(r.name, r.target): r.text for r in net.stored()} == {p: net.digest(*p) for p in PLACES}
     assert {p: row[0] for p, row in table().items() if p in PLACES} == {p: len(net.mutants_of(*p)) for p in PLACES}
 
 

@@ -44,6 +44,8 @@ def test_decisions_are_explained(monkeypatch, capsys):
         r"^regalloc: .*the lowest free place: the one below is %[vs]\d+.*'s, live at instruction \d+$",
         r"^offsets: line \d+: load.global of 16 bytes: immediate 0 folded; the uniform part stays scalar",
         r"^offsets: line \d+: store.global of \d+ bytes: ",
+        r"^offsets: line \d+: store.shared of \d+ bytes: immediate \d+ folded; address in \d+\.\.\d+$",
+        r"^offsets: line \d+: load.shared of \d+ bytes: immediate [1-9]\d* folded; address in \d+\.\.\d+$",
     ):
         assert re.search(what, said, re.M), what
     monkeypatch.delenv("WAVEDSL_DEBUG")
