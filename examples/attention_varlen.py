@@ -8,7 +8,8 @@
 Q and O are [tokens, heads, size], K and V [key tokens, key heads, size], or all of them heads first. Sequence z has the
 queries starts_q[z] up to starts_q[z + 1], and keys likewise. A workgroup takes a tile of queries of one sequence and
 head; tiles past the end of their sequence do nothing. The last query of a sequence is aligned with its last key. A bias
-[heads, longest queries, longest keys] is that of every sequence, both counted from the sequence's first.
+[heads, longest queries, longest keys] is that of every sequence, both counted from the sequence's first. A sequence
+whose keys reach past the array gives NaN.
 """
 
 from __future__ import annotations
@@ -106,6 +107,9 @@ def varlen_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: 
             return new_top, total * keep + wd.sum(p, dim=N), wd.mma(wd.cast(p, dtype), values, acc * keep)
 
         top, total, acc = over_keys
+        # Keys outside of the array are no keys: a number would be a wrong one.
+        there = (first_k >= 0) & (first_k + keys <= TK)
+        total = total + wd.where(there, wd.Register[wd.f32](0.0), math.nan)
         if variant.sinks:
             top, total, acc = with_sink(variant, scale, top, total, acc, wd.read(sink))
         result = wd.cast(acc * wd.where(total == 0.0, 0.0, 1.0 / total), out)

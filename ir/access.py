@@ -26,6 +26,7 @@ from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of, number_of
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.place import Field
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
 OFFSET_LIMIT = 1 << 32
@@ -120,7 +121,7 @@ def vector_elements(
     c = info.contiguous()
     if c is None:
         return 1, ()
-    dim = str(info.dims[c])
+    dim = dim_name(info.dims[c])
     if dim not in layout.dims or dim in info.moved:
         return 1, ()
     inner, plan, es = layout.inner, plans[dim], info.elsize
@@ -201,9 +202,7 @@ class GlobalAccess:
         self.b, self.info, self.layout, self.plans = b, info, layout, plans
         sizes = dict(layout.extents)
         self.covers = (
-            covers
-            if covers is not None
-            else {d: (sizes.get(d, plans[d].wave), plans[d].wave) for d in info.names}
+            covers if covers is not None else {d: (sizes.get(d, plans[d].wave), plans[d].wave) for d in info.names}
         )
         self._check_reach()
         self.strides = strides

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.symbols import dim_name
 
 LIMIT = 1 << 31
 """Arrays that span fewer bytes are addressed by 32-bit offsets from their first element."""
@@ -57,7 +58,7 @@ class ArrayInfo:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The dimensions as layouts and plans know them. Printing an expression is slow, and every access asks."""
-        return tuple(map(str, self.dims))
+        return tuple(map(dim_name, self.dims))
 
     @property
     def elsize(self) -> int:

@@ -24,6 +24,7 @@ from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import Node
 from wavedsl.ir.layout import Bits, Digit, Layout, kind_of, number_of, spec, unify_k
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 
 COMBINATIONS = 64
@@ -152,8 +153,8 @@ def k_order(producer: Layout, node: Node, position: int, option: MmaOption) -> t
     first = (position == 0) != swap
     strings, side = (atom.a, "M") if first else (atom.b, "N")
     operand = node.inputs[position]
-    rows = [str(d) for d in operand.dims if d in node.dims]
-    columns = [str(d) for d in operand.dims if d not in node.dims]
+    rows = [dim_name(d) for d in operand.dims if d in node.dims]
+    columns = [dim_name(d) for d in operand.dims if d not in node.dims]
     if len(rows) != 1 or len(columns) != 1 or not strings["K"].strip() or not strings[side].strip():
         return None
     port = spec({rows[0]: strings[side], columns[0]: strings["K"]})

@@ -24,7 +24,7 @@ class Choices:
     cluster: tuple[int, ...] | None = None
     """Workgroups of a cluster along the grid's axes."""
     ping_pong: bool | None = None
-    """Whether two groups of waves take turns at the matrix units (`ping_pong`)."""
+    """Whether two groups of waves take turns at the matrix units (`ping_pong`), or two warpgroups at output tiles."""
     direct: bool | None = None
     """Whether tiles are copied to shared memory without passing through registers."""
     prefetch: int | None = None

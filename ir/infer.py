@@ -41,7 +41,7 @@ from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
-from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import VECTOR_BYTES, Target
 from wavedsl.ir.views import is_tile, view_dims
 
@@ -221,7 +221,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ap
                     if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                         theirs = classes.find(x.id)
                         if theirs not in chosen:
-                            chosen[theirs] = project_to(chosen[own], map(str, x.dims))
+                            chosen[theirs] = project_to(chosen[own], map(dim_name, x.dims))
                             changed = True
         if not changed:
             free = [c for c in members if c not in chosen and widest[c].dims]
@@ -291,7 +291,7 @@ def _settle_packed(
         for u, _ in uses:
             theirs = chosen.get(classes.find(u.id)) if isinstance(u.type, ValueType) else None
             if theirs is not None and set(u.dims) == set(n.dims) and fits(theirs, staged):
-                chosen[own] = theirs.reorder([str(d) for d in n.dims])
+                chosen[own] = theirs.reorder([dim_name(d) for d in n.dims])
                 break
         else:
             if not fits(chosen[own], staged):
@@ -439,7 +439,7 @@ def coarse_layout(layout: Layout, n: Node) -> Layout:
     """The layout in which a `repeat_interleave` takes its operand where it gives `layout`: every lane holds the
     elements that stand for its own."""
     dim, count = str(n.attrs["dim"]), n.attrs["count"]
-    part = next(str(d) for d in n.inputs[0].dims if d not in n.dims)
+    part = next(dim_name(d) for d in n.inputs[0].dims if d not in n.dims)
     if count & (count - 1):
         raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
     low = count.bit_length() - 1
@@ -483,8 +483,9 @@ def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None
     extents = {d: partition.dims[d].extent for d in (*before, *after)}
     if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
         return None  # a tile larger than its dimension has places that no element of the operand goes to
-    aim = regrouped(source, [(str(d), extents[d] or 0) for d in before], [(str(d), extents[d] or 0) for d in after])
-    return None if aim is None else aim.reorder([str(d) for d in n.dims])
+    theirs, ours = ([(dim_name(d), extents[d] or 0) for d in dims] for dims in (before, after))
+    aim = regrouped(source, theirs, ours)
+    return None if aim is None else aim.reorder([dim_name(d) for d in n.dims])
 
 
 def _edge_demands(out: Inference, order: list[Node]) -> None:
@@ -511,7 +512,7 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
             continue
         for i, x in enumerate(n.inputs):
             if isinstance(x.type, ValueType) and x.dims:
-                want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(str, x.dims))
+                want = mine if set(x.dims) == set(n.dims) else project_to(mine, map(dim_name, x.dims))
                 if not same_layout(out.layouts[x.id], want):
                     out.demands[n.id, i] = want
 
@@ -635,10 +636,10 @@ def coalesced(
         lanes_left -= take
         box = 1 << len(own)
         count = -(-size // box)
-        strings[str(d)] = " ".join(own)
-        extents[str(d)] = count * box
+        strings[dim_name(d)] = " ".join(own)
+        extents[dim_name(d)] = count * box
         if count > 1:
-            digits.insert(0, Digit("reg", count, str(d), 1))
+            digits.insert(0, Digit("reg", count, dim_name(d), 1))
     free = " ".join(f"l{i}" for i in range(lane, target.lane_bits))
     inner = spec(with_bits(strings), free=free)
-    return Layout(inner, tuple(digits), tuple((str(d), extents[str(d)]) for d in order))
+    return Layout(inner, tuple(digits), tuple((dim_name(d), extents[dim_name(d)]) for d in order))

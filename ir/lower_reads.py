@@ -34,7 +34,7 @@ from wavedsl.ir.staging import (
     tile_extents,
     wave_digits,
 )
-from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, placement, view_dims
 
@@ -69,9 +69,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             uses = low.matrix_uses.get(n.id)
             try:
                 if uses is not None:
-                    s = plan_matrix(
-                        n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct
-                    )
+                    s = plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)
                     left -= -(-s.place.bytes * depth // 1024) * 1024
                     plans.append(s)
                     continue
@@ -83,7 +81,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                         trip=beside(low, region, reads, n, depth) if loop else None,
                     )  # fmt: skip
                 else:
-                    cut = replace(low.partition, dims={d: unit.plans[str(d)] for d in low.partition.dims})
+                    cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
                     size = unit.dtype.bytes
                     atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
                     s = plan_staged(
@@ -218,7 +216,7 @@ def invariant_reads(low: Lowering, region: Region) -> list[Node]:
         if n.op == "read"
         and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
-        and not low.moves_with([str(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
+        and not low.moves_with([dim_name(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
     ]
 
 
@@ -243,7 +241,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     unit = low.units(n)
     if unit is not None and unit.atom:
         return True
-    if not any(str(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
+    if not any(dim_name(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
         return False
     if space is AddressSpace.SHARED:
         return True
@@ -285,7 +283,7 @@ def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if unit is not None:
         info, plans = unit.info, unit.plans
         extents, strides = unit.extents(b, extents), unit.strides(strides)
-        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
+        partition = replace(partition, dims={d: plans[dim_name(d)] for d in partition.dims})
     es = info.elsize
     size, hint = s.vector * es, n.attrs.get("cache")
     bundle: dict[str, Any] = {}
@@ -443,7 +441,7 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     plans, partition, unit = low.plans, low.partition, low.units(n)
     if unit is not None:
         plans = unit.plans
-        partition = replace(partition, dims={d: plans[str(d)] for d in partition.dims})
+        partition = replace(partition, dims={d: plans[dim_name(d)] for d in partition.dims})
     _, digit_dims = wave_digits(s.layout, partition, plans)
     made: list[FragmentLoads] = []
 

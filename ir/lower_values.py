@@ -23,7 +23,7 @@ from wavedsl.ir.lower_ops import cast, lower_elementwise
 from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import unit_fragment
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import dim_name, evaluate
 from wavedsl.ir.views import is_tile
 
 Emitter = Callable[[Lowering, Node, Any, Context], Any]
@@ -242,9 +242,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         info, layout, plans = unit.info, unit.layout, unit.plans
         extents, strides = unit.extents(b, extents), unit.strides(strides)
         position, value = unit.position(b, position), unit_fragment(b, unit, value)
-    access = GlobalAccess(
-        b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits
-    )
+    access = GlobalAccess(b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits)
     guard = both(b, one_writer(low, layout, info.names, n), inside)
     before = Ahead(low, [(value, g) for g in store_groups(access)]).next if low.computes_late else None
     store_value(b, access, value, guard, n.attrs.get("cache"), before)
@@ -301,7 +299,8 @@ def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context) -> l
 def _size(low: Lowering, n: Node) -> Any:
     """The value of a symbol that is used as a number: an int, or run-time extents combined."""
     expr = n.attrs["expr"]
-    values = {d: low.extent(str(d)) for d in sorted(getattr(expr, "free_symbols", ()), key=str) if str(d) in low.plans}
+    free = sorted(getattr(expr, "free_symbols", ()), key=dim_name)
+    values = {d: low.extent(dim_name(d)) for d in free if dim_name(d) in low.plans}
     whole = evaluate(expr, {**low.graph.subs, **{d: v for d, v in values.items() if isinstance(v, int)}})
     if isinstance(whole, int):
         return whole

@@ -33,6 +33,7 @@ from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
 from wavedsl.ir.views import is_tile, placement, static_number
@@ -97,8 +98,8 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
         self.b = Builder(kernel, target)
-        self.plans: Mapping[str, DimPlan] = {str(d): p for d, p in partition.dims.items()}
-        self.followed = {str(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
+        self.plans: Mapping[str, DimPlan] = {dim_name(d): p for d, p in partition.dims.items()}
+        self.followed = {dim_name(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
         self.notes = Notes(graph=graph.notes)
         self.shared_top = 0
@@ -217,16 +218,16 @@ class Lowering:
         found = placement(self.graph, n)
         if found is None or not found.moved:
             return info
-        dims = tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in info.dims)
-        free = frozenset(str(m.dim) for m in found.moved.values() if m.modulus is None)
+        dims = tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in info.dims)
+        free = frozenset(dim_name(m.dim) for m in found.moved.values() if m.modulus is None)
         windows = self.windows(n)
         if not windows:
             return replace(info, dims=dims, moved=free)
         extents, offset, cut = list(info.extents), 0, set()
         for i, d in enumerate(info.dims):
-            if str(d) not in windows:
+            if dim_name(d) not in windows:
                 continue
-            first, length = windows[str(d)]
+            first, length = windows[dim_name(d)]
             stride = info.strides[i]
             assert stride is not None
             offset += first * stride if length else 0
@@ -248,12 +249,12 @@ class Lowering:
         info = self.arrays[n.attrs["memory"]]
         found = placement(self.graph, n)
         out: dict[str, tuple[int, int]] = {}
-        for i, d in enumerate(map(str, info.dims)):
+        for i, d in enumerate(map(dim_name, info.dims)):
             m = found.moved.get(d) if found is not None else None
             extent = info.extents[i]
             if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
                 continue
-            if self.plans[str(m.dim)].extent is None:
+            if self.plans[dim_name(m.dim)].extent is None:
                 continue
             first = 0 if m.start is None else static_number(self.graph, m.start)
             count = extent if m.count is None else static_number(self.graph, m.count)
@@ -285,7 +286,7 @@ class Lowering:
                     inside = p if inside is None else b.pand(inside, p)
         windows = self.windows(n)
         for d, m in found.moved.items():
-            name = str(m.dim)
+            name = dim_name(m.dim)
             if d in windows:
                 continue
             if m.modulus is not None:
@@ -307,15 +308,15 @@ class Lowering:
     def _uniform_symbols(self) -> dict[str, Any]:
         """Numbers for an expression over index dimensions: these stand for their own index, others for what they are
         bound to."""
-        own = {str(d) for d in self.graph.index_dims}
-        values: dict[str, Any] = {str(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
+        own = {dim_name(d) for d in self.graph.index_dims}
+        values: dict[str, Any] = {dim_name(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
         values |= {d: self.extent(d) for d in self.plans if d not in own}
         return values | {d: self.base[d] for d in own}
 
     def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """(what is known, extents, strides) of an array argument, run-time ones as values."""
         info = self.arrays[name]
-        extents = [self.extent(str(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
+        extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
         strides: list[Any] = []
         for i, s in enumerate(info.strides):
             if s is not None:
@@ -390,7 +391,7 @@ class Lowering:
         unit = self.units(n)
         if unit is None:
             return self.view_info(n), self.layout(n), self.partition
-        plans = {d: unit.plans[str(d)] for d in self.partition.dims}
+        plans = {d: unit.plans[dim_name(d)] for d in self.partition.dims}
         return unit.info, unit.layout, replace(self.partition, dims=plans)
 
     def units_for(self, n: Node, layout: Layout) -> PackedView:
@@ -588,13 +589,13 @@ class Lowering:
         for dims in self.partition.grid_axes():
             count: Any = 1
             for d in dims:
-                count = scaled(self.b, count, self.trip_count(str(d)))
+                count = scaled(self.b, count, self.trip_count(dim_name(d)))
             counts.append(count)
         return counts
 
     def _numbering(self) -> Numbering | None:
         """In which order workgroups take tiles, where each takes one."""
-        axes = [{str(d) for d in axis} for axis in self.partition.grid_axes()]
+        axes = [{dim_name(d) for d in axis} for axis in self.partition.grid_axes()]
         counts = [
             None if any(self.partition.dims[d].trips is None for d in axis)
             else prod(self.partition.dims[d].trips or 1 for d in axis)
@@ -606,8 +607,8 @@ class Lowering:
             if n.op not in ("read", "mma") or self.region_of(n).dim is None:
                 continue
             if n.op == "read":
-                size = n.dtype.bits * prod(self.plans[str(d)].tile for d in n.dims) // 8
-                moved = {str(d) for d in n.dims}
+                size = n.dtype.bits * prod(self.plans[dim_name(d)].tile for d in n.dims) // 8
+                moved = {dim_name(d) for d in n.dims}
                 operands.append(Operand(size, tuple(i for i, names in enumerate(axes) if names & moved)))
             else:
                 plan = self.inference.mmas[n.id]
@@ -635,7 +636,7 @@ class Lowering:
             for k, d in enumerate(dims):
                 plan = p.dims[d]
                 if plan.trips == 1:
-                    self.base[str(d)] = 0
+                    self.base[dim_name(d)] = 0
                     continue
                 if rest is None:
                     rest = b.wgid(axis) if numbers is None else numbers[axis]
@@ -643,21 +644,21 @@ class Lowering:
                 if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
                     count: Any = plan.trips
                     if count is None:
-                        count = b.udiv(b.add(self.extent(str(d)), plan.tile - 1), plan.tile)
+                        count = b.udiv(b.add(self.extent(dim_name(d)), plan.tile - 1), plan.tile)
                     digit, rest = b.urem(rest, count), b.udiv(rest, count)
                 else:
                     digit = rest
-                self.base[str(d)] = b.mul(digit, plan.tile)
+                self.base[dim_name(d)] = b.mul(digit, plan.tile)
         wave: Any = b.wave() if p.waves > 1 else 0
         for d in p.dims:
             if d in p.derived:
                 continue
             divisor, modulus = p.wave_radix(d)
             if modulus == 1 or isinstance(wave, int):
-                self.wave_digit[str(d)] = 0
+                self.wave_digit[dim_name(d)] = 0
                 continue
             digit = b.udiv(wave, divisor)
-            self.wave_digit[str(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+            self.wave_digit[dim_name(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

@@ -20,7 +20,7 @@ from wavedsl.ir.graph import Graph, Node, factors
 from wavedsl.ir.layout import Digit, Layout, spec, with_bits
 from wavedsl.ir.ops import MX_BLOCK, ROWS, scale_block
 from wavedsl.ir.partition import Partition
-from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import VECTOR_BYTES, MmaAtom, Target, lacking
 from wavedsl.ir.views import is_tile, placement
 
@@ -90,11 +90,14 @@ class MmaPlan:
         return (y, x) if self.swapped else (x, y)
 
 
-
-
 def mma_options(
-    node: Node, partition: Partition, target: Target, hardware: Any = None, contiguous: str | None = None,
-    read_tiles: frozenset[int] = frozenset(), made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    node: Node,
+    partition: Partition,
+    target: Target,
+    hardware: Any = None,
+    contiguous: str | None = None,
+    read_tiles: frozenset[int] = frozenset(),
+    made_tiles: frozenset[tuple[int, int]] = frozenset(),
 ) -> list[MmaOption]:
     """Atoms and operand orders of one `mma` node, best first.
 
@@ -148,7 +151,12 @@ def mma_options(
 
 
 def async_misfit(
-    atom: MmaAtom, partition: Partition, ends: tuple[Any, Any], k: Any, second: Node, read_tiles: frozenset[int],
+    atom: MmaAtom,
+    partition: Partition,
+    ends: tuple[Any, Any],
+    k: Any,
+    second: Node,
+    read_tiles: frozenset[int],
     stored: bool = False,
 ) -> str:
     """Why an asynchronous instruction cannot carry out a product; empty if it can."""
@@ -225,8 +233,13 @@ def _product_dims(node: Node) -> tuple[Any, Any, Any]:
 
 
 def mma_plan(
-    node: Node, partition: Partition, target: Target, option: MmaOption, order: tuple[int, ...] | None = None,
-    read_tiles: frozenset[int] = frozenset(), made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    node: Node,
+    partition: Partition,
+    target: Target,
+    option: MmaOption,
+    order: tuple[int, ...] | None = None,
+    read_tiles: frozenset[int] = frozenset(),
+    made_tiles: frozenset[tuple[int, int]] = frozenset(),
     paired: frozenset[int] = frozenset(),
 ) -> MmaPlan:
     """One `mma` node by one option, with the K order that a chained operand asks for. `paired`: those that
@@ -235,7 +248,7 @@ def mma_plan(
     m, n, k = _product_dims(node)
     if swap:
         m, n = n, m
-    am_name, an_name, k_name = ("" if m is None else str(m)), ("" if n is None else str(n)), str(k)
+    am_name, an_name, k_name = ("" if m is None else dim_name(m)), ("" if n is None else dim_name(n)), dim_name(k)
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
@@ -321,13 +334,9 @@ def _async_plan(
     sizes = dict(zip(names, waves))
 
     def tile(x: Node) -> Layout:
-        return whole_tile({str(d): sizes[str(d)] for d in x.dims}, target)
+        return whole_tile({dim_name(d): sizes[dim_name(d)] for d in x.dims}, target)
 
-    first = (
-        tile(operands[0])
-        if a_shared
-        else _port(atom.a, "M", atom.m, m, wave_m, atom, k, wave_k, 0, target)
-    )
+    first = tile(operands[0]) if a_shared else _port(atom.a, "M", atom.m, m, wave_m, atom, k, wave_k, 0, target)
     columns = gcd(wave_n, atom.n)
     columns &= -columns
     block = columns if columns >= 16 and node.id in paired and not swap and not made_b else 0

@@ -17,7 +17,9 @@ arguments. Times are in ticks of the caller's choice (the greatest common diviso
 
 from __future__ import annotations
 
+import functools
 import heapq
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -177,9 +179,22 @@ def modulo_schedule(
     """Rau's iterative modulo scheduling, or None when `max_tries` values of II (from `min_ii`, up to `max_ii`) failed.
 
     `budget` bounds the placements per II to `budget * len(nodes)`. Raises CompileError on a unit without capacity and
-    on a cycle without distance.
+    on a cycle without distance. The last `KEPT` answers are kept: other sizes of a kernel have the same loop bodies.
     """
+    return _modulo_schedule(tuple(nodes), tuple(edges), tuple(capacity.items()), max_tries, max_ii, min_ii, budget)
+
+
+KEPT = 32
+"""Searches that `modulo_schedule` remembers."""
+
+
+@functools.lru_cache(KEPT)
+def _modulo_schedule(
+    nodes: tuple[SchedNode, ...], edges: tuple[SchedEdge, ...], units: tuple[tuple[str, int], ...],
+    max_tries: int, max_ii: int | None, min_ii: int, budget: int,
+) -> ModuloSchedule | None:  # fmt: skip
     n = len(nodes)
+    capacity = dict(units)
     _check_ids(nodes, edges)
     res, rec = resource_mii(nodes, capacity), recurrence_mii(n, edges)
     mii = max(res, rec)
@@ -187,8 +202,8 @@ def modulo_schedule(
     if max_ii is not None and ii > max_ii:
         return None
     order = topological_order(n, edges)
-    edges = [e for e in dict.fromkeys(edges) if e.src != e.dst]
-    possible = occupied_mii(nodes, edges, capacity, order)
+    links = [e for e in dict.fromkeys(edges) if e.src != e.dst]
+    possible = occupied_mii(nodes, links, capacity, order)
     for tries in range(1, max_tries + 1):
         if max_ii is not None and ii > max_ii:
             break
@@ -197,7 +212,7 @@ def modulo_schedule(
             continue
         outgoing: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         incoming: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        for s, d, latency, distance in edges:
+        for s, d, latency, distance in links:
             outgoing[s].append((d, latency - distance * ii))
             incoming[d].append((s, latency - distance * ii))
         height = _heights(order, outgoing)
@@ -308,6 +323,10 @@ def _finished(times: Sequence[int], ii: int, mii: int, res: int, rec: int, tries
 # ---- stages given: cyclic list scheduling ----------------------------------------------------------------------------
 
 
+LOOK = 9
+"""Nodes, the most urgent first, that list scheduling looks at for one that can start."""
+
+
 def list_schedule_with_stages(
     nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int], stages: Sequence[int],
     urgent: Mapping[int, int] | None = None,
@@ -349,37 +368,36 @@ def list_schedule_with_stages(
         height[v] = max(height[v], height[w] + 1)
     free: dict[str, list[int]] = {unit: [0] * copies for unit, copies in sorted(capacity.items())}
     times, ready_at = [0] * n, [0] * n
-    ready = [(-height[v], v) for v in range(n) if not degree[v]]
-    heapq.heapify(ready)
+    first_free = dict.fromkeys(free, 0)  # per unit the tick from which some copy is free
+    ready = sorted((-height[v], v) for v in range(n) if not degree[v])
     waiting: list[tuple[int, int]] = []
     clock = 0
     while ready or waiting:
         while waiting and waiting[0][0] <= clock:
             v = heapq.heappop(waiting)[1]
-            heapq.heappush(ready, (-height[v], v))
-        picked, passed, soonest = -1, [], None
-        while ready:
-            item = heapq.heappop(ready)
-            start = max((min(free[unit]) for unit, _ in nodes[item[1]].resources), default=clock)
+            insort(ready, (-height[v], v))
+        picked, soonest = -1, waiting[0][0] if waiting else None
+        # Units that are busy for the highest are busy for most: looking further than a few rarely pays.
+        for place, (_, v) in enumerate(ready[:LOOK]):
+            start = clock
+            for unit, _ in nodes[v].resources:
+                if first_free[unit] > start:
+                    start = first_free[unit]
             if start <= clock:
-                picked = item[1]
+                picked = v
+                del ready[place]
                 break
-            passed.append(item)
-            soonest = start if soonest is None else min(soonest, start)
-            if len(passed) > 8:  # units that are busy for the highest are busy for most: looking further rarely pays
-                break
-        for item in passed:
-            heapq.heappush(ready, item)
+            if soonest is None or start < soonest:
+                soonest = start
         if picked < 0:
-            if waiting:
-                soonest = waiting[0][0] if soonest is None else min(soonest, waiting[0][0])
             assert soonest is not None
             clock = max(clock + 1, soonest)
             continue
         times[picked] = clock
         for unit, ticks in nodes[picked].resources:
             copies = free[unit]
-            copies[copies.index(min(copies))] = clock + ticks
+            copies[copies.index(first_free[unit])] = clock + ticks
+            first_free[unit] = min(copies)
         for d, latency in out[picked]:
             ready_at[d] = max(ready_at[d], clock + latency)
             degree[d] -= 1

@@ -94,7 +94,8 @@ def lowered(
     choices: Choices,
 ) -> tuple[Kernel, Plan]:
     """The kernel by the first plan that can be lowered. What the user fixed is not passed over: its error is raised."""
-    fixed = lanes_asked(graph) is not None or bool(choices.roles)
+    turns = choices.ping_pong and target.warpgroup is not None
+    fixed = lanes_asked(graph) is not None or bool(choices.roles or turns)
 
     def by(plan: Plan) -> Kernel:
         return lower(
@@ -114,7 +115,7 @@ def lowered(
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
                 kernel = by(plan)
-            if choices.ping_pong:
+            if choices.ping_pong and not turns:
                 check_apart(graph, kernel)
             return kernel, plan
         except ConstraintError:

@@ -73,6 +73,7 @@ def _edges_hold(nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], schedule
 
 
 def _units_suffice(nodes: Sequence[SchedNode], capacity: Mapping[str, int], schedule: ModuloSchedule) -> list[str]:
+    ii = schedule.ii
     occupants: dict[tuple[str, int], list[int]] = {}
     unknown = []
     for node in nodes:
@@ -80,13 +81,14 @@ def _units_suffice(nodes: Sequence[SchedNode], capacity: Mapping[str, int], sche
             if unit not in capacity:
                 unknown.append(f"{_label(node)} uses unit {unit}, which has no capacity")
                 continue
-            for tick in range(schedule.times[node.id], schedule.times[node.id] + ticks):
-                occupants.setdefault((unit, tick % schedule.ii), []).append(node.id)
+            start = schedule.times[node.id]
+            for tick in range(start, start + ticks):
+                occupants.setdefault((unit, tick % ii), []).append(node.id)
     findings = []
-    for (unit, tick), ids in sorted(occupants.items()):
-        if len(ids) > capacity[unit]:
-            names = ", ".join(_label(nodes[v]) for v in ids)
-            findings.append(f"tick {tick} of {schedule.ii}: {len(ids)} on {unit}, which has {capacity[unit]}: {names}")
+    for unit, tick in sorted(at for at, ids in occupants.items() if len(ids) > capacity[at[0]]):
+        ids = occupants[unit, tick]
+        names = ", ".join(_label(nodes[v]) for v in ids)
+        findings.append(f"tick {tick} of {ii}: {len(ids)} on {unit}, which has {capacity[unit]}: {names}")
     return unknown + findings
 
 

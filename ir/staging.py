@@ -47,6 +47,7 @@ from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target
 
 
@@ -105,9 +106,9 @@ def tile_extents(layout: Layout, dims: Sequence[str], plans: Mapping[str, DimPla
 def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str, DimPlan]) -> int:
     """Elements per copy: a power of two up to 16 bytes that alignment, strides, tile and extent all allow."""
     c = info.contiguous()
-    if c is None or str(info.dims[c]) not in extents or str(info.dims[c]) in info.moved:
+    if c is None or dim_name(info.dims[c]) not in extents or dim_name(info.dims[c]) in info.moved:
         return 1
-    d, es = str(info.dims[c]), info.elsize
+    d, es = dim_name(info.dims[c]), info.elsize
     limit = gcd(min(info.align, 16) // es, extents[d])
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
@@ -156,7 +157,7 @@ def plan_staged(
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
     fragments, where elements are units.
     """
-    plans = {str(d): p for d, p in partition.dims.items()}
+    plans = {dim_name(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
     memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
@@ -280,7 +281,7 @@ def plan_matrix(
     It lies as in memory where every use can take it so, else with the contracted dimension contiguous: then the copy
     transposes it, element by element. Raises ConstraintError when it does not fit.
     """
-    plans = {str(d): p for d, p in partition.dims.items()}
+    plans = {dim_name(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
     memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
@@ -359,7 +360,7 @@ def plan_fetched(
     """Place a read that bulk copies bring to shared memory and that lanes take from there: in panels as matrix
     instructions have them, as wide as the fragment loads cost least. Raises ConstraintError or CompileError where the
     tile has padding, where it does not fit, and where no loads can read it."""
-    plans = {str(d): p for d, p in partition.dims.items()}
+    plans = {dim_name(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
     if c is None or info.names[c] not in names or len(names) > 2:

@@ -258,21 +258,37 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 def refuse(low: Lowering, reason: str) -> None:
     """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
-    for name in low.choices.roles:
+    turns = ["ping_pong"] if low.choices.ping_pong and low.target.vendor != "amd" else []
+    for name in (*low.choices.roles, *turns):
         value = getattr(low.choices, name)
         raise ConstraintError(f"Schedule({name}={value}): {reason}", low.graph.loc, f"leave {name} out")
 
 
 def choose_teams(low: Lowering, found: Strategy) -> None:
     """Whether two warpgroups take tiles in turn: one stores results while the other's products run. For tiles that are
-    one warpgroup's, in workgroups that take several, where nothing but rings is shared."""
+    one warpgroup's, in workgroups that take several, where nothing but rings is shared. Raises ConstraintError where
+    the user asks for it and it cannot be."""
+    asked = low.choices.ping_pong
     ringed = low.fetched.union(low.matrix_uses)
     staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
-    alone = not staged and SCRATCH not in low.kernel.shared_names
-    alone = alone and not bounded(low.graph) and not low.made
-    if found.specialize and found.order is not None and low.partition.waves == 1 and alone:
-        found.teams = 2
-        found.why["computing"] = "a tile is one warpgroup's, and its results are stored beside the other's products"
+    reasons = {
+        found.why.get("roles", "no copying warpgroup"): found.specialize,
+        "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
+            found.order is not None,
+        f"a tile is computed by {low.partition.waves} warpgroups together": low.partition.waves == 1,
+        "a loop has a range of its own": not bounded(low.graph),
+        "warpgroups share more than rings of tiles":
+            not staged and not low.made and SCRATCH not in low.kernel.shared_names,
+    }  # fmt: skip
+    why = next((reason for reason, holds in reasons.items() if not holds), "")
+    if asked and why:
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, "leave ping_pong out")
+    if asked is False or why:
+        return
+    found.teams = 2
+    found.why["computing"] = (
+        "as asked for" if asked else "a tile is one warpgroup's, and its results are stored beside the other's products"
+    )
 
 
 def choose_cluster(low: Lowering, found: Strategy) -> None:

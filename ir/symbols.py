@@ -110,9 +110,14 @@ def is_dim(value: Any) -> bool:
     return isinstance(value, sympy.Expr) or (isinstance(value, int) and not isinstance(value, bool))
 
 
+def dim_name(dim: Any) -> str:
+    """What `str` gives, without sympy's printer for a plain symbol."""
+    return dim.name if type(dim) is sympy.Symbol else str(dim)
+
+
 def names(dims: Iterable[Any]) -> str:
     """`M, N` for messages and listings."""
-    return ", ".join(map(str, dims))
+    return ", ".join(map(dim_name, dims))
 
 
 def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | sympy.Expr:

@@ -19,7 +19,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
-from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.symbols import dim_name, evaluate
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ def placement(graph: Graph, n: Node) -> Placement | None:
         if isinstance(c, int):
             index = n.inputs[c]
             if not index.dims:
-                found.fixed[str(dim)] = index
+                found.fixed[dim_name(dim)] = index
                 continue
             moved = _moved(index)
         elif c == dim and (dim in mapping.dims or dim in index_dims):
             own.append(dim)
             continue
         elif not c.free_symbols & set(values):
-            found.fixed[str(dim)] = c
+            found.fixed[dim_name(dim)] = c
             continue
         else:
             moved = _modulo(graph, c, dim)
         if moved is None or (last and not _known(graph, moved)) or moved.dim in own or moved.dim not in values:
             return None
         own.append(moved.dim)
-        found.moved[str(dim)] = moved
+        found.moved[dim_name(dim)] = moved
     return found if all(own.count(d) == 1 for d in values) else None
 
 
@@ -152,7 +152,9 @@ def view_dims(graph: Graph, n: Node) -> tuple[Any, ...]:
     """The dimensions of an access's array, under the names that they have in the value."""
     found = placement(graph, n)
     dims = graph.argument(n.attrs["memory"]).dims
-    return dims if found is None else tuple(found.moved[str(d)].dim if str(d) in found.moved else d for d in dims)
+    if found is None:
+        return dims
+    return tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in dims)
 
 
 def is_tile(graph: Graph, n: Node) -> bool:

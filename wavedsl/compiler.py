@@ -162,7 +162,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     supported = {"stages", "swizzle", "split_k", "stream_k"}
     supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
-    supported |= {"ping_pong"} if chip.vendor == "amd" else set()
+    supported |= {"ping_pong"} if chip.vendor == "amd" or chip.warpgroup else set()
     supported |= {"prefetch"} if chip.prefetches else set()
     supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():

@@ -47,8 +47,9 @@ class Schedule:
     launch, sm_90a): it waits for its end before it touches global memory, and lets the next one begin when its last
     loads are issued."""
     ping_pong: bool | None = None
-    """Whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised priority
-    while the other reads and copies (AMD, two waves per SIMD)."""
+    """AMD: whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised
+    priority while the other reads and copies (two waves per SIMD). sm_90a: whether two warpgroups take output tiles in
+    turn, one storing results while the other's products run (tiles of one warpgroup, `persistent`)."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""

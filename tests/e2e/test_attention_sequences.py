@@ -97,6 +97,15 @@ def test_a_page_outside_of_the_pool_is_no_silent_wrong_number() -> None:
     assert not np.isnan(given["o"][1]).any()
 
 
+def test_keys_past_the_end_of_the_array_are_no_silent_wrong_number() -> None:
+    variant = Variant(wd.f16, lse=True)
+    given, extents = varlen.arguments_of(variant, [20, 9], [20, 9], 1, 64)
+    given["starts_k"][2] = 40
+    varlen.varlen_kernel(variant).compile(**given, target="gfx950", subs={**extents, varlen.N: 20}).emulate(**given)
+    assert np.isnan(given["o"][20:]).all() and np.isnan(given["lse"][:, 20:]).all()
+    assert not np.isnan(given["o"][:20]).any()
+
+
 def test_decoding_is_the_same_on_every_run() -> None:
     variant = Variant(wd.bf16, group=4)
     first, second = (run_decode("gfx942", variant, [70, 33], 4, 64, 16, 4) for _ in range(2))

@@ -165,6 +165,25 @@ def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -
     products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
 
 
+def test_turns_are_the_users_to_choose() -> None:
+    """Left out, they are taken (above); refused where tiles are no single warpgroup's, or nobody has two of them."""
+    sizes = {M: 384, N: 200, K: 192}
+
+    def compiled(subs: dict[Any, int], **schedule: Any) -> Any:
+        return hopper.gemm(F16, schedule=wd.Schedule(**schedule)).compile(target="sm_90a", subs={**subs, **sizes})
+
+    assert strategy(compiled(SMALL, persistent=True, ping_pong=False)).teams == 1
+    asked = compiled(SMALL, persistent=True, ping_pong=True)
+    assert strategy(asked).teams == 2 and "computing: as asked for" in asked.decisions.reasons
+    with pytest.raises(wd.ConstraintError, match=r"ping_pong=True.: a tile is computed by 2 warpgroups together"):
+        compiled(tiles(128, 64, 64, 64, 64), persistent=True, ping_pong=True)
+    with pytest.raises(wd.ConstraintError, match=r"ping_pong=True.: a workgroup takes one tile"):
+        compiled(SMALL, ping_pong=True)
+    with pytest.raises(wd.ConstraintError, match=r"ping_pong=True.: no product of the kernel is a warpgroup's"):
+        small = {**tiles(32, 32, 32, 16, 16), **sizes}
+        products.gemm(F16, schedule=wd.Schedule(ping_pong=True)).compile(target="sm_90a", subs=small)
+
+
 @pytest.mark.parametrize(
     ("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str
 )
