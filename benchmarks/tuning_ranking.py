@@ -5,7 +5,7 @@
 Every candidate of a space is compiled, predicted and then emulated, without pruning. Per chip and problem: Spearman's
 rank correlation between prediction and clocks, the place of the best candidate by the prediction, whether it is among
 the best 10 %, and how much slower the best of those kept is. A run of some chips or problems leaves the rows of the
-others in the results as they are; each row has its date.
+others in the results as they are; each row has its date and commit.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ def summary(target: str, problem: str, found: list[dict[str, Any]]) -> dict[str,
         "best": found[0]["candidate"],
         "compile_cpu_seconds": round(sum(e["compile_cpu_seconds"] for e in found), 1),
         "date": datetime.date.today().isoformat(),
+        "commit": record.surroundings()["commit"],
     }
 
 

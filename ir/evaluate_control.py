@@ -23,43 +23,33 @@ def _iterate(run: Run, node: Node) -> tuple[Named, ...]:
     first, last = (None if x is None else run.get(x) for x in loop_bounds(node))
     for trip in trips:
         active = _active(run, trip * tile, tile, first, last)
-        if not active.array.any():
-            continue
         start = int(trip) * tile
         run.spans[dim] = (start, min(start + tile, total))
-        for carry, value in zip(body.carries, carried):
-            run.results[carry.id] = value
-        everywhere = bool(active.array.all())
-        if not everywhere:
-            run.active.append(active)
-        run.region(body)
-        following = [run.get(y) for y in body.yields]
-        if not everywhere:
-            run.active.pop()
-            following = [_chosen(run, active, new, old) for new, old in zip(following, carried)]
-        carried = following
+        carried = _once(run, body, carried, active)
     run.spans.pop(dim, None)
     return tuple(carried)
 
 
 @meaning("when")
 def _when(run: Run, node: Node) -> tuple[Named, ...]:
-    body: Region = node.attrs["body"]
-    flag = run.get(node.inputs[0])
-    carried = [run.get(i) for i in node.inputs[1:]]
-    if not np.any(flag.array):
-        return tuple(carried)
-    everywhere = bool(np.all(flag.array))
+    return tuple(_once(run, node.attrs["body"], [run.get(i) for i in node.inputs[1:]], run.get(node.inputs[0])))
+
+
+def _once(run: Run, body: Region, carried: list[Named], active: Named) -> list[Named]:
+    """What a region makes of the carried values where `active` holds; they stay as they are elsewhere."""
+    if not np.any(active.array):
+        return carried
     for carry, value in zip(body.carries, carried):
         run.results[carry.id] = value
+    everywhere = bool(np.all(active.array))
     if not everywhere:
-        run.active.append(flag)
+        run.active.append(active)
     run.region(body)
     found = [run.get(y) for y in body.yields]
-    if not everywhere:
-        run.active.pop()
-        found = [_chosen(run, flag, new, old) for new, old in zip(found, carried)]
-    return tuple(found)
+    if everywhere:
+        return found
+    run.active.pop()
+    return [_chosen(run, active, new, old) for new, old in zip(found, carried)]
 
 
 @meaning("repeat")

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import canonical
 import oracles
 import pytest
+import selected
 from forks import Forks
+
+TESTS = Path(__file__).parent
+INSTALLED = (TESTS / "project", TESTS / "errors", TESTS / "unit" / "runtime")
+"""Tests of the package as a whole, which CI runs on the wheel too."""
 
 
 @pytest.fixture(scope="session")
@@ -80,8 +86,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["WAVEDSL_UPDATE_GOLDEN"] = "1"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where no driver offers a device."""
+    """Tests marked `gpu` are skipped where no driver offers a device; `installed` are those of `INSTALLED`."""
+    for item in items:
+        if any(selected.inside(item.path, folder) for folder in INSTALLED):
+            item.add_marker(pytest.mark.installed)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked:
         from wavedsl.runtime.devices import gpus

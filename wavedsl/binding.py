@@ -16,7 +16,6 @@ import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.array_info import MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
@@ -158,12 +157,11 @@ def check_array(
             p.loc,
             hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})",
         )
-    if is_masked(array):
-        raise LaunchError(
-            f"{kernel}: argument {p.name} is a masked array",
-            p.loc,
-            hint=MASKED,
-        )
+    if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
+        from wavedsl.ir.array_info import MASKED, is_masked
+
+        if is_masked(array):
+            raise LaunchError(f"{kernel}: argument {p.name} is a masked array", p.loc, hint=MASKED)
     have, want = dtype_name(array), storage_name(p.dtype)
     packed = p.dtype.bits < 8 and p.dtype.kind != "bool"
     if have != want and not (float64 and p.dtype.is_float and have == "float64"):

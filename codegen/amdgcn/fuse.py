@@ -256,8 +256,11 @@ def needs(kernel: Kernel, name: str, fusions: dict[int, Fusion], absorbed: set[i
             continue
         fusion = fusions.get(op.results[0].id) if op.results else None
         sources = fusion.sources if fusion is not None else op.args
-        if any(_is(v, name) for v in sources) and under_mask(kernel, op, fusion) is None:
-            return True
+        for v in sources:
+            if v.op is not None and v.op.name == name:
+                if under_mask(kernel, op, fusion) is None:
+                    return True
+                break
     return False
 
 

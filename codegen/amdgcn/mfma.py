@@ -82,7 +82,8 @@ def _named(**bits: list[str]) -> dict[str, str]:
     return {name: " ".join(b) for name, b in bits.items() if b}
 
 
-def operand_layout(side: str, rows: int, k: int, blocks: int) -> dict[str, str]:
+@functools.cache
+def operand_layout(side: str, rows: int, k: int, blocks: int) -> Mapping[str, str]:
     """A (`side` "M") or B ("N"): low lanes are rows, elements the low bits of K, then blocks, then the rest of K."""
     m = rows.bit_length() - 1
     b = blocks.bit_length() - 1
@@ -90,7 +91,8 @@ def operand_layout(side: str, rows: int, k: int, blocks: int) -> dict[str, str]:
     return _named(**{side: _lanes(0, m), "K": e + _lanes(m + b), "B": _lanes(m, m + b)})
 
 
-def result_layout(m: int, blocks: int, wide: bool) -> dict[str, str]:
+@functools.cache
+def result_layout(m: int, blocks: int, wide: bool) -> Mapping[str, str]:
     """C and D: low lanes are the column; 4 consecutive elements are 4 rows (f64: rows run over the lanes first)."""
     n = m.bit_length() - 1
     b = blocks.bit_length() - 1
@@ -218,7 +220,8 @@ SCALE_BLOCK = 32
 """Elements of K that share a scale."""
 
 
-def f8f6f4_layout(side: str, rows: int, bits: int) -> dict[str, str]:
+@functools.cache
+def f8f6f4_layout(side: str, rows: int, bits: int) -> Mapping[str, str]:
     """8-bit operands split K in chunks of 16 elements; narrower ones hold 32 consecutive k per lane (see
     `operand_layout`).
     """

@@ -508,8 +508,12 @@ def count_uses(kernel: Kernel) -> dict[int, int]:
     uses: dict[int, int] = {}
     ops = list(kernel.body.walk())
     for op in reversed(ops):
-        if removable(op) and not any(r.id in uses for r in op.results):
-            continue
+        for r in op.results:
+            if r.id in uses:
+                break
+        else:
+            if removable(op):
+                continue
         for arg in op.args:
             uses[arg.id] = uses.get(arg.id, 0) + 1
     return uses

@@ -47,8 +47,8 @@ class Checker:
         self.engine = engine
         self.rng = np.random.default_rng((seed, 1))
         self.arrival = ("random", "latest", "earliest")[seed % 3]
-        self.infos: dict[int, Info] = {}
-        self.needs: dict[tuple[int, int], tuple[int, str]] = {}
+        self.infos: dict[int, Info] = engine.program.infos
+        self.needs: dict[tuple[int, int], tuple[int, str]] = engine.program.needs
         self.hazards: dict[tuple[int, tuple], tuple[list, tuple]] = {}
         lines = engine.program.lines
         sizes = [
@@ -115,22 +115,18 @@ class Checker:
 
     # ---- (HAZARD)
 
-    def _need(self, producer: int, consumer: int) -> tuple[int, str]:
-        found = self.needs.get((producer, consumer))
+    def _need(self, p: Info, c: Info) -> tuple[int, str]:
+        found = self.needs.get((p.index, c.index))
         if found is None:
-            p, c = self.infos[producer], self.infos[consumer]
-            found = (0, "")
-            if p.met & c.met or p.alone:
-                found = hazard_rules.explain(p.foot, c.foot, self.engine.target, p.classes, c.classes)
-            self.needs[producer, consumer] = found
+            found = hazard_rules.explain(p.foot, c.foot, self.engine.target, p.classes, c.classes)
+            self.needs[p.index, c.index] = found
         return found
 
     def _walk(
         self, block: Any, tail: tuple[tuple[int, int], ...]
     ) -> tuple[list[tuple[int, str]], tuple[tuple[int, int], ...]]:
         """Findings of a block after a history, and the history behind it: producers and the wait states since."""
-        lines = self.engine.program.lines
-        recent = [(index, -distance) for index, distance in tail]
+        recent = [(self.infos[index], -distance) for index, distance in tail]
         history = len(recent)
         near = history  # what the block itself put in `recent` before this place is out of reach
         found = []
@@ -144,13 +140,14 @@ class Checker:
                 continue
             while near < len(recent) and at - recent[near][1] - 1 >= hazard_rules.LONGEST:
                 near += 1
+            met = info.met
             for producer, when in chain(recent[:history], recent[near:]) if history else recent[near:]:
                 between = at - when - 1
-                if between >= hazard_rules.LONGEST:
+                if between >= hazard_rules.LONGEST or not (producer.met & met or producer.alone):
                     continue
-                need, why = self._need(producer, info.index)
+                need, why = self._need(producer, info)
                 if between < need:
-                    other = lines[producer]
+                    other = producer.line
                     found.append(
                         (
                             info.index,
@@ -159,15 +156,16 @@ class Checker:
                         )
                     )
             if info.classes & hazard_rules.PRODUCERS:
-                recent.append((info.index, at))
+                recent.append((info, at))
             at += 1
         reach = {True: hazard_rules.LONGEST, False: 6}
         out: dict[int, int] = {}
         for producer, when in recent:
             distance = at - when - 1 + 1
-            long = "mfma" in self.infos[producer].classes
+            long = "mfma" in producer.classes
             if distance <= reach[long]:
-                out[producer] = min(distance, out.get(producer, distance))
+                index = producer.index
+                out[index] = min(distance, out.get(index, distance))
         return found, tuple(sorted(out.items()))
 
     # ---- attention: (WAIT) and (UNDEF)

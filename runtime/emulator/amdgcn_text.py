@@ -72,6 +72,9 @@ class Program:
     data: bytearray
     symbols: dict[str, int]
     """Symbols of the data sections, as addresses."""
+    infos: dict[int, Any] = field(default_factory=dict)
+    needs: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
+    """What checks have found out about instructions, and about pairs of them: the same in every run."""
 
     def index_of(self, label: str) -> int:
         if label not in self.labels:

@@ -8,7 +8,7 @@ so that the executor needs to watch only those for which the proof fails.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.errors import CompileError
@@ -33,6 +33,8 @@ class Flow:
     blocks: list[Block]
     block_at: dict[int, int]
     """First instruction -> block."""
+    known: dict[Any, Any] = field(default_factory=dict)
+    """What runs have looked up about the instructions, by what it depends on."""
 
 
 def is_terminator(name: str) -> bool:

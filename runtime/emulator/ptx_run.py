@@ -111,19 +111,18 @@ def effects_of(insts: list[Inst], rows: list[isa.Inst | None]) -> list[tuple[lis
     return out
 
 
-def prepare(m: Machine, flow: Flow) -> Program:
-    """Look up, check and decode every instruction. What is not supported becomes a step that says so when it is
-    reached.
-    """
-    insts = m.function.insts
-    version = m.module.version
-    target = m.module.target or m.launch.target
+Known = tuple[list["isa.Inst | None"], dict[int, CompileError], list[tuple[list[Reg], list[Reg]]]]
+
+
+def looked_up(insts: list[Inst], version: tuple[int, int], target: str, checks: bool) -> Known:
+    """Row of each instruction, what is wrong with those that have none, and `effects_of` them. Of a text, its target
+    and whether operands are checked: no run changes it."""
     rows: list[isa.Inst | None] = []
     trouble: dict[int, CompileError] = {}
     for i, inst in enumerate(insts):
         try:
             row = isa.lookup(inst.name, target, version)
-            if m.checks:
+            if checks:
                 isa.check_operands(
                     row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None
                 )
@@ -131,6 +130,19 @@ def prepare(m: Machine, flow: Flow) -> Program:
         except CompileError as e:
             trouble[i] = e
             rows.append(None)
+    return rows, trouble, effects_of(insts, rows)
+
+
+def prepare(m: Machine, flow: Flow) -> Program:
+    """Look up, check and decode every instruction. What is not supported becomes a step that says so when it is
+    reached.
+    """
+    insts = m.function.insts
+    key = m.module.target or m.launch.target, m.checks
+    found = flow.known.get(key)
+    if found is None:
+        found = flow.known[key] = looked_up(insts, m.module.version, *key)
+    rows, trouble, effects = found
     m.granule = _granule(insts, rows)
     m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
@@ -155,7 +167,6 @@ def prepare(m: Machine, flow: Flow) -> Program:
                     decoded[i] = decode(m, engines, insts[i], row_i, i)
             except CompileError as e:
                 decoded[i] = _unsupported(m, insts[i], e)
-    effects = effects_of(insts, rows)
     _drop_stale_fragments(m, decoded, effects)
     if wgmmas is not None and not m.checks:
         for i, step in enumerate(decoded):

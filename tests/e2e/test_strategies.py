@@ -107,20 +107,32 @@ def test_without_beta_c_is_not_read(monkeypatch, strategy):
     check(monkeypatch, "gfx942", wd.f32, strategy, True, beta=0.0)
 
 
-@pytest.mark.parametrize("strategy", ["wave_parallel", "split_k", pytest.param("stream_k", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("target", [pytest.param("gfx942", marks=pytest.mark.slow), "sm_80"])
-def test_two_runs_agree_bit_for_bit(monkeypatch, target, strategy):
-    """The emulator runs workgroups and waves in another order each time; f32 sums would show it."""
+def every_run() -> list[Any]:
+    """Every strategy, dtype and target; sums of f16 and bf16 go to f32, where a bit more shows. CI runs a few."""
+    daily = [("sm_80", wd.f16, "wave_parallel"), ("sm_80", wd.f16, "split_k"), ("gfx942", wd.f32, "gemv")]
+    slow = [("gfx942", wd.f16, s) for s in SIZES] + [("sm_80", wd.f16, "stream_k"), ("sm_90a", wd.bf16, "skinny")]
+    found = []
+    for case in ((t, d, s) for t, dtypes in DTYPES.items() for d in dtypes for s in SIZES):
+        marks = [] if case in daily else [pytest.mark.slow] + ([] if case in slow else [pytest.mark.exhaustive])
+        found.append(pytest.param(*case, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("target", "dtype", "strategy"), every_run(), ids=str)
+def test_two_runs_agree_bit_for_bit(monkeypatch, target, dtype, strategy):
+    """The emulator runs workgroups and waves in another order each time; sums would show it."""
     monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{target}")
-    a, b, c = data(wd.f16, 20, 30, 150, True, whole=False)
+    m, n, k = SIZES[strategy]
+    a, b, c = data(dtype, m, n, k, True, whole=False)
+    wide = np.float64 if dtype is wd.f64 else np.float32
     runs = []
     for seed in ("1", "2"):
         monkeypatch.setenv("WAVEDSL_SEED", seed)
-        out = c.astype(np.float32)
+        out = c.astype(wide)
         matmul(a, b, out, alpha=0.3, beta=0.7, transpose_b=True, strategy=strategy)
         runs.append(out)
     assert runs[0].tobytes() == runs[1].tobytes()
-    want = exact(a, b, c.astype(np.float32), 0.3, 0.7, True)
+    want = exact(a, b, c.astype(wide), 0.3, 0.7, True)
     np.testing.assert_allclose(runs[0], want, rtol=1e-4, atol=1e-3)
 
 

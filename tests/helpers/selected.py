@@ -19,7 +19,7 @@ def thinned(items: Sequence[pytest.Item], folder: Path, share: int) -> None:
     """
     seen: set[str] = set()
     for item in items:
-        if not hasattr(item, "callspec") or not _inside(item.path, folder) or item.get_closest_marker("slow"):
+        if not hasattr(item, "callspec") or not inside(item.path, folder) or item.get_closest_marker("slow"):
             continue
         function = item.nodeid.partition("[")[0]
         if function in seen and zlib.crc32(item.name.encode()) % share:
@@ -34,7 +34,7 @@ def covering(items: Sequence[pytest.Item], folder: Path) -> None:
     """
     functions: dict[str, list[Any]] = {}
     for item in items:
-        if not hasattr(item, "callspec") or not _inside(item.path, folder):
+        if not hasattr(item, "callspec") or not inside(item.path, folder):
             continue
         if not item.get_closest_marker("every_case"):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -52,7 +52,8 @@ def covering(items: Sequence[pytest.Item], folder: Path) -> None:
 
 
 @functools.cache
-def _inside(path: Path, folder: Path) -> bool:
+def inside(path: Path, folder: Path) -> bool:
+    """Whether a file is anywhere under a folder. Asked for each test, so remembered."""
     return folder in path.parents
 
 

@@ -46,6 +46,14 @@ def witnessed(target: str) -> frozenset[str]:
     return _amdgcn(target) if target in AMD else _ptx(target)
 
 
+def expect_witnessed(rows: set[str], target: str) -> None:
+    """Fails with the rows of many texts that neither have a witness nor are listed, and with those that do both."""
+    assert len(rows) > 30
+    known, admitted = witnessed(target), unverified(target)
+    assert not rows - known - admitted, "emitted, without a witness, and not in docs/unverified.md"
+    assert not admitted & known, "in docs/unverified.md, but witnessed"
+
+
 def _amdgcn(target: str) -> frozenset[str]:
     listed = (TESTS / "data" / "amdgcn_witness.txt").read_text().splitlines()
     found = {re.sub(r"_e(32|64)$", "", row) for t, row in (line.split() for line in listed) if t == target}

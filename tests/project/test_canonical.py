@@ -1,6 +1,7 @@
 """Every line that the AMD back end emits is spelled as LLVM's disassembler spells it, and LLVM's own spelling of the
-code assembles to the same bytes: nothing was read differently from what was meant. Whole texts here; the lines of
-all kernels that any test compiles are asked about at the end of a run (tests/conftest.py).
+code assembles to the same bytes: nothing was read differently from what was meant. Every row that it uses has a witness
+(see test_witness.py). Whole texts here; the lines of all kernels that any test compiles are asked about at the end of a
+run (tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from pathlib import Path
 import canonical
 import emitted
 import pytest
+import witnesses
 from products import AMD
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", AMD)
-def test_spelling_is_llvms_and_assembles_to_the_same(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+def test_text_is_spelled_as_llvm_does_and_witnessed(
+    target: str, oracle: Callable[[str], str], tmp_path: Path
+) -> None:
     lines: list[str] = []
-    for i, text in enumerate((*emitted.texts(target), *emitted.example_texts(target))):
+    texts = emitted.texts(target)
+    witnesses.expect_witnessed(set().union(*(witnesses.rows(text, target) for text in texts)), target)
+    for i, text in enumerate((*texts, *emitted.example_texts(target))):
         lines += [re.sub(r"\.L(\w+)", rf".L{i}_\1", line) for line in canonical.code_of(text)]
     assert len(lines) > 10_000
     assert not canonical.spelled_otherwise(lines, target, oracle("llvm-mc"), oracle("llvm-objdump"), tmp_path)

@@ -231,6 +231,14 @@ def test_the_record_prints_and_is_json():
     assert "balance at" in text and "predicted" in text and "strategy" in text
     back = json.loads(json.dumps(r.to_json()))
     assert back["flops"] == r.flops and back["tiles"]["tile_m"] == r.tiles.tile_m
+    assert back.keys() >= {
+        "flops", "bytes", "intensity", "is_memory_bound", "recommended_strategy", "why", "peak_compute",
+        "peak_bandwidth", "balance_point", "balance_points", "bound", "seconds",
+    }  # fmt: skip
+    assert back["tiles"].keys() >= {
+        "tile_m", "tile_n", "tile_k", "pipeline_stages", "waves_m", "waves_n", "vector_width", "prefetch_distance",
+    }  # fmt: skip
+    assert back["minimal"].keys() == back["traffic"].keys() == {"hbm", "l2", "shared"}
 
 
 def test_unknown_names_are_refused():
