@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
-from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower
+from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower, signed
 from wavedsl.ir.kernel_ir import Op, Region, Value, source_steps
 
 
@@ -102,7 +102,7 @@ def loop(s: Selector, op: Op) -> None:
     s.loc = start
     last = len(s.blocks) - 1
     if last_value is not None:
-        s.emit(r.s_add_u32, counter, counter, -increment)  # carries unless it goes below 0
+        s.emit(r.s_add_u32, counter, counter, signed(-increment & 0xFFFFFFFF))  # carries unless it goes below 0
     else:
         s.emit(r.s_add_u32, counter, counter, increment)
         s.emit(r.s_cmp_lt_i32, counter, limit)

@@ -24,7 +24,7 @@ from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
 from wavedsl.codegen.amdgcn.machine import COPY, Inst, Operand, Ref
 from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
-from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower
+from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower, signed
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
 from wavedsl.ir.kernel_ir import Op, Value
@@ -440,7 +440,7 @@ def _write_base(s: Selector, first: Operand, base: int) -> None:
     if first.__class__ is int:
         s.copy(M0_REF, first + base)
     elif base:
-        s.emit(s.rows.s_add_u32, M0_REF, first, base)
+        s.emit(s.rows.s_add_u32, M0_REF, first, signed(base & 0xFFFFFFFF))
     else:
         s.copy(M0_REF, first)
     write = s.insts[-1]

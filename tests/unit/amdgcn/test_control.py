@@ -40,6 +40,21 @@ def emulate(kernel: Kernel, rows: int, *scalars: int) -> np.ndarray:
     return y
 
 
+@pytest.mark.parametrize("step", [2, 16, 17, 32])
+def test_steps_that_are_no_inline_constants(step: int) -> None:
+    """A counter that counts down loses the step; LLVM spells what is below -16 without a sign (tests/conftest.py)."""
+    b = start("gfx942", 0)
+    with b.for_(0, 5 * step, step, [b.tid()]) as loop:
+        loop.yield_(b.xor(b.mul(loop.carried[0], 3), 1))
+    kernel = finish(b, *loop.results)
+    text = compile_kernel_ir(kernel, get_target("gfx942")).text
+    assert f"-{step}\n" in text if step <= 16 else f", {(1 << 32) - step:#x}\n" in text
+    want = np.arange(64)
+    for _ in range(5):
+        want = want * 3 ^ 1
+    assert np.array_equal(emulate(kernel, 1)[0], want)
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("n", [-3, 0, 1, 2, 7])
 def test_trip_count_at_run_time(chip: str, n: int) -> None:
