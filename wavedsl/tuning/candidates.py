@@ -135,7 +135,8 @@ def _parts(kernel: Any, graph: Any, dims: Mapping[Any, Any], product: Product) -
     except ConstraintError:
         return (1,)
     extent = dims.get(body.dim)
-    if (schedule is not None and schedule.split_k is not None) or not isinstance(extent, int):
+    divided = schedule is not None and (schedule.split_k is not None or schedule.stream_k)
+    if divided or not isinstance(extent, int):
         return (1,)
     groups = 1
     for c in kernel.constraints:

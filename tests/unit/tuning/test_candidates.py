@@ -133,13 +133,16 @@ def test_spaces_are_normalised():
     assert check_space(gemm, {"BM": [16, 16, 32], "stages": 2 and [2]}) == {BM: (16, 32), "stages": (2,)}
 
 
-def test_parts_of_a_loop_are_tried_where_the_grid_is_small():
+def test_parts_of_a_loop_are_tried_where_the_grid_is_small(monkeypatch):
     """And dropped where some would be empty, or workgroups are persistent."""
     few = {M: 128, N: 128, K: 8192}
     assert derive_space(gemm, few, get_target("gfx942"))["split_k"] == (1, 8, 32)
     assert "split_k" not in derive_space(gemm, {**few, M: 4096, N: 4096}, get_target("gfx942"))
     assert "split_k" not in derive_space(gemm, {**few, K: 128}, get_target("gfx942"))
     assert "split_k" not in derive_space(double, {M: 64, N: 64}, get_target("sm_80"))
+    monkeypatch.setattr(gemm, "schedule", wd.Schedule(stream_k=True))
+    assert "split_k" not in derive_space(gemm, few, get_target("gfx942"))  # one of them divides the trips
+    monkeypatch.undo()
     tiles = {"BM": 64, "BN": 64, "BK": 128, "stages": 2}
     assert "persistent" in judge(gemm, "sm_90a", few, **tiles, split_k=4, persistent=1).reason
     assert "64 trips leave some of 65" in judge(gemm, "sm_90a", few, **tiles, split_k=65).reason
