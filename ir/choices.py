@@ -17,6 +17,8 @@ class Choices:
     """Ring depth of shared buffers in pipelined loops."""
     specialize: bool | None = None
     """Whether some waves only copy."""
+    registers: tuple[int, int] | None = None
+    """Registers per thread of the waves that only copy and of those that compute."""
     persistent: bool | None = None
     """Whether a workgroup takes several tiles."""
     swizzle: bool | None = None
@@ -41,6 +43,7 @@ class Choices:
         """What of the asked-for needs asynchronous products whose operands come by bulk copies."""
         asked = {
             "specialize": self.specialize,
+            "registers": self.registers is not None,
             "persistent": self.persistent,
             "cluster": self.cluster is not None and any(n > 1 for n in self.cluster),
         }

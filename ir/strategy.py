@@ -238,13 +238,22 @@ def choose(low: Lowering) -> Strategy:
     choose_cluster(low, found)
     choose_order(low, found)
     choose_teams(low, found)
+    if low.choices.registers is not None and not found.specialize:
+        raise ConstraintError(
+            f"Schedule(registers={low.choices.registers}): no warpgroup only copies: {found.why['roles']}",
+            low.graph.loc, "leave registers out",
+        )  # fmt: skip
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
         tiles = len(reads) + len(low.fetched)
         least = MORE_PRODUCER_REGISTERS if tiles > MANY_TILES else PRODUCER_REGISTERS
-        registers = budgets(waves, low.target.wave_size, entry, least)
-        if registers[1] > entry:
+        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, least)
+        if low.choices.registers is not None:
+            check_budgets(low, registers, waves, entry)
+            found.registers = registers
+            found.why["registers"] = f"as asked for; {entry} if divided equally"
+        elif registers[1] > entry:
             found.registers = registers
             found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
     return found
@@ -394,6 +403,20 @@ def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS)
     computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP
     return min(max(least, kept), entry // REGISTER_STEP * REGISTER_STEP), computing
+
+
+def check_budgets(low: Lowering, asked: tuple[int, int], waves: int, entry: int) -> None:
+    """Raise ConstraintError where the user's division of registers is more than the workgroup starts with, or one that
+    `setmaxnreg` would not make: the copying warpgroup gives registers back, the others take some."""
+    copying, computing = asked
+    most = min(256, (entry * (waves + 1) - copying) // waves // REGISTER_STEP * REGISTER_STEP)
+    if copying <= entry <= computing <= most:
+        return
+    hint = f"at most {entry} for the copying one"
+    if copying <= entry:
+        hint = f"from {entry} to {most} for each of the {waves} that compute, where the copying one keeps {copying}"
+    start = f"{waves + 1} warpgroups start with {entry} registers per thread each"
+    raise ConstraintError(f"Schedule(registers={asked}): {start}", low.graph.loc, hint)
 
 
 def most_registers(low: Lowering) -> int:

@@ -160,7 +160,7 @@ def _choices(kernel: Any, chip: Target) -> Choices:
     if schedule is None:
         return Choices()
     supported = {"stages", "swizzle", "split_k", "stream_k"}
-    supported |= {"specialize", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
+    supported |= {"specialize", "registers", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" or chip.warpgroup else set()
     supported |= {"prefetch"} if chip.prefetches else set()
@@ -174,8 +174,9 @@ def _choices(kernel: Any, chip: Target) -> Choices:
                 f"this version can fix {', '.join(sorted(supported))}",
             )
     return Choices(
-        stages=schedule.stages, specialize=schedule.specialize, persistent=schedule.persistent,
-        swizzle=schedule.swizzle, cluster=schedule.cluster, direct=schedule.direct_to_shared,
+        stages=schedule.stages, specialize=schedule.specialize, registers=schedule.registers,
+        persistent=schedule.persistent, swizzle=schedule.swizzle, cluster=schedule.cluster,
+        direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
         dependent=schedule.dependent, split=schedule.split_k, stream=schedule.stream_k,
     )  # fmt: skip

@@ -12,6 +12,12 @@ MOST_WORKERS = 1024
 """Workgroups that may be asked for: more than any chip has compute units."""
 
 
+def _budgets(pair: Any) -> bool:
+    """Whether these are two numbers of registers that `setmaxnreg` takes (PTX ISA: 24 to 256 in steps of 8)."""
+    whole = isinstance(pair, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in pair)
+    return whole and len(pair) == 2 and all(24 <= n <= 256 and n % 8 == 0 for n in pair)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Each field left None is chosen by the compiler. Raises ConstraintError for a value that no kernel can have.
@@ -24,6 +30,9 @@ class Schedule:
     """Tiles in flight in a software-pipelined loop; 1 is no pipeline."""
     specialize: bool | None = None
     """Whether some waves only copy while the others compute (warp specialisation)."""
+    registers: tuple[int, int] | None = None
+    """Registers per thread of (the warpgroup that only copies, each one that computes), whole eights from 24 to 256:
+    how a workgroup divides what it started with (sm_90a, kernels with such a warpgroup)."""
     cluster: tuple[int, ...] | None = None
     """Workgroups of a cluster along grid axes 0, 1 and 2."""
     direct_to_shared: bool | None = None
@@ -83,6 +92,11 @@ class Schedule:
             raise ConstraintError(
                 f"Schedule: cache_swizzle={stride!r}", here(calls=False), hint="True, False or a stride from 1 to 8192"
             )
+        if self.registers is not None and not _budgets(self.registers):
+            raise ConstraintError(
+                f"Schedule: registers={self.registers!r}", here(calls=False),
+                hint="(copying, computing), registers per thread, whole eights from 24 to 256: for example (40, 232)",
+            )  # fmt: skip
         if self.cluster is not None:
             shape = (self.cluster,) if isinstance(self.cluster, int) else tuple(self.cluster)
             if not 1 <= len(shape) <= 3 or not all(isinstance(n, int) and n >= 1 for n in shape):

@@ -184,6 +184,28 @@ def test_turns_are_the_users_to_choose() -> None:
         products.gemm(F16, schedule=wd.Schedule(ping_pong=True)).compile(target="sm_90a", subs=small)
 
 
+def test_registers_are_the_users_to_divide() -> None:
+    """384 threads start with 168 registers each: 3 · 168 = 56 + 2 · 224."""
+    subs = {**tiles(128, 64, 64, 64, 64), M: 256, N: 64, K: 128}
+
+    def compiled(subs: dict[Any, int], **schedule: Any) -> Any:
+        return hopper.gemm(F16, schedule=wd.Schedule(**schedule)).compile(target="sm_90a", subs=subs)
+
+    asked = multiply(F16, 256, 64, 128, subs=tiles(128, 64, 64, 64, 64), schedule=wd.Schedule(registers=(56, 224)))
+    assert "setmaxnreg.dec.sync.aligned.u32 56;" in asked.asm and "setmaxnreg.inc.sync.aligned.u32 224;" in asked.asm
+    assert asked.decisions.needs.registers == {"copying": 56, "computing": 224}
+    with pytest.raises(wd.ConstraintError, match="3 warpgroups start with 168") as found:
+        compiled(subs, registers=(56, 232))
+    assert "from 168 to 224 for each of the 2 that compute" in str(found.value)
+    with pytest.raises(wd.ConstraintError, match="at most 168 for the copying one"):
+        compiled(subs, registers=(176, 176))
+    with pytest.raises(wd.ConstraintError, match="no warpgroup only copies: as asked for"):
+        compiled(subs, registers=(56, 224), specialize=False)
+    with pytest.raises(wd.ConstraintError, match=r"registers=\(56, 224\)\): no product of the kernel is a warpgroup's"):
+        small = {**tiles(32, 32, 32, 16, 16), M: 64, N: 64, K: 64}
+        products.gemm(F16, schedule=wd.Schedule(registers=(56, 224))).compile(target="sm_90a", subs=small)
+
+
 @pytest.mark.parametrize(
     ("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str
 )

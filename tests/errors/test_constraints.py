@@ -100,6 +100,7 @@ CONSTRUCTION = [
     ("mma", "wd.HardwareConstraint(mma_type=16)", "HardwareConstraint: mma_type=16 names no matrix instruction"),
     ("mma-name", "wd.MMAType.F32_16x16x16", "MMAType.F32_16x16x16: no such matrix instruction"),
     ("stages", "wd.Schedule(stages=0)", "Schedule: stages=0"),
+    ("registers", "wd.Schedule(registers=(20, 240))", "Schedule: registers=(20, 240)"),
     ("cluster", "wd.Schedule(cluster=(2, 0))", "Schedule: cluster=(2, 0)"),
 ]
 
