@@ -273,12 +273,11 @@ def on_standin(side: str, repeat: int) -> list[dict[str, Any]]:
     import standin
 
     with tempfile.TemporaryDirectory() as folder:
-        standin.build(side, Path(folder))
         environment = {
             **os.environ,
-            "LD_LIBRARY_PATH": folder,
+            "LD_LIBRARY_PATH": str(standin.built(side)),
             "ROCM_PATH": str(Path(folder, "no-rocm")),
-            "STANDIN_FOLDER": folder,
+            "STANDIN_FOLDER": str(standin.built(side)),
             "STANDIN_IDLE": "1",
             "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
             "WAVEDSL_CACHE_DIR": str(Path(folder, "cache")),

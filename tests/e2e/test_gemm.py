@@ -237,10 +237,11 @@ def test_layouts_of_the_output(target: str, layout: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "kind"), EVERY_KIND, ids=str)
-def test_layouts_in_every_type(target: str, kind: Kind) -> None:
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_layouts_in_every_type(half: int, target: str, kind: Kind) -> None:
     names, number = list(LAYOUTS), kinds(target).index(kind)
     for turn, layout in enumerate(names):
-        if (turn + number + TARGETS.index(target)) % 2:
+        if (turn + number + TARGETS.index(target)) % 2 != half:
             continue  # chips and types take turns
         other = names[(turn + number) % len(names)]
         order = ("NK", "KN")[(turn + number) % 2]

@@ -105,8 +105,8 @@ def test_a_matrix_vector_product_keeps_enough_on_its_way(name: str, dtype: wd.DT
     chip = product_named(name)
     for b_rows in (True, False):
         for m in (1, 4):
-            columns, deep, _ = gemv_cut(Form(dtype, dtype, b_rows), m, 8192, 8192, chip)
-            groups = -(-8192 // columns)
+            columns, deep, _ = gemv_cut(Form(dtype, dtype, b_rows), m, 16384, 8192, chip)
+            groups = -(-16384 // columns)
             assert groups >= chip.units
             assert columns * deep * dtype.bits // 8 * groups / chip.units >= needed_bytes(chip)
 
