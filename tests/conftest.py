@@ -16,7 +16,7 @@ import selected
 from forks import Forks
 
 TESTS = Path(__file__).parent
-INSTALLED = (TESTS / "project", TESTS / "errors", TESTS / "unit" / "runtime")
+INSTALLED = (TESTS / "project",)
 """Tests of the package as a whole, which CI runs on the wheel too."""
 
 

@@ -52,7 +52,7 @@ def test_every_check_and_case_on_the_emulator(benchmark, capsys, tmp_path):
         assert named.name in said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kernels_are_right_on_the_32_lane_path(benchmark, tmp_path):
     hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong",
               "dependent")

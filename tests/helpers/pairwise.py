@@ -14,7 +14,7 @@ Case = dict[str, Any]
 
 
 def pairwise(
-    options: Mapping[str, Sequence[Any]], legal: Callable[[Case], bool] = lambda case: True, tries: int = 60
+    options: Mapping[str, Sequence[Any]], legal: Callable[[Case], bool] = lambda case: True, tries: int = 300
 ) -> list[Case]:
     """Cases that cover every pair of values that occurs in a legal case; `tries` candidates compete for each place."""
     names = list(options)
