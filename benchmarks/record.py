@@ -14,11 +14,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=HERE, check=False).stdout.strip()
+
+
 def surroundings() -> dict[str, Any]:
     """The machine and the software that numbers were measured on."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE, check=False
-    ).stdout.strip()
+    commit = _git("describe", "--always")
+    if _git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results"):
+        commit += "-dirty"  # results that were written before this one do not count
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit,

@@ -80,9 +80,12 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
 QUICK = (0, 13, 18, 21, 24)
 
 
-@pytest.mark.parametrize(
-    "name", [n if i in QUICK else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(CONFIGURATIONS)]
-)
+def _when(place: int) -> list[Any]:
+    """A fourth of what is slow is left to be run by hand."""
+    return [] if place in QUICK else [pytest.mark.slow, *([pytest.mark.exhaustive] if place % 4 == 3 else [])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_when(i)) for i, n in enumerate(CONFIGURATIONS)])
 def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) -> None:
     oracle("ptxas"), oracle("nvdisasm")
     kind, subs, options = CONFIGURATIONS[name]

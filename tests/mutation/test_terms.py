@@ -16,10 +16,10 @@ SHORT = ("copy", "mma")
 
 
 def marks(place: int, name: str) -> list[pytest.MarkDecorator]:
-    """The default run takes the short examples, CI every second of the others too."""
+    """The default run takes the short examples, CI every third of the others too."""
     if name in SHORT:
         return []
-    return [pytest.mark.slow, pytest.mark.exhaustive] if place % 2 else [pytest.mark.slow]
+    return [pytest.mark.slow, pytest.mark.exhaustive] if place % 3 else [pytest.mark.slow]
 
 
 PLACES = [pytest.param(name, target, marks=marks(i, name)) for i, (name, target) in enumerate(trial.PLACES)]
