@@ -14,6 +14,7 @@ import products
 import pytest
 from agree import agree
 from products import BF16, BK, BM, BN, F16, TILE, K, M, N
+from two_sums import arguments, fused
 from wavedsl.ir import split_k as pass_of
 from wavedsl.ir.split_choice import chosen_split
 
@@ -21,43 +22,6 @@ import wavedsl as wd
 
 H = wd.sym.H
 SMALL = dict(zip(TILE, (32, 32, 32, 16, 16)))
-
-
-@lru_cache
-def fused(parts: int | None, dtype: wd.DType = wd.f16, **options: Any) -> Any:
-    """Two sums, one from a bias and one without a dimension of the grid; C read and scaled; two outputs."""
-
-    @wd.wave(
-        [
-            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
-            wd.WaveConstraint(N, BN / 2),
-        ],
-        subs={BM: 32, BN: 32, BK: 32},
-        schedule=wd.Schedule(split_k=parts),
-        **options,
-    )  # fmt: skip
-    def fused(
-        a: wd.Memory[M, K, dtype], b: wd.Memory[N, K, dtype], bias: wd.Memory[N, wd.f32],
-        c: wd.Memory[M, N, wd.f32], rows: wd.Memory[M, wd.f32], alpha: wd.Scalar[wd.f32],
-    ):  # fmt: skip
-        old = wd.read(c)
-        start = wd.broadcast(wd.read(bias), M, N)
-
-        @wd.iterate(K, init_args=[start, wd.Register[M, wd.f32](1.0)])
-        def loop(acc: wd.Register[M, N, wd.f32], total: wd.Register[M, wd.f32]):
-            x = wd.read(a)
-            return wd.mma(x, wd.read(b), acc), total - wd.sum(wd.cast(x, wd.f32), dim=K)
-
-        acc, total = loop
-        wd.write(wd.maximum(acc * alpha + old, 0.0), c)
-        wd.write(total, rows)
-
-    return fused
-
-
-def arguments(m: int, n: int, k: int, dtype: wd.DType = wd.f16) -> list[Any]:
-    a, b, c = (products.numbers(s, d, m + n + k) for s, d in (((m, k), dtype), ((n, k), dtype), ((m, n), wd.f32)))
-    return [a, b, products.numbers((n,), wd.f32, 5), c, np.full(m, np.nan, np.float32), 0.5]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +38,7 @@ def arguments(m: int, n: int, k: int, dtype: wd.DType = wd.f16) -> list[Any]:
 def test_several_sums_and_outputs(
     target: str, parts: int, sizes: tuple[int, int, int], oracle: Callable[[str], str]
 ) -> None:
-    compiled = agree(fused(parts), arguments(*sizes), target, oracle)
+    compiled = agree(fused(wd.Schedule(split_k=parts), waves=True), arguments(*sizes), target, oracle)
     assert [p.name for p in compiled.params if p.source] == ["_sums0", "_sums1", "_tickets"]
     assert compiled.grid == (-(-sizes[0] // 32), -(-sizes[1] // 32), parts)
 
@@ -268,7 +232,7 @@ def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyP
 def test_fences_stand_where_others_look() -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
     subs = {BM: 32, BN: 32, BK: 32, M: 32, N: 32, K: 64}
-    graph = pass_of.split(fused(None).trace(subs), subs, 2).graph
+    graph = pass_of.split(fused(wd.Schedule(), waves=True).trace(subs), subs, 2).graph
     shown = [n.op for n in graph.region.nodes if n.op in ("iterate", "write", "fence", "atomic_add", "when")]
     assert shown == ["iterate", "write", "write", "fence", "atomic_add", "when"]
     inside = [n for n in graph.region.nodes[-1].attrs["body"].nodes if n.op in ("read", "iterate", "write", "fence")]

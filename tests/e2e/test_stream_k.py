@@ -12,6 +12,7 @@ import products
 import pytest
 from agree import agree
 from products import BF16, BK, BM, BN, F16, TILE, K, M, N
+from two_sums import arguments, fused
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.graph import Graph, Region
 from wavedsl.ir.graph_edit import Edit
@@ -23,40 +24,6 @@ from wavedsl.compiler import get_target, reference_product
 
 H = wd.sym.H
 SMALL = dict(zip(TILE, (32, 32, 32, 16, 16)))
-
-
-@lru_cache
-def fused(workers: Any, dtype: wd.DType = wd.f16, **options: Any) -> Any:
-    """Two sums, one from a bias and one without a dimension of the grid; C read and scaled; two outputs."""
-
-    @wd.wave(
-        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)],
-        subs={BM: 32, BN: 32, BK: 32},
-        schedule=wd.Schedule(stream_k=workers),
-        **options,
-    )
-    def fused(
-        a: wd.Memory[M, K, dtype], b: wd.Memory[N, K, dtype], bias: wd.Memory[N, wd.f32],
-        c: wd.Memory[M, N, wd.f32], rows: wd.Memory[M, wd.f32], alpha: wd.Scalar[wd.f32],
-    ):  # fmt: skip
-        old = wd.read(c)
-        start = wd.broadcast(wd.read(bias), M, N)
-
-        @wd.iterate(K, init_args=[start, wd.Register[M, wd.f32](1.0)])
-        def loop(acc: wd.Register[M, N, wd.f32], total: wd.Register[M, wd.f32]):
-            x = wd.read(a)
-            return wd.mma(x, wd.read(b), acc), total - wd.sum(wd.cast(x, wd.f32), dim=K)
-
-        acc, total = loop
-        wd.write(wd.maximum(acc * alpha + old, 0.0), c)
-        wd.write(total, rows)
-
-    return fused
-
-
-def arguments(m: int, n: int, k: int, dtype: wd.DType = wd.f16) -> list[Any]:
-    a, b, c = (products.numbers(s, d, m + n + k) for s, d in (((m, k), dtype), ((n, k), dtype), ((m, n), wd.f32)))
-    return [a, b, products.numbers((n,), wd.f32, 5), c, np.full(m, np.nan, np.float32), 0.5]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +42,7 @@ def arguments(m: int, n: int, k: int, dtype: wd.DType = wd.f16) -> list[Any]:
 def test_several_sums_and_outputs(
     target: str, workers: int, sizes: tuple[int, int, int], oracle: Callable[[str], str]
 ) -> None:
-    compiled = agree(fused(workers), arguments(*sizes), target, oracle)
+    compiled = agree(fused(wd.Schedule(stream_k=workers)), arguments(*sizes), target, oracle)
     tiles = -(-sizes[0] // 32) * -(-sizes[1] // 32)
     hidden = [p.name for p in compiled.params if p.source]
     assert hidden == ([] if tiles % compiled.grid[0] == 0 else ["_sums0", "_sums1", "_tickets"])
@@ -224,7 +191,7 @@ def test_the_bits_do_not_depend_on_who_comes_last(target: str, monkeypatch: pyte
 def test_fences_stand_where_others_look() -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
     subs = {BM: 32, BN: 32, BK: 32, M: 64, N: 32, K: 640}
-    graph = stream(fused(None).trace(subs), subs, 3).graph
+    graph = stream(fused(wd.Schedule()).trace(subs), subs, 3).graph
     region = graph.region
     for dim in ("_turns", "M", "N"):
         (loop,) = (n for n in region.nodes if n.op == "iterate")
