@@ -32,7 +32,7 @@ def test_options_are_right_on_the_emulator(benchmark, capsys):
         assert f"{word}, d 64" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_option_is_right(benchmark):
     assert benchmark.main(["--emulate", "sm_90a"]) == 0
 

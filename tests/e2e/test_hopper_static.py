@@ -81,8 +81,8 @@ QUICK = (0, 13, 18, 21, 24)
 
 
 def _when(place: int) -> list[Any]:
-    """A fourth of what is slow is left to be run by hand."""
-    return [] if place in QUICK else [pytest.mark.slow, *([pytest.mark.exhaustive] if place % 4 == 3 else [])]
+    """Half of what is slow is left to be run by hand."""
+    return [] if place in QUICK else [pytest.mark.slow, *([pytest.mark.exhaustive] if place % 2 else [])]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=_when(i)) for i, n in enumerate(CONFIGURATIONS)])
