@@ -103,8 +103,8 @@ def test_the_recommended_distance_is_prefetched_where_memory_bounds() -> None:
 @pytest.mark.parametrize("name", ["H200", "A100", "MI300X", "MI355X"])
 @pytest.mark.parametrize("dtype", [wd.f64, wd.f32, wd.bf16], ids=str)
 def test_a_matrix_vector_product_keeps_enough_on_its_way(name: str, dtype: wd.DType) -> None:
-    """8192 columns of bf16 along N in the narrowest cuts, 64 bytes wide, are 256 workgroups: 48 of an MI300X's 304 units
-    have none, and the others keep enough on its way."""
+    """8192 columns of bf16 along N in the narrowest cuts, 64 bytes wide, are 256 workgroups: 48 of the 304 units of an
+    MI300X have none, and the others keep enough on its way."""
     chip = product_named(name)
     for n, b_rows, m in product((8192, 16384), (True, False), (1, 4)):
         columns, deep, _ = gemv_cut(Form(dtype, dtype, b_rows), m, n, 8192, chip)
