@@ -109,11 +109,16 @@ class Rows:
         inst.uses = tuple(uses)
         if plan.early:
             inst.early = True
-            if plan.is_mma and ops[3].__class__ is Ref:
-                inst.hint = (ops[0], ops[3])
+            if plan.is_mma and (c := addend(row, ops)).__class__ is Ref:
+                inst.hint = (ops[0], c)
             if row.mem is not None and row.mem.op == "dma":
                 inst.tokens = 1
         return inst
+
+
+def addend(row: isa.Inst, ops: tuple[Operand, ...]) -> Operand:
+    """C of a matrix instruction: an operand of its own, or what its result is added to."""
+    return ops[row.position.get("c", 0)]
 
 
 _CACHE: dict[str, Rows] = {}
