@@ -4,6 +4,10 @@ Such an instruction takes words of two neighbouring columns of B, so a B whose r
 it lies there. Its result has the even columns in one run of registers and the odd ones in the next, which elementwise
 steps, reductions and stores read from its layout like any other. Whether one is taken is a question of price
 (`mma_plan.mma_options`).
+
+A lane then reads one word of each of several rows. Two such reads are one instruction where both words lie within its
+two short offsets, and these reach all of shared memory in steps of 64 words: so a lane's own rows should lie multiples of
+256 bytes apart (`rows_apart`).
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from types import MappingProxyType
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.graph import Graph, Node
+from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of
+from wavedsl.ir.place import Piece, Place, Xor
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 from wavedsl.ir.views import placement
@@ -48,3 +54,32 @@ def may_take(atom: MmaAtom, operands: Sequence[tuple[Node, str]], rows: Rows) ->
     """Whether an instruction suits the operands of its A and B: one of column pairs is for a B that has rows of them."""
     second, free = operands[1]
     return atom.parts == 1 or (bool(free) and rows.get(second.id) == free)
+
+
+STEP = 256
+"""Bytes that the offsets of paired accesses count together."""
+
+
+def rows_apart(extents: Mapping[str, int], elsize: int, fragment: Layout) -> list[Place]:
+    """Places of a tile of two dimensions, the last contiguous, in which the rows that one lane reads lie multiples of
+    `STEP` apart and other lanes' rows between them; with and without a term that moves every other of these by half a
+    line. None where rows are no power of two, or where lanes and registers share a bit of the row's number."""
+    (outer, rows), (inner, columns) = extents.items()
+    row = columns * elsize
+    if row & (row - 1) or rows & (rows - 1):
+        return []
+    bits = fragment.inner
+    along = list(zip(map(kind_of, bits.ins), bits.coordinate_columns(outer)))
+    own = [c for kind, c in along if kind in REGISTER_KINDS and c]
+    others = [c for kind, c in along if kind == "l" and c]
+    if any(c & (c - 1) for c in (*own, *others)) or set(own) & set(others) or not others or not own:
+        return []
+    between = sorted(c for c in others if c > min(own))[: max(0, (STEP // row).bit_length() - 1)]
+    order = [*between, *(1 << i for i in range(rows.bit_length() - 1) if 1 << i not in between)]
+    pieces = [Piece(outer, low, 2, row << i) for i, low in enumerate(order)]
+    whole = Place((*reversed(pieces), Piece(inner, 1, columns, elsize)), (), 1, elsize)
+    terms: list[tuple[Xor, ...]] = [()]
+    half, first = 6, (row << order.index(min(others))).bit_length() - 1
+    if first > half and row > 1 << half:
+        terms.append(((1, half, first - half),))
+    return [whole.varied(xor=x) for x in terms]
