@@ -119,7 +119,8 @@ class _Conflict(CompileError):
 def infer(
     graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS
 ) -> Inference:
-    """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError where no matrix instruction fits, CompileError on a conflict."""
+    """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError
+    where no matrix instruction fits, CompileError on a conflict."""
     try:
         return _infer(graph, partition, target, hardware, rows, apart=False)
     except _Conflict:
@@ -159,17 +160,16 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
     paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
-    # what feeds another product keeps the columns of one instruction in one run
-    chained = bool(feeds)
+    if feeds:  # what feeds another product keeps the columns of an instruction in one run
+        rows = NO_ROWS
     out.mmas = choose_chains(
         products,
         feeds,
         {n.id: classes.find(n.id) for n in products},
         {
             n.id: mma_options(
-                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles,
-                NO_ROWS if chained else rows,
-            )  # fmt: skip
+                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles, rows
+            )
             for n in products
         },
         lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired),

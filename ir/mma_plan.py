@@ -105,8 +105,8 @@ def mma_options(
 
     Fewest matrix-unit cycles for the wave's tile first, then what takes words of two columns (`MmaAtom.parts`) of an
     operand that would have to be turned, then the widest store along `contiguous` (the memory-contiguous dimension the
-    result is written along, if known), then no swap. `rows`: reads whose rows are contiguous in memory along a dimension,
-    by id; instructions of column pairs are for these alone. Raises ConstraintError where none fits.
+    result is written along, if known), then no swap. `rows`: reads whose rows are contiguous in memory, by id, and
+    along which dimension; instructions of column pairs are for these alone. Raises ConstraintError where none fits.
     """
     a, b = (node.inputs[p] for p in factors(node))
     m, n, k = _product_dims(node)

@@ -26,8 +26,8 @@ from typing import Any
 
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.column_pairs import contiguous_rows
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.column_pairs import contiguous_rows
 from wavedsl.ir.decisions import problems
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph

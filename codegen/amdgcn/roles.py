@@ -181,5 +181,5 @@ HALF_SWAP = "v_permlane32_swap_b32"
 PAIR_MOVE = "v_mov_b64"
 
 PAIR_PLACES = 0xDD88
-"""Index register of the two sparse products that stand for a dense one of column pairs: byte 0 has the places 0 and 2 of
-every four, byte 1 the places 1 and 3."""
+"""Index register of the two sparse products that stand for a dense one of column pairs: byte 0 has the places 0 and 2
+of every four, byte 1 the places 1 and 3."""

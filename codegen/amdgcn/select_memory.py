@@ -505,7 +505,7 @@ def _parts(s: Selector, op: Op, row: isa.Inst, a: Ref, b: Ref) -> None:
             s.copy(out.part(k), word)
     run = out.n // op.attrs["atom"].parts
     for part in range(op.attrs["atom"].parts):
-        mods = {"abid": part} if part else {}
+        mods: dict[str, Any] = {"abid": part} if part else {}
         s.emit(row, out.part(part * run, run), a, b, places, **mods)
 
 

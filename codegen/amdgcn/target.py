@@ -104,9 +104,9 @@ def _atom(row: Mfma, chip: str) -> MmaAtom:
 
 
 def _column_pairs(row: Mfma, chip: str) -> MmaAtom:
-    """A product of structured sparsity as a dense one of half its K and twice its columns: B's registers are words of two
-    neighbouring columns of one row, A's elements stand at the even places of every four in one instruction and at the
-    odd ones in the other (`roles.PAIR_PLACES`).
+    """A product of structured sparsity as a dense one of half its K and twice its columns: B's registers are words of
+    two neighbouring columns of one row, A's elements stand at the even places of every four in one instruction and at
+    the odd ones in the other (`roles.PAIR_PLACES`).
 
     Of a lane's 8 elements of B, element 2 k + c is column c of row k; D's second run of registers is the odd columns.
     """
