@@ -40,7 +40,7 @@ class WorkerPool(Executor):
             thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """A future of `fn(*args, **kwargs)`; all of it and its result must be picklable, else it ends in a TypeError."""
+        """A future of `fn(*args, **kwargs)`. What of it or of its result cannot be pickled ends it in a TypeError."""
         if self._closed:
             raise RuntimeError("the pool is shut down")
         future: Future = Future()

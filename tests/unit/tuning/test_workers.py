@@ -61,7 +61,7 @@ def test_a_hanging_task_is_stopped():
 
 def test_what_cannot_travel_is_an_exception_of_its_task():
     with WorkerPool(1) as pool:
-        with pytest.raises(TypeError, match="lambda.* cannot be pickled"):
+        with pytest.raises(TypeError, match=r"lambda.* cannot be pickled"):
             pool.submit(unpicklable).result(10)
         with pytest.raises(TypeError, match="the task cannot be pickled"):
             pool.submit(square, lambda: 0).result(10)
