@@ -79,20 +79,24 @@ class _Facts:
     def _homes(self, program: Program) -> dict[Reg, Inst]:
         used: dict[Reg, int] = {}
         filled: dict[Reg, int] = {}
+        again: set[Reg] = set()
         copies: list[Inst] = []
         for block in program.blocks:
             for inst in block.insts:
                 for ref in inst.uses:
                     used[ref.reg] = used.get(ref.reg, 0) + 1
                 for ref in inst.defs:
-                    filled[ref.reg] = filled.get(ref.reg, 0) + ref.n
+                    bits, known = ((1 << ref.n) - 1) << ref.start, filled.get(ref.reg, 0)
+                    filled[ref.reg] = known | bits
+                    if known & bits:
+                        again.add(ref.reg)
                 if inst.row == COPY and inst.ops[1].__class__ is Ref and inst.ops[1].whole:
                     copies.append(inst)
         carried = {ref.reg for loop in program.loops for ref, _ in loop.carried}
         return {
             i.ops[1].reg: i for i in copies
-            if used[i.ops[1].reg] == 1 and filled[i.ops[0].reg] == i.ops[0].reg.n and i.ops[0].reg.cls == "v"
-            and not i.ops[0].reg.fixed and i.ops[0].reg not in carried
+            if used[i.ops[1].reg] == 1 and i.ops[0].reg not in again | carried and i.ops[0].reg.cls == "v"
+            and not i.ops[0].reg.fixed
         }  # fmt: skip
 
 

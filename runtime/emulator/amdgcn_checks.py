@@ -416,11 +416,6 @@ class Checker:
                     hit[:, key[lane]] |= lanes[:, lane]
                 target = where[side] + size * where.get("B", zero)
                 spoiled |= np.moveaxis(hit[:, target], 1, 0)
-        for code in ops.get("index", ()):
-            if marks.undef >> code & 1:
-                origin = marks.origin.get(code, info.index)
-                rows = np.any(self._undefined(st, marks, code).reshape(st.waves, -1, row.m), axis=1)
-                spoiled |= np.moveaxis(np.asarray(rows)[:, where["M"]], 1, 0)
         for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
             if marks.undef >> code & 1:
                 origin = marks.origin.get(code, info.index)

@@ -92,7 +92,8 @@ def test_nothing_is_computed_to_transpose_a_tile(target: str, tiles: tuple[int, 
     ids=str,
 )
 def test_single_elements_take_no_arithmetic(target: str, tiles: tuple) -> None:
-    """Tiles too small for blocks, or for pairs of columns, are stored element by element, upper halves of words without a shift."""
+    """Tiles too small for blocks, or for pairs of columns, are stored element by element, upper halves of words without
+    a shift."""
     kernel = products.gemm(products.F16, b_order="KN")
     a, b, c = products.operands(products.F16, tiles[0], tiles[1], 256, b_order="KN")
     compiled = kernel.compile(a, b, c, target=target, subs=dict(zip(TILE, tiles)))
