@@ -64,7 +64,7 @@ from wavedsl.ir.lower_reads import (
 )
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.lowering_notes import LoopNote, Notes
+from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.over_tiles import behind_tiles
