@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from wavedsl.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Choices:
     """Of every field, None: the compiler's choice."""
 

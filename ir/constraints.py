@@ -8,13 +8,14 @@ dimension, or a ConstraintError that names the symbol, the user's line and the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import sympy
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.mma_type import MMAType, MMATypeName
+from wavedsl.ir.records import record
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, is_dim, names, normalise
 
@@ -54,7 +55,7 @@ def _tile(value: Any, owner: str) -> Any:
     return tile
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WorkgroupConstraint:
     """`dim` is cut into tiles of `tile` elements, one workgroup each, numbered along grid axis `axis` (0, 1 or 2).
 
@@ -84,7 +85,7 @@ class WorkgroupConstraint:
         return f"WorkgroupConstraint({self.dim}, {self.tile}, {self.axis})"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WaveConstraint:
     """Within a workgroup's tile, each wave covers `tile` elements of `dim`; the quotient must be a whole number."""
 
@@ -100,7 +101,7 @@ class WaveConstraint:
         return f"WaveConstraint({self.dim}, {self.tile})"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TilingConstraint:
     """A loop over `dim` (`iterate`) covers `tile` elements per trip."""
 
@@ -116,7 +117,7 @@ class TilingConstraint:
         return f"TilingConstraint({self.dim}, {self.tile})"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TurnConstraint(TilingConstraint):
     """Tiles of a grid dimension, once along `axis`, that workgroups take in turn (`stream_k`): a loop's, with waves
     spread over them as over a workgroup's."""
@@ -124,7 +125,7 @@ class TurnConstraint(TilingConstraint):
     axis: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class HardwareConstraint:
     """Requirements on the machine; what is left out is derived from the target.
 
@@ -252,7 +253,7 @@ def check_constraints(constraints: Any, loc: Loc | None) -> list[Constraint]:
     return found
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ResolvedDim:
     """What the constraints say of one dimension, in elements; None where they say nothing.
 
@@ -291,7 +292,7 @@ class ResolvedDim:
         return None if self.wave is None else self.workgroup // self.wave
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ResolvedConstraints:
     """Constraints in numbers. `dims` is in the order of workgroup axes, then loops, then the rest."""
 

@@ -10,13 +10,14 @@ instructions are selected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.access import vector_elements
 from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.records import record
 from wavedsl.ir.strategy import most_registers
 from wavedsl.ir.views import is_tile
 
@@ -24,7 +25,7 @@ ASYNC_COPIES = ("copy.async", "copy.bulk", "copy.bulk.store")
 """Ops of the kernel IR that copy beside the waves that start them."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Atom:
     """The hardware form of one node of the graph. `ops`: the kernel IR's ops that carry it out; `text`: in words."""
 
@@ -34,7 +35,7 @@ class Atom:
     text: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Buffer:
     """A shared buffer: bytes from `offset` on, `slots` tiles of them, and how elements lie in a tile."""
 
@@ -45,7 +46,7 @@ class Buffer:
     place: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Needs:
     """What a kernel needs of the chip. `registers` per thread, by role, that the strategy asks for, or that its widest
     loop carries; the assembler's count is in `.resources`."""
@@ -58,7 +59,7 @@ class Needs:
     cluster: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Decisions:
     """The record of a kernel."""
 

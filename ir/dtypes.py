@@ -5,14 +5,15 @@ Sub-byte arrays are stored as `uint8`, packed little-end first; `storage` is the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from wavedsl.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DType:
     """One element type. `bits` is its width, `kind` one of `float`, `int`, `uint`, `bool`, `scale`."""
 

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.records import record
 from wavedsl.ir.symbols import AddressSpace, Dim, names
 
 if TYPE_CHECKING:
     import networkx
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ValueType:
     """A register value: named dimensions and an element type. A derived extent (`K / 32`) is its own name."""
 
@@ -113,7 +114,7 @@ def next_values(node: Node) -> tuple[Node, ...]:
     return yields[:-1] if node.op == "repeat" else yields
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mapping:
     """Where the elements of a gathered or scattered value lie (`IndexMapping`, resolved).
 
@@ -125,7 +126,7 @@ class Mapping:
     coords: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Argument:
     """A kernel parameter. `dims` are its dimensions, outermost first, index dimensions included; () for a scalar.
 
@@ -154,7 +155,7 @@ class Argument:
         return f"{self.name}: memory [{names(self.dims)}] {self.dtype}{space}"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Graph:
     """A traced kernel.
 

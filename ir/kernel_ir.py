@@ -15,11 +15,12 @@ scheduling; pure ops may sit anywhere that dominates their uses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.records import record
 
 # ---------------------------------------------------------------------------------------------------------------- types
 
@@ -156,7 +157,7 @@ class Region:
                 yield from region.walk()
 
 
-@dataclass
+@record
 class Param:
     """One kernel parameter. `offset`, `size` in bytes in the argument block; `source` says what a hidden one is."""
 
@@ -174,7 +175,7 @@ class Param:
     """What a tensor map says of its array."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TensorBoxes:
     """How bulk copies see an array: boxes of `box` elements along its axes `order`, innermost first, at the array's own
     strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all). `paired`: an axis
@@ -189,7 +190,7 @@ class TensorBoxes:
     paired: int | None = None
 
 
-@dataclass
+@record
 class Kernel:
     """A kernel for one target. `block` is threads per workgroup in x, `shared_bytes` static shared memory."""
 
@@ -217,7 +218,7 @@ class Kernel:
 # ------------------------------------------------------------------------------------------------------------ op table
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class OpRow:
     """One kernel IR op.
 

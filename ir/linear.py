@@ -7,13 +7,14 @@ whose operands' ranges would let it wrap is a term of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.facts import BITS, disjoint
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.records import record
 
 
-@dataclass
+@record
 class Linear:
     """`terms`: value → factor, in order of appearance."""
 

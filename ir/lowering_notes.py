@@ -5,14 +5,15 @@ In: filled by `lower.py` and what it calls. Out: `Kernel.notes["lowering"]`. Not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.die_order import Numbering
+from wavedsl.ir.records import record
 from wavedsl.ir.steps import BodySchedule, Step
 
 
-@dataclass
+@record
 class LoopNote:
     """What was decided for one loop, for `inspect`."""
 
@@ -25,7 +26,7 @@ class LoopNote:
     dim: str = ""
 
 
-@dataclass
+@record
 class Notes:
     """What the compiler chose and why: read by reports."""
 

@@ -11,11 +11,12 @@ copy and read; everything with an effect or a carried value is in the last stage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.records import record
 
 Key = tuple[Any, ...]
 """Names a value inside one iteration: (kind, node id, ...)."""
@@ -41,7 +42,7 @@ class Env:
         self.values[key, self.iteration] = value
 
 
-@dataclass
+@record
 class Context:
     """What a step needs to emit itself: values, its iteration (int or uniform value), whether the iteration exists."""
 
@@ -50,14 +51,14 @@ class Context:
     guard: Value | None
 
 
-@dataclass
+@record
 class StageContext(Context):
     """`relative`: the iteration under which values are filed in the environment."""
 
     relative: int = 0
 
 
-@dataclass
+@record
 class Step:
     """One schedulable piece of an iteration. `resources`: (unit, clocks); `latency`: clocks until its results are
     usable.
@@ -93,7 +94,7 @@ class Step:
         return (self.buffer == buffer and self.kind == "sread") or buffer in self.reads
 
 
-@dataclass
+@record
 class BodySchedule:
     """Steps in order of issue with their stages, and where to synchronise: `barriers` maps a position to the copy
     groups that may still be in flight when it is passed (None: no asynchronous copies are involved); a group of copies

@@ -7,17 +7,18 @@ back end declares it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.records import record
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class MmaAtom:
     """One matrix instruction as the middle sees it: D[m, n] = A[m, k] B[k, n] + C[m, n] per block.
 
@@ -57,7 +58,7 @@ class MmaAtom:
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LoadAtom:
     """A way to get shared memory into registers. `lane`, `element` are bit strings: where (address-supplying lane L,
     element x
@@ -78,7 +79,7 @@ class LoadAtom:
     """Width of the element that lanes exchange where it is no whole bytes: only units of packed arrays are read so."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Unit:
     """Cost of one access: the unit it occupies, for how many clocks, and clocks until its result is usable."""
 
@@ -87,7 +88,7 @@ class Unit:
     latency: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Target:
     """One chip. See the fields; `costs` keys are `load.global`, `store.global`, `load.shared`, `store.shared`,
     `copy.async`,

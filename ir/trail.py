@@ -15,13 +15,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from wavedsl.ir.records import record
 
 TOPICS = ("liveness", "regalloc", "offsets")
 
 
-@dataclass
+@record
 class Trail:
     """One compile's folder and topics. `number`: stages written."""
 

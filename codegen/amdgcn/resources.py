@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import Inst, Program
+from wavedsl.ir.records import record
 
 CLASSES = ("valu", "accmove", "mfma", "salu", "smem", "vmem", "scratch", "ds", "waitcnt", "nop", "barrier", "branch")
 
@@ -14,7 +15,7 @@ ACCUMULATOR_COPY = "accumulator copy"
 """Comment of moves between a loop-carried value and a matrix result: they count as `accmove`."""
 
 
-@dataclass
+@record
 class LoopResources:
     """One loop: its label, the user's line, instructions by class in its body, source iterations per trip (a half where
     tiles were halved)."""
@@ -25,7 +26,7 @@ class LoopResources:
     steps: float
 
 
-@dataclass
+@record
 class Spilled:
     """What found no register: scalar words in vector lanes, vector registers in the accumulation file, in scratch, and
     values that are computed again where they are read."""
@@ -41,7 +42,7 @@ class Spilled:
         return self.scalars + self.accumulation + self.scratch
 
 
-@dataclass
+@record
 class Resources:
     """Registers per lane (`registers` is what the chip allocates), bytes, waves per SIMD, instructions by class.
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from wavedsl.analysis.roofline import product_named
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
+from wavedsl.ir.records import record
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
 from wavedsl.tuning.candidates import Candidate, check_space, derive_space, enumerate_space, estimates
 from wavedsl.tuning.kernel_ref import reference as kernel_reference
@@ -37,7 +38,7 @@ BY_DEVICE = "device time"
 Outcome = dict[str, Any]
 
 
-@dataclass
+@record
 class TuningResult:
     """What a run found. `best` is None where no candidate is right; `entries` has a dict per candidate key."""
 
@@ -71,7 +72,7 @@ class TuningResult:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Steps:
     """What is done to a candidate, each a picklable function of a `Task` that returns an outcome."""
 
