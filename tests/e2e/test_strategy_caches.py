@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from wavedsl.runtime import devices, launch
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import plan_gemm
 from wavedsl.strategies.caching import depth, hints, needed_bytes
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
-from wavedsl.strategies.plan import gemv_cut
+from wavedsl.strategies.plan import chip_of, gemv_cut
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 
@@ -76,6 +78,24 @@ def test_bulk_copies_carry_the_hints() -> None:
     assert plan.asked == Asked("keep", "stream", "stream")
     text = checked_text(plan, want, c, "sm_90a")
     assert "evict_last" in text and "evict_first" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "found"),
+    [
+        ("NVIDIA H200", "sm_90a", "H200"), ("NVIDIA H100 80GB HBM3", "sm_90a", "H100 SXM"),
+        ("NVIDIA A100-SXM4-80GB", "sm_80", "A100"), ("NVIDIA A10", "sm_80", "A100"),
+        ("AMD Instinct MI325X", "gfx942", "MI325X"), ("AMD Instinct MI250X / MI250", "gfx90a", "MI250X die"),
+    ],
+)  # fmt: skip
+def test_a_plan_is_for_the_chip_where_the_arrays_lie(
+    name: str, target: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "device_of", lambda arguments: devices.Device("cuda", 3, target))
+    monkeypatch.setattr(devices, "open_driver", lambda kind, index: SimpleNamespace(name=name))
+    arrays = [np.zeros((4, 4))] * 3
+    assert chip_of(None, *arrays).name == found
+    assert chip_of("MI300X", *arrays).name == "MI300X"
 
 
 def test_stages_reach_what_the_chip_needs() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.analysis.roofline import analyze_gemm, product_named
+from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType, i32
@@ -81,7 +81,8 @@ def matmul(
     """C = alpha A B + beta C in place; A is [M, K], B is [K, N], or [N, K] with `transpose_b`. The plan that ran.
 
     Sums are f32 (f64 for f64, i32 for integers) and rounded once to C's dtype; with beta = 0, C is not read. `product`
-    is the chip that the strategy is chosen for (default: the reference product of the arrays' device).
+    is the chip that the strategy is chosen for (default: the one where the arrays lie, or the target's reference
+    product).
     """
     plan = plan_gemm(
         a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, strategy=strategy, product=product
@@ -106,11 +107,7 @@ def plan_gemm(
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     m, n, k = _shape(a, b, c, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
-    if product is None:
-        from wavedsl.runtime.launch import target_of
-
-        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
-    chip = product_named(product)
+    chip = chip_of(product, a, b, c)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
@@ -127,6 +124,18 @@ def plan_gemm(
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
+
+
+def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
+    """The product that a plan is made for: the one that is named, else the one where the arrays lie."""
+    if product is not None:
+        return product_named(product)
+    from wavedsl.runtime import devices
+    from wavedsl.runtime.launch import device_of
+
+    device = device_of({"a": a, "b": b, "c": c})
+    name = "" if device.kind == "emulator" else devices.open_driver(device.kind, device.index).name
+    return product_called(name, device.target)
 
 
 def factor(form: Form, value: float) -> Any:
