@@ -1,7 +1,7 @@
 """Lowering: the graph with its layouts, placements and schedule becomes kernel IR.
 
 In: a graph, its `Partition` and `Inference`, what is known of the arguments, a `Target`. Out: a kernel IR `Kernel`
-whose notes say what was chosen. Each region of the graph becomes a list of `Step`s (`loops.py`); a loop body is
+whose notes say what was chosen. Each region of the graph becomes a list of `Step`s (`steps.py`); a loop body is
 software-pipelined, straight code and loops that hold loops are emitted as written.
 """
 
@@ -31,6 +31,7 @@ from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
 from wavedsl.ir.early_tiles import wait_for_early_tiles
+from wavedsl.ir.emit_loop import emit_pipelined, emit_straight
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -51,17 +52,6 @@ from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import (
-    BodySchedule,
-    Context,
-    Env,
-    Key,
-    Step,
-    emit_pipelined,
-    emit_straight,
-    plan_body,
-    program_order,
-)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
@@ -79,10 +69,12 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.over_tiles import behind_tiles
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.plan_body import plan_body, program_order
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
+from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile

@@ -19,12 +19,12 @@ from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_ty
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
 from wavedsl.ir.layout import Layout, number_of
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower_reduce import shuffled_index
 from wavedsl.ir.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ATOMIC_VALUES
+from wavedsl.ir.steps import Context
 
 _MANY = (1 << 31) - 1
 """Trips of a loop that ends when every lane has had its turn."""

@@ -13,7 +13,6 @@ from wavedsl.ir.fragment import Fragment, from_elements, register_count, registe
 from wavedsl.ir.graph import Node, addend
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context, Env, Key, Step
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_reduce import across_waves, within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
@@ -21,6 +20,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, dense_words
+from wavedsl.ir.steps import Context, Env, Key, Step
 
 
 def port_registers(

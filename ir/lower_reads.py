@@ -12,7 +12,6 @@ from wavedsl.ir.copy_ways import Trip, transposing_clocks
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
-from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
@@ -34,6 +33,7 @@ from wavedsl.ir.staging import (
     tile_extents,
     wave_digits,
 )
+from wavedsl.ir.steps import Context, Key, Step
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, placement, view_dims

@@ -21,11 +21,11 @@ from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, kind_of, number_of
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.steps import Context
 
 Cell = tuple[Value, ...]
 

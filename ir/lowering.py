@@ -27,12 +27,12 @@ from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers

@@ -23,12 +23,12 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lower_reads import direct_steps, invariant_reads
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_fetched, plan_matrix
+from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
