@@ -48,7 +48,7 @@ else:
 
 def _initialiser(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """`__init__`, compiled: fields in order, those for keywords only behind a star."""
-    space: dict[str, Any] = {"__name__": cls.__module__, "_set": object.__setattr__, "_missing": MISSING}
+    space: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     positional: list[str] = []
     by_name: list[str] = []
     body: list[str] = []
@@ -57,8 +57,10 @@ def _initialiser(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Cal
         if f.default_factory is not MISSING:
             space[f"_make_{f.name}"] = f.default_factory
             value = f"_make_{f.name}() if {f.name} is _missing else {f.name}" if f.init else f"_make_{f.name}()"
-        elif not f.init:  # the class has it, if anybody
-            continue
+        elif not f.init:
+            if f.default is MISSING:
+                continue
+            value = f"_default_{f.name}"
         if f.default is not MISSING:
             space[f"_default_{f.name}"] = f.default
         if f.init:
