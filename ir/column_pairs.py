@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.bits import REGISTER_KINDS, kind_of
 from wavedsl.ir.graph import Graph, Node
-from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Piece, Place, Xor
 from wavedsl.ir.target import MmaAtom
 from wavedsl.ir.views import placement
