@@ -20,6 +20,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, first_row
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
@@ -214,7 +215,8 @@ class GlobalAccess:
         if columns is None and lanes is None:
             columns = Columns(b.lane(), {d: layout.lane_columns(d) for d in layout.dims})
         self._columns = columns
-        free_outermost = target.buffer_bounds and info.rows_follow()
+        self.ended = self._ended(limits or {}) if target.buffer_bounds else None
+        free_outermost = target.buffer_bounds and info.rows_follow() and self.ended is None
         self.masked: list[int] = []
         """Dimensions that need a compare."""
         in_voff: set[int] = set()
@@ -256,12 +258,27 @@ class GlobalAccess:
             self.buffer = self._buffer(offset)
             self.soff: Any = 0
             self.voff: Any = total(b, lane_terms)
+        elif self.ended is not None:
+            view, d = self.ended, self.names[self.ended.axis]
+            end = self.limits[d]
+            row = first_row(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), self.covers[d][0], end)
+            self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
+            self.soff = total(b, [uniform[i] for i in view.inner])
+            self.voff = total(b, [*lane_terms, scaled(b, row, view.stride)])
         else:
             self.buffer = self._buffer(None)
             self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
             self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def _ended(self, limits: Mapping[str, Any]) -> Ended | None:
+        """How a buffer may end where the tile does, in place of comparisons; None where it may not."""
+        if len(limits) != 1:
+            return None
+        axis = self.names.index(next(iter(limits)))
+        single = [i for i, d in enumerate(self.names) if self.plans[d].role == "index"]
+        return ended(self.info, axis, self.covers[self.names[axis]][0], single)
 
     def lane(self, d: str) -> Any:
         """What a lane adds to the coordinate of dimension `d`."""
@@ -368,7 +385,7 @@ class GlobalAccess:
         for i in self.masked:
             d = self.names[i]
             mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self._limit(i)))
-        for d, limit in self.limits.items():
+        for d, limit in self.limits.items() if self.ended is None else ():
             first = [self.position.base.get(d, 0), self.position.wave.get(d, 0), offsets.get(d, 0)]
             at = total(b, [self.lane(d), *first])
             mask = b.pand(mask, b.cmp("ult", b.i32(at) if isinstance(at, int) else at, limit))
