@@ -36,7 +36,7 @@ from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import is_tile, placement, static_number
+from wavedsl.ir.views import is_tile, only_placing, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -166,6 +166,8 @@ class Lowering:
         self.late_sums: set[int] = set()
         """Products whose waves' shares are added behind their loop."""
         self._units: dict[int, PackedView] = {}
+        self.placing = only_placing(graph)
+        """Ids of nodes that only say where tiles lie: they have no steps."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -346,6 +348,8 @@ class Lowering:
 
     def keys(self, n: Node) -> tuple[Key, ...]:
         """The keys of a node's registers."""
+        if n.id in self.placing:
+            return ()
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
