@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
-from wavedsl.ir.fragment import Fragment, chunk_count, per_register
+from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
@@ -374,7 +375,11 @@ class Lowering:
             whole = env[self.keys(n)[0]]
             if isinstance(whole, Fragment):  # loaded when its elements are asked for
                 return whole
-            return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
+                return loaded
+            # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
+            return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
