@@ -63,7 +63,8 @@ from wavedsl.ir.lower_reads import (
     staged_steps,
 )
 from wavedsl.ir.lower_values import emit_node
-from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.over_tiles import behind_tiles
@@ -78,6 +79,7 @@ from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.workgroup_tiles import set_coordinates
 
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
@@ -152,7 +154,7 @@ def _run(low: Lowering) -> Kernel:
         low.kernel.grid = (min(most, strategy.order.workgroups), 1, 1)
     with low.b.loc(low.graph.loc):
         if strategy.order is None:
-            low.coordinates()
+            set_coordinates(low)
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
@@ -615,6 +617,3 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         next_keys += made
         replaced.update(zip(mine, made))
     return steps, next_keys, replaced
-
-
-__all__ = ["Choices", "LoopNote", "Notes", "lower"]

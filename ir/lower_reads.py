@@ -13,6 +13,7 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
+from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
@@ -150,7 +151,7 @@ def product_clocks(low: Lowering, region: Region) -> int:
     for n in region_nodes(region):
         if n.op == "mma":
             plan = low.inference.mmas[n.id]
-            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            count = len(result_tiles(plan)) * len(k_issues(plan))
             busy += count * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
     return busy
 

@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 
 import wavedsl as wd
-from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import TileChoice
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.strategies.caching import most_stages
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, waves_of
+from wavedsl.strategies.plan import Launch, Plan, chip_of, depth_of, dtype_of, factor, waves_of
 from wavedsl.targets import get_target
 
 T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
@@ -77,11 +76,7 @@ def plan_grouped(
     counts = [int(n) for n in sizes]
     n = _columns(a, b, c, counts, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
-    if product is None:
-        from wavedsl.runtime.launch import target_of
-
-        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
-    chip = product_named(product)
+    chip = chip_of(product, a, b, c)
     used = [x for x in counts if x]
     average = sum(used) / max(1, len(used))
     rows = next((x for x in ROWS if x >= average), ROWS[-1])

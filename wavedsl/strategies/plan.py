@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.analysis.roofline import analyze_gemm, product_named
+from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType, i32
@@ -81,7 +81,8 @@ def matmul(
     """C = alpha A B + beta C in place; A is [M, K], B is [K, N], or [N, K] with `transpose_b`. The plan that ran.
 
     Sums are f32 (f64 for f64, i32 for integers) and rounded once to C's dtype; with beta = 0, C is not read. `product`
-    is the chip that the strategy is chosen for (default: the reference product of the arrays' device).
+    is the chip that the strategy is chosen for (default: the one where the arrays lie, or the target's reference
+    product).
     """
     plan = plan_gemm(
         a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, strategy=strategy, product=product
@@ -106,11 +107,7 @@ def plan_gemm(
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     m, n, k = _shape(a, b, c, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
-    if product is None:
-        from wavedsl.runtime.launch import target_of
-
-        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
-    chip = product_named(product)
+    chip = chip_of(product, a, b, c)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
@@ -127,6 +124,18 @@ def plan_gemm(
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
+
+
+def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
+    """The product that a plan is made for: the one that is named, else the one where the arrays lie."""
+    if product is not None:
+        return product_named(product)
+    from wavedsl.runtime import devices
+    from wavedsl.runtime.launch import device_of
+
+    device = device_of({"a": a, "b": b, "c": c})
+    name = "" if device.kind == "emulator" else devices.open_driver(device.kind, device.index).name
+    return product_called(name, device.target)
 
 
 def factor(form: Form, value: float) -> Any:
@@ -254,16 +263,38 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
         m, n = n, m
     if m > GEMV_ROWS:
         raise ConstraintError(f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny")
-    columns, deep, waves = gemv_cut(form, m, n, k, chip)
-    plan.tiles = replace(plan.tiles, tile_m=m, tile_n=columns, tile_k=deep)
-    plan.in_flight = _gemv_in_flight(form, columns, deep, n, waves, chip)
-    plan.asked = hints(form, (m, n, k), (m, columns), chip)
-    plan.launches.append(Launch(kernels.gemv(form, columns, deep, waves, plan.asked), (a, b, c, *factors)))
+    cut = gemv_cut(form, m, n, k, chip)
+    plan.tiles = replace(plan.tiles, tile_m=m, tile_n=cut.columns, tile_k=cut.deep, split=cut.split)
+    plan.in_flight = cut.in_flight(form, n, chip)
+    plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
+    kernel = kernels.gemv(form, cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
+    plan.launches.append(Launch(kernel, (a, b, c, *factors)))
 
 
-def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, int, int]:
-    """(columns, K per trip, waves) of a workgroup: loads of 16 bytes, as many per lane as bring what is in flight to
-    what the chip needs while registers hold them; then no more columns than leave every unit something to do."""
+@dataclass(frozen=True)
+class GemvCut:
+    """What a workgroup of a matrix-vector product has: `columns`, `deep` steps along K per trip, which its `waves`
+    share. `split`: workgroups that share the trips of the same columns."""
+
+    columns: int
+    deep: int
+    waves: int
+    split: int = 1
+
+    def groups(self, n: int) -> int:
+        """Workgroups for n columns."""
+        return ceil(n / self.columns) * self.split
+
+    def in_flight(self, form: Form, n: int, chip: Product) -> int:
+        """Bytes of B per unit that one trip of all its resident workgroups loads."""
+        room = max(1, GEMV_WAVES * get_target(chip.target).simds // self.waves)
+        return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
+
+
+def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> GemvCut:
+    """How to cut a matrix-vector product: loads of 16 bytes, as many per lane as bring what is in flight to what the
+    chip needs while registers hold them; then no more columns than leave every unit something to do, and where the
+    fewest leave some idle, as many parts of K as units ask for."""
     target = get_target(chip.target)
     size = max(1, form.dtype.bits // 8)
     width = VECTOR_BYTES // size
@@ -276,7 +307,7 @@ def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, in
     if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
         run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
         waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
-        cuts = [(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
+        cuts = [GemvCut(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
     else:  # along N: some lanes side by side, the others and the waves on rows of their own
         cuts = []
         for segment in (256, 128, 64):
@@ -285,18 +316,17 @@ def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, in
                 if not fits(loads, loads + m * loads / width, width):
                     continue
                 waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
-                cuts.append((segment // size, rows * loads * waves, waves))
+                cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
     need = needed_bytes(chip)
-    busy = [x for x in cuts if ceil(n / x[0]) >= chip.units] or cuts[-1:]
-    enough = [x for x in busy if _gemv_in_flight(form, x[0], x[1], n, x[2], chip) >= need]
-    return enough[0] if enough else max(busy, key=lambda x: _gemv_in_flight(form, x[0], x[1], n, x[2], chip))
+    busy = [x for x in cuts if x.groups(n) >= chip.units] or [_shared(x, n, k, chip) for x in cuts[-1:]]
+    enough = [x for x in busy if x.in_flight(form, n, chip) >= need]
+    return enough[0] if enough else max(busy, key=lambda x: x.in_flight(form, n, chip))
 
 
-def _gemv_in_flight(form: Form, columns: int, deep: int, n: int, waves: int, chip: Product) -> int:
-    """Bytes of B per unit that one trip of all its resident workgroups loads."""
-    target = get_target(chip.target)
-    resident = min(ceil(n / columns) / chip.units, max(1, GEMV_WAVES * target.simds // waves))
-    return int(resident * columns * deep * form.dtype.bits // 8)
+def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
+    """The cut with as many parts of K as give every unit one, each of LEAST_STEPS trips or more."""
+    parts = min(ceil(chip.units / cut.groups(n)), ceil(k / cut.deep) // LEAST_STEPS)
+    return replace(cut, split=max(1, parts))
 
 
 def _deal(
