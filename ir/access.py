@@ -6,7 +6,8 @@ loads and stores.
 An address is base + voff + soff + imm: voff per lane, soff uniform. A vector never crosses an extent: it is as wide
 as the run of elements a lane holds, the alignment of pointer and strides, and the extents allow. A dimension is
 masked only where a tile may stick out of it; where the chip's buffers check their end, the outermost dimension needs
-no mask, and then its whole coordinate is in voff, because soff takes no part in that check.
+no mask, and then its whole coordinate is in voff, because soff takes no part in that check. There a tile that ends at a
+run-time row has a buffer that ends with it (`ended_buffer`).
 """
 
 from __future__ import annotations
@@ -270,6 +271,10 @@ class GlobalAccess:
             self.buffer = self._buffer(None)
             self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
             self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
+        least = self.voff if isinstance(self.voff, int) else self.voff.lo
+        self.signed = bool(self.limits) and (least is None or least < 0)
+        """Whether a lane's offset may be that of an element in front of the array: as an unsigned number it lies far
+        behind its end, and an immediate would not bring it back."""
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
 
