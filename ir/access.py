@@ -22,7 +22,7 @@ from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.bits import REGISTER_KINDS, kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, first_row
+from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
@@ -244,29 +244,24 @@ class GlobalAccess:
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
         trip."""
-        uniform = [
-            None if info.large else scaled(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), s)
-            for d, s in zip(self.names, strides)
-        ]
+        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, strides)]
         lane_terms = self._lane_terms()
-        if info.large:
-            offset: Any = b.i64(0)
-            for d, s in zip(self.names, strides):
-                coordinate = total(b, [position.base.get(d, 0), position.wave.get(d, 0)])
-                widen = b.sext if d in self.limits else b.zext
-                wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
-                step = b.i64(s) if isinstance(s, int) else b.zext(s)
-                offset = b.add(offset, b.mul(wide, step))
-            self.buffer = self._buffer(offset)
-            self.soff: Any = 0
-            self.voff: Any = total(b, lane_terms)
-        elif self.ended is not None:
+        self.soff: Any = 0
+        self.voff: Any
+        if self.ended is not None:
             view, d = self.ended, self.names[self.ended.axis]
-            end = self.limits[d]
-            row = first_row(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), self.covers[d][0], end)
-            self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
-            self.soff = total(b, [uniform[i] for i in view.inner])
+            end, reach = self.limits[d], self.covers[d][0]
+            row = first_row(b, self._first(d), reach, end)
+            if info.large:
+                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
+                self.buffer, row = ended_window(b, info, view, around, row, reach, end)
+            else:
+                self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
+                self.soff = total(b, [uniform[i] for i in view.inner])
             self.voff = total(b, [*lane_terms, scaled(b, row, view.stride)])
+        elif info.large:
+            self.buffer = self._buffer(self._wide_offset(range(len(self.names))))
+            self.voff = total(b, lane_terms)
         else:
             self.buffer = self._buffer(None)
             self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
@@ -277,6 +272,20 @@ class GlobalAccess:
         behind its end, and an immediate would not bring it back."""
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def _first(self, d: str) -> Any:
+        """The first coordinate of this wave's tile."""
+        return total(self.b, [self.position.base.get(d, 0), self.position.wave.get(d, 0)])
+
+    def _wide_offset(self, axes: Sequence[int]) -> Value:
+        """Bytes (i64) from the array's start to the first coordinates along some of its dimensions."""
+        b, offset = self.b, self.b.i64(0)
+        for d, s in ((self.names[i], self.strides[i]) for i in axes):
+            coordinate = self._first(d)
+            widen = b.sext if d in self.limits else b.zext
+            wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
+            offset = b.add(offset, b.mul(wide, b.i64(s) if isinstance(s, int) else b.zext(s)))
+        return offset
 
     def _ended(self, limits: Mapping[str, Any]) -> Ended | None:
         """How a buffer may end where the tile does, in place of comparisons; None where it may not."""

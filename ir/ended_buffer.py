@@ -16,6 +16,10 @@ holds a part of the row, because hardware adds those without wrapping around.
 (REACH) The tile's first row is cut to -reach .. end before it is multiplied, `reach` the rows of a tile: one that
 starts further away has no row inside before and after. So offsets do not wrap, if neither the array nor a tile spans
 more than 2^31 bytes along the dimension.
+
+(WINDOW) Of an array that is larger, or whose size is a run-time argument, the buffer starts with the tile, at the
+array's first row at the earliest, and holds the rows of one tile at most. Then only what lies in front of the array is
+left in the lanes' offset. Of other arrays one buffer serves all tiles of a loop.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ class Ended:
 def ended(info: ArrayInfo, axis: int, reach: int, single: Collection[int]) -> Ended | None:
     """How an array is seen whose tile ends along one dimension; None where no buffer can end there. `reach`: rows of
     the tile; `single`: dimensions that have one coordinate for the whole tile."""
-    stride, extent = info.strides[axis], info.extents[axis]
-    if stride is None or extent is None or info.large or max(reach, extent) * stride > LIMIT:
+    stride = info.strides[axis]
+    if stride is None or max(reach, 0 if info.large else info.extents[axis] or 0) * stride > LIMIT:
         return None
     inner, outer, width = [], [], info.elsize
     for i, (n, s) in enumerate(zip(info.extents, info.strides)):
@@ -66,6 +70,22 @@ def first_row(b: Builder, row: Any, reach: int, end: Any) -> Any:
 
 def ended_buffer(b: Builder, info: ArrayInfo, view: Ended, around: Any, end: Value) -> Value:
     """The array up to row `end`; `around`: bytes that the coordinates of its outer dimensions add."""
+    moved = b.i32(around) if isinstance(around, int) else around
+    return b.buffer(b.add(_base(b, info), b.zext(moved)), b.zext(b.mul(end, view.stride)), info.cache_stride)
+
+
+def ended_window(
+    b: Builder, info: ArrayInfo, view: Ended, around: Value, row: Value, reach: int, end: Value
+) -> tuple[Value, Value]:
+    """The array from a tile's first row to row `end`, and that row counted from the buffer's first (WINDOW). `around`:
+    bytes (i64) that the coordinates of its other dimensions add."""
+    first = b.max_s(row, 0)
+    start = b.add(around, b.mul(b.zext(first), b.i64(view.stride)))
+    rows = b.min_s(b.sub(end, first), reach)
+    size = b.zext(b.mul(rows, view.stride))
+    return b.buffer(b.add(_base(b, info), start), size, info.cache_stride), b.min_s(row, 0)
+
+
+def _base(b: Builder, info: ArrayInfo) -> Value:
     base = b.param(info.param)
-    moved = b.add(b.i32(around), info.offset) if isinstance(around, int) else b.add(around, info.offset)
-    return b.buffer(b.add(base, b.zext(moved)), b.zext(b.mul(end, view.stride)), info.cache_stride)
+    return b.add(base, b.i64(info.offset)) if info.offset else base
