@@ -12,6 +12,7 @@ no mask, and then its whole coordinate is in voff, because soff takes no part in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -26,7 +27,6 @@ from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.plan_addresses import Field
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
@@ -34,7 +34,7 @@ OFFSET_LIMIT = 1 << 32
 """Bytes that the 32-bit offset of a lane reaches."""
 
 
-@record
+@dataclass
 class Position:
     """Where a wave's tile lies: per dimension the first coordinate of the workgroup's or trip's tile (`base`) and
     what the wave adds (`wave`), both uniform. Ints where they are known."""
@@ -43,7 +43,7 @@ class Position:
     wave: Mapping[str, Any]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Columns:
     """Coordinates that are linear in the bits of a number: per dimension what each bit of `source` adds; XORs, where
     there are `flips`: a constant that is XORed as well."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import dim_name
 
 LIMIT = 1 << 31
@@ -25,7 +25,7 @@ def is_masked(array: Any) -> bool:
     return module is not None and isinstance(array, module.MaskedArray)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ArrayInfo:
     """What the compiler knows of an array argument.
 

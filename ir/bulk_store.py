@@ -13,6 +13,7 @@ Invariant: the thread that starts copies is one of those that wait for theirs; a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import combine_fields, total
@@ -26,7 +27,6 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, MatrixTile, matrix_tile
 from wavedsl.ir.ops import ROWS as OPS
 from wavedsl.ir.plan_addresses import lane_fields
-from wavedsl.ir.records import record
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""
@@ -39,7 +39,7 @@ BUFFERS = 2
 """Panels of a wave that may be on their way."""
 
 
-@record
+@dataclass
 class Outlet:
     """One write. `across`, `along`: the dimensions of rows and of the contiguous columns."""
 
@@ -179,7 +179,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[st
         _start(low, p, place)
 
 
-@record
+@dataclass
 class _Panel:
     """A panel of one write: where it starts in the wave's tile."""
 

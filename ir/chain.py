@@ -15,6 +15,7 @@ Invariant: a product that nothing feeds and that feeds nothing takes its first o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import inf
 from typing import Any
@@ -24,7 +25,6 @@ from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import Node
 from wavedsl.ir.layout import Digit, Layout
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 
@@ -35,7 +35,7 @@ EXCHANGE_CLOCKS = 16
 """Clocks of a wave to move one register to another lane, selects included."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class MmaOption:
     """One way to carry out a product alone. `key` orders them, cheapest first; its first item counts clocks."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wavedsl.ir.records import record
+from dataclasses import dataclass
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Choices:
     """Of every field, None: the compiler's choice."""
 

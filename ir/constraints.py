@@ -8,14 +8,13 @@ dimension, or a ConstraintError that names the symbol, the user's line and the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.mma_type import MMAType, MMATypeName
-from wavedsl.ir.records import record
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, is_dim, names, normalise
 
@@ -55,7 +54,7 @@ def _tile(value: Any, owner: str) -> Any:
     return tile
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class WorkgroupConstraint:
     """`dim` is cut into tiles of `tile` elements, one workgroup each, numbered along grid axis `axis` (0, 1 or 2).
 
@@ -85,7 +84,7 @@ class WorkgroupConstraint:
         return f"WorkgroupConstraint({self.dim}, {self.tile}, {self.axis})"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class WaveConstraint:
     """Within a workgroup's tile, each wave covers `tile` elements of `dim`; the quotient must be a whole number."""
 
@@ -101,7 +100,7 @@ class WaveConstraint:
         return f"WaveConstraint({self.dim}, {self.tile})"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TilingConstraint:
     """A loop over `dim` (`iterate`) covers `tile` elements per trip."""
 
@@ -117,7 +116,7 @@ class TilingConstraint:
         return f"TilingConstraint({self.dim}, {self.tile})"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TurnConstraint(TilingConstraint):
     """Tiles of a grid dimension, once along `axis`, that workgroups take in turn (`stream_k`): a loop's, with waves
     spread over them as over a workgroup's."""
@@ -125,7 +124,7 @@ class TurnConstraint(TilingConstraint):
     axis: int = 0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class HardwareConstraint:
     """Requirements on the machine; what is left out is derived from the target.
 
@@ -253,7 +252,7 @@ def check_constraints(constraints: Any, loc: Loc | None) -> list[Constraint]:
     return found
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ResolvedDim:
     """What the constraints say of one dimension, in elements; None where they say nothing.
 
@@ -292,7 +291,7 @@ class ResolvedDim:
         return None if self.wave is None else self.workgroup // self.wave
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ResolvedConstraints:
     """Constraints in numbers. `dims` is in the order of workgroup axes, then loops, then the rest."""
 

@@ -15,15 +15,15 @@ Invariant: `replay` of a plan on the source layout's table gives the destination
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout, make_layout
-from wavedsl.ir.records import record
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Rename:
     """Element i of the result is element `source[i]` of the same lane. `permutes`: 32-bit words to build by byte
     permutes."""
@@ -32,7 +32,7 @@ class Rename:
     permutes: int = 0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Swap:
     """Exchange of half the registers: bit `register` of the element index changes places with lane bit `lane`."""
 
@@ -40,7 +40,7 @@ class Swap:
     lane: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Keep:
     """Lanes (`l`) or waves (`w`) that held replicas keep the half of their elements whose index bit equals their own
     bit."""
@@ -50,7 +50,7 @@ class Keep:
     number: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Spread:
     """Every lane also gets the elements of its partner in lane bit `lane`; the bit becomes the top bit of the element
     index."""
@@ -58,7 +58,7 @@ class Spread:
     lane: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class LaneMove:
     """Lane l takes all its elements from lane `source(l)`; `source` maps lane bits to lane bits."""
 
@@ -68,7 +68,7 @@ class LaneMove:
 Step = Rename | Swap | Keep | Spread | LaneMove
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ConvertPlan:
     """Steps per box of the layout, repeated for every register digit: box d of the result is made from box `digits[d]`.
 

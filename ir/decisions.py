@@ -10,14 +10,13 @@ instructions are selected.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.ir.access import vector_elements
 from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.records import record
 from wavedsl.ir.strategy import most_registers
 from wavedsl.ir.views import is_tile
 
@@ -25,7 +24,7 @@ ASYNC_COPIES = ("copy.async", "copy.bulk", "copy.bulk.store")
 """Ops of the kernel IR that copy beside the waves that start them."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Atom:
     """The hardware form of one node of the graph. `ops`: the kernel IR's ops that carry it out; `text`: in words."""
 
@@ -35,7 +34,7 @@ class Atom:
     text: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Buffer:
     """A shared buffer: bytes from `offset` on, `slots` tiles of them, and how elements lie in a tile."""
 
@@ -46,7 +45,7 @@ class Buffer:
     place: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Needs:
     """What a kernel needs of the chip. `registers` per thread, by role, that the strategy asks for, or that its widest
     loop carries; the assembler's count is in `.resources`."""
@@ -59,7 +58,7 @@ class Needs:
     cluster: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Decisions:
     """The record of a kernel."""
 

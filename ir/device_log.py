@@ -9,13 +9,13 @@ is counted and dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.graph import PART, Graph, ValueType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 
 HEADER = 4
 WORDS = 1 << 18
@@ -24,7 +24,7 @@ SOURCE = "log"
 """The `source` of the hidden parameter."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Site:
     """One value that a place in the source reports. `dims`: names of the dimensions whose indices come with it."""
 
@@ -71,7 +71,7 @@ def clear(log: np.ndarray) -> None:
     log[:HEADER] = HEADER, log.size, 0, 0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Failure:
     """An assertion that did not hold, at the first of the indices where it did not."""
 

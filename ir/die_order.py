@@ -17,12 +17,12 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import Builder
-from wavedsl.ir.records import record
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import GROUPS
 
@@ -30,7 +30,7 @@ GROUP = 8
 """Tiles along the first grid axis that come one after the other where sizes are not known."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Numbering:
     """`group`: tiles along the first axis in a block; `dies` among which workgroups are dealt."""
 
@@ -44,7 +44,7 @@ class Numbering:
         return f"workgroups: blocks of {self.group} tiles along the first grid axis{runs} ({self.why})"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Operand:
     """What a workgroup reads of one array per step: bytes, and on which grid axes they depend."""
 

@@ -14,6 +14,7 @@ Invariant: run `c` starts at `run_byte(c)`, and lane l of it fetches the element
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import Columns, scaled
@@ -25,7 +26,6 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.place import Place
-from wavedsl.ir.records import record
 from wavedsl.ir.shared_search import dma_source
 from wavedsl.ir.target import Target
 
@@ -34,7 +34,7 @@ SHARED_STEPS = 3072
 left of its 4 KiB is for the loop's own steps."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class DirectCopy:
     """How `waves` fill a place, each with `count` runs of `lanes * bytes` bytes, `bytes` per lane.
 

@@ -5,15 +5,14 @@ Sub-byte arrays are stored as `uint8`, packed little-end first; `storage` is the
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from wavedsl.ir.records import record
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class DType:
     """One element type. `bits` is its width, `kind` one of `float`, `int`, `uint`, `bool`, `scale`."""
 

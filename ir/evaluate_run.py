@@ -12,6 +12,7 @@ file per kind (`evaluate_*.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -22,13 +23,12 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.records import record
 from wavedsl.ir.rounding import pack, to_float, unpack
 from wavedsl.ir.symbols import evaluate as evaluate_expr
 from wavedsl.ir.symbols import scale_of
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Named:
     """An array with a name per axis. It may lack dimensions of its value's type along which it is constant."""
 

@@ -22,14 +22,14 @@ pulled out of shifts and products.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import frexp
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.records import record
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class FoldRule:
     """`pattern` may be replaced by `result` where `condition` (empty: always) holds."""
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import AddressSpace, Dim, names
 
 if TYPE_CHECKING:
     import networkx
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ValueType:
     """A register value: named dimensions and an element type. A derived extent (`K / 32`) is its own name."""
 
@@ -114,7 +113,7 @@ def next_values(node: Node) -> tuple[Node, ...]:
     return yields[:-1] if node.op == "repeat" else yields
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Mapping:
     """Where the elements of a gathered or scattered value lie (`IndexMapping`, resolved).
 
@@ -126,7 +125,7 @@ class Mapping:
     coords: tuple[Any, ...]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Argument:
     """A kernel parameter. `dims` are its dimensions, outermost first, index dimensions included; () for a scalar.
 
@@ -155,7 +154,7 @@ class Argument:
         return f"{self.name}: memory [{names(self.dims)}] {self.dtype}{space}"
 
 
-@record(eq=False)
+@dataclass(eq=False)
 class Graph:
     """A traced kernel.
 

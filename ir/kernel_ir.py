@@ -15,12 +15,11 @@ scheduling; pure ops may sit anywhere that dominates their uses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 
 # ---------------------------------------------------------------------------------------------------------------- types
 
@@ -157,7 +156,7 @@ class Region:
                 yield from region.walk()
 
 
-@record
+@dataclass
 class Param:
     """One kernel parameter. `offset`, `size` in bytes in the argument block; `source` says what a hidden one is."""
 
@@ -175,7 +174,7 @@ class Param:
     """What a tensor map says of its array."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TensorBoxes:
     """How bulk copies see an array: boxes of `box` elements along its axes `order`, innermost first, at the array's own
     strides. In shared memory a box is dense, its rows swizzled within `span` bytes (16: not at all). `paired`: an axis
@@ -190,7 +189,7 @@ class TensorBoxes:
     paired: int | None = None
 
 
-@record
+@dataclass
 class Kernel:
     """A kernel for one target. `block` is threads per workgroup in x, `shared_bytes` static shared memory."""
 
@@ -218,7 +217,7 @@ class Kernel:
 # ------------------------------------------------------------------------------------------------------------ op table
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class OpRow:
     """One kernel IR op.
 

@@ -20,7 +20,7 @@ INVARIANT: shares no code with builder, facts or fold rules.
 from __future__ import annotations
 
 import functools
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -29,7 +29,6 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.kernel_meaning import ATOMIC, CHEAP, NUMPY
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 from wavedsl.ir.target import MmaAtom, Target
 
 SAMPLES = 64
@@ -37,7 +36,7 @@ _OPTIONAL = frozenset({"high", "unsigned", "label", "message"})
 _FIXED = {"i32": I32, "i64": I64, "f32": F32, "pred": PRED}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Finding:
     """One broken rule: the fact (`types`, `scope`, `uniform`, `range`, …), what is wrong, and where."""
 
@@ -88,7 +87,7 @@ def describe(op: Op) -> str:
 # ------------------------------------------------------------------------------------------- rows, scopes, uniformity
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Signature:
     """The operands of a row, parsed: kind per place, `rest` for a variadic tail, places that must be uniform."""
 
@@ -120,7 +119,7 @@ _SOUND: set[tuple[Any, ...]] = set()
 they look at nothing else, but for uniformity, attributes and the rules of `_SPECIAL`."""
 
 
-@record
+@dataclass
 class _Check:
     kernel: Kernel
     target: Target | None

@@ -10,16 +10,15 @@ touches a lane.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.bits import INPUT_ORDER, REGISTER_KINDS, Bits, kind_of, name_of, span_table
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.records import record
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Digit:
     """A repeat outside the box: value d in 0..extent-1 adds `d * stride * box(dim)` to the coordinate of `dim`.
 
@@ -39,7 +38,7 @@ class Digit:
             raise CompileError(f"{self} needs an extent of at least 1 and a stride of at least 0")
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Layout:
     """Which (wave, lane, element) holds which element of a value.
 

@@ -7,14 +7,13 @@ whose operands' ranges would let it wrap is a term of its own.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.ir.facts import BITS, disjoint
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.records import record
 
 
-@record
+@dataclass
 class Linear:
     """`terms`: value → factor, in order of appearance."""
 

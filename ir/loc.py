@@ -5,11 +5,10 @@ from __future__ import annotations
 import linecache
 import os
 import unicodedata
+from dataclasses import dataclass
 
-from wavedsl.ir.records import record
 
-
-@record(frozen=True)
+@dataclass(frozen=True)
 class Loc:
     """A span of one source line. Lines count from 1; columns from 0 and in characters, the end exclusive.
 

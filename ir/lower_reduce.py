@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import total
@@ -25,7 +26,6 @@ from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
-from wavedsl.ir.records import record
 from wavedsl.ir.steps import Context
 
 Cell = tuple[Value, ...]
@@ -34,7 +34,7 @@ MOST_INDEX = (1 << 31) - 1
 """The index that stands for no element at all."""
 
 
-@record
+@dataclass
 class Reduction:
     """`load` gives the cell of an element, `neutral` what stands for one beyond an end (None: `load` sees to it)."""
 

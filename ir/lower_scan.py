@@ -9,6 +9,7 @@ joined to its elements once, at the end. Register digits follow one after the ot
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.bits import kind_of, number_of
@@ -30,13 +31,12 @@ from wavedsl.ir.lower_reduce import (
 )
 from wavedsl.ir.lower_values import emitter, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.records import record
 from wavedsl.ir.steps import Context
 
 Join = Callable[[Value, Value], Value]
 
 
-@record
+@dataclass
 class _Block:
     """Neighbours along the dimension. `parts`: elements scanned among themselves, and what comes before all of them."""
 

@@ -8,6 +8,7 @@ ordering key, for top-k also the index; where both fit one word they share it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -30,7 +31,6 @@ from wavedsl.ir.lower_reduce import (
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import HIGHEST, LOWEST, element_key, from_key, highest_key, key_type, lowest_key
-from wavedsl.ir.records import record
 from wavedsl.ir.row_layout import drivers, leading_layout
 from wavedsl.ir.steps import Context
 
@@ -38,7 +38,7 @@ Row = dict[int, Cell]
 """Cells of one lane by offset along the dimension."""
 
 
-@record
+@dataclass
 class _Network:
     """What steers the steps: (kind, number) per coordinate bit, and whether a first cell belongs after a second."""
 

@@ -5,15 +5,14 @@ In: filled by `lower.py` and what it calls. Out: `Kernel.notes["lowering"]`. Not
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.die_order import Numbering
-from wavedsl.ir.records import record
 from wavedsl.ir.steps import BodySchedule, Step
 
 
-@record
+@dataclass
 class LoopNote:
     """What was decided for one loop, for `inspect`."""
 
@@ -26,7 +25,7 @@ class LoopNote:
     dim: str = ""
 
 
-@record
+@dataclass
 class Notes:
     """What the compiler chose and why: read by reports."""
 

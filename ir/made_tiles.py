@@ -12,6 +12,7 @@ Invariant: every element is stored once: waves that compute the same tile share 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -31,7 +32,6 @@ from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
-from wavedsl.ir.records import record
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.staging import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 from wavedsl.ir.steps import Context, Step
@@ -41,7 +41,7 @@ SHARE = 5 / 8
 """Part of shared memory that operands may take with two slots each; what they are made of needs the rest."""
 
 
-@record
+@dataclass
 class MadeTile:
     """One operand. `groups`: per store, the elements of a lane that it moves; `ks`: dimensions that are contracted."""
 

@@ -15,11 +15,11 @@ the span of K: then the swizzle, which works on address bits, does not see it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd
 
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.place import Piece, Place, Xor
-from wavedsl.ir.records import record
 
 SPANS = (128, 64, 32, 16)
 """Bytes of a row that a swizzle permutes, widest first; 16 is none."""
@@ -36,7 +36,7 @@ BOX_ALIGN = 128
 _MODE = {128: 1, 64: 2, 32: 3, 16: 0}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class MatrixTile:
     """`fast` is the contiguous dimension, `other` the one across (empty: the tile is a row, `row_tile`); `panel` the
     bytes of a panel. `block`: in every so many rows the first pairs of each four stand before the second pairs (0: rows

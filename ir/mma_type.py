@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.records import record
 from wavedsl.ir.source import here
 
 _NAME = re.compile(r"([A-Z0-9]+)_(\d+)x(\d+)x(\d+)(?:_(\d+)B)?_([A-Z0-9]+)(?:_([A-Z0-9]+))?")
@@ -20,7 +20,7 @@ _NAME = re.compile(r"([A-Z0-9]+)_(\d+)x(\d+)x(\d+)(?:_(\d+)B)?_([A-Z0-9]+)(?:_([
 _DTYPES = {name.upper(): dtype for name, dtype in dt.ALL.items()}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class MMATypeName:
     """One matrix instruction by shape and dtypes: result[M, N] += A[M, K] B[K, N], `blocks` times at once."""
 

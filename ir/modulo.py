@@ -21,9 +21,9 @@ import functools
 import heapq
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.records import record
 from wavedsl.ir.schedule_bounds import (
     SchedEdge,
     SchedNode,
@@ -34,7 +34,7 @@ from wavedsl.ir.schedule_bounds import (
 )
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ModuloSchedule:
     """Start times of one iteration; the next starts `ii` later. `kind` is `modulo` or `list`."""
 
@@ -514,7 +514,7 @@ def sink(
     return _finished(times, ii, schedule.mii, schedule.res_mii, schedule.rec_mii, schedule.tries, schedule.kind)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Value:
     """A result that `registers` registers of `register_class` hold from the start of `node` to its last use.
 

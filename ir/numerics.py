@@ -10,11 +10,11 @@ the exponent that the operation feeds to exp2. `flushes` says that denormal inpu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.dtypes import DType, f32
-from wavedsl.ir.records import record
 
 EXACT_OPS = (
     "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "round", "minimum", "maximum", "clamp",
@@ -24,7 +24,7 @@ EXACT_OPS = (
 floats are exact where the quotient is below 2^23."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Bound:
     """Largest error of one f32 operation on one vendor's chips, and where the figure comes from."""
 

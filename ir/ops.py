@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,6 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import names, scale_of
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
@@ -45,7 +45,7 @@ Result = ValueType | tuple[ValueType, ...] | None
 Rule = Callable[[Types, dict[str, Any], Scope], Result]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class OpRow:
     """One operation. `signature` is how a user writes it; `compute` the NumPy meaning of an elementwise one.
 

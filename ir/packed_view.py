@@ -15,7 +15,7 @@ Invariant: a unit never straddles a tile, a wave's share or an extent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -30,7 +30,6 @@ from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.records import record
 
 WORDS_OF_SIX = 3
 """Words of 16 elements of 6 bits."""
@@ -47,7 +46,7 @@ def unit_elements(dtype: DType) -> int:
     return 2 if dtype.bits == 4 else 16
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class PackedView:
     """How a read or write sees a packed array. `group` elements of `dim` are one unit."""
 

@@ -13,7 +13,7 @@ workgroup axis, then over those of loops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -22,7 +22,6 @@ from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import DYNAMIC, scale_of
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
@@ -31,7 +30,7 @@ LOOPS = 3
 """Where waves that share a loop's tile come in the order of waves: behind those of the three grid axes."""
 
 
-@record
+@dataclass
 class DimPlan:
     """One dimension. All sizes in elements."""
 
@@ -67,7 +66,7 @@ class DimPlan:
         return None if self.extent is None else -(-self.extent // self.tile)
 
 
-@record
+@dataclass
 class Partition:
     """How a kernel is cut. `order` lists the dimensions that waves are spread over, fastest first."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
@@ -22,7 +22,6 @@ from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import Finding, check, describe
 from wavedsl.ir.pair_floats import pair_floats
-from wavedsl.ir.records import record
 from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
@@ -33,7 +32,7 @@ Run = Callable[[Kernel, "Target | None"], "Kernel | None"]
 """Changes the kernel in place (returning None), returns a new one, or the same one if there was nothing to change."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Pass:
     """One step; facts are names of `CHECKS`."""
 

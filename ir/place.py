@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.bits import Bits, kind_of, name_of, number_of
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.records import record
 
 Xor = tuple[int, int, int]
 """(b, m, s): the b bits from bit m of a byte address are XORed with the b bits from bit m + s."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Piece:
     """A cut of a dimension: digit `coordinate // low % extent` adds `stride` bytes per count."""
 
@@ -35,7 +34,7 @@ class Piece:
     stride: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Place:
     """Tile coordinate → byte in one slot: the sum of the pieces, then the XOR terms in order.
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.records import record
 from wavedsl.ir.steps import BodySchedule, Step
 
 
-@record
+@dataclass
 class _Arc:
     """A barrier must lie after position `start` and not after position `end`, `trips` trips later (`end` counts
     trips)."""

@@ -7,16 +7,16 @@ because it is linear over GF(2) where the strides are powers of two.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.bits import Bits, kind_of, number_of, xor_all
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Place
-from wavedsl.ir.records import record
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Field:
     """Part of an address: `((source & mask) << shift) * scale`; a negative shift is to the right."""
 
@@ -52,7 +52,7 @@ def lane_fields(cols: Sequence[int], xor: bool = True) -> tuple[Field, ...]:
     return tuple(sorted(fields, key=lambda f: (-f.mask.bit_count(), -f.shift, f.scale, f.mask)))
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class AddressPlan:
     """An access to a place as address code.
 

@@ -10,6 +10,7 @@ are switched off by a guard: there is no remainder loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from wavedsl.ir.modulo import (
 )
 from wavedsl.ir.modulo import Value as Held
 from wavedsl.ir.place_barriers import place_barriers
-from wavedsl.ir.records import record
 from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 from wavedsl.ir.schedule_check import verify_schedule
 from wavedsl.ir.step_edges import batch_edges, dependences, reads_after_partners
@@ -44,7 +44,7 @@ ROUNDS = 32
 """Most rounds in which reads, copies and the barrier between them make room for each other."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Work:
     """What is scheduled: steps with their units in ticks of `clock` clocks. `together`: a trip has one barrier, and it
     is the last of the steps."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, spec, xor_all
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Place
-from wavedsl.ir.records import record
 from wavedsl.ir.target import LoadAtom
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class LoadPlan:
     """One way to move a fragment between shared memory and registers.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wavedsl.ir import trail
@@ -14,12 +14,11 @@ from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.records import record
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Plan:
     """How a graph is cut and laid out, and for which view of the chip."""
 

@@ -7,12 +7,12 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from wavedsl.ir.records import record
 from wavedsl.ir.target import Target
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Product:
     """One product. Rates are per clock of the compute unit (CU or SM), bandwidths in bytes per second."""
 

@@ -13,12 +13,12 @@ first stage is made in the second.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Region, ValueType
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.records import record
 from wavedsl.ir.steps import BodySchedule, Key, Step
 from wavedsl.ir.strategy import REGISTER_FILE
 
@@ -30,7 +30,7 @@ SAME = ("fill", "constant", "scalar", "size")
 """Ops that give the same value in every iteration and cost nothing: both stages get their own."""
 
 
-@record
+@dataclass
 class TripStages:
     """Positions in the list of steps. A trip runs `first` of an iteration (its products are started, nothing waits for
     them), `second` of the iteration before, `rest` of the first iteration. `both`: steps that each stage runs."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
@@ -24,7 +24,6 @@ from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
-from wavedsl.ir.records import record
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
@@ -32,7 +31,7 @@ from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
 BARRIER_BYTES = 8
 
 
-@record(eq=False)
+@dataclass(eq=False)
 class Ring:
     """`members`: the reads it serves. `bars`: byte of the first full barrier; the empty ones follow. `slot` and
     `parity` say where the role that is being written stands: ints or uniform values."""

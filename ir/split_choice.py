@@ -18,7 +18,7 @@ that speaks of one workgroup per tile.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 from typing import Any
 
@@ -28,7 +28,6 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product import Product
-from wavedsl.ir.records import record
 from wavedsl.ir.split_k import Split, cuts, grid_tiles, loop_to_cut, split
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.target import Target
@@ -127,7 +126,7 @@ def _plain(graph: Graph, loop: Node) -> bool:
     return not any(n.op in (*REGIONS, *PRODUCTS) for n in after)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Model:
     """One loop on one product. Seconds and bytes; `trip` of one workgroup."""
 

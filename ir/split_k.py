@@ -25,7 +25,7 @@ scales.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -50,7 +50,6 @@ from wavedsl.ir.graph import Mapping as Placed
 from wavedsl.ir.graph_edit import Edit
 from wavedsl.ir.graph_verify import verify_graph
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, evaluate, symbol
 
 SUMS, TICKETS = "sums", "tickets"
@@ -65,7 +64,7 @@ ADDENDS: dict[str, tuple[int, ...]] = {"mma": (2,), "scaled_mma": (4,), "add": (
 LEGAL = "a loop can be cut where every carried value is a sum: return wd.mma(x, y, acc), acc + x or acc - x"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Split:
     """A graph after the pass. `dims` has the extents of its dimensions; `shapes` those of hidden arrays that launches
     work out, by symbol."""

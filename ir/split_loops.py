@@ -14,7 +14,7 @@ that of numbers below `ASSUMED`, and where one is not, every trip keeps its mask
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.build_core import PINNED
@@ -22,7 +22,6 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.linear import Linear, difference
-from wavedsl.ir.records import record
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
@@ -42,7 +41,7 @@ UNCOUNTED = PINNED | {"vec", "slice", "bitcast"}
 """Ops that take no slot of the vector unit."""
 
 
-@record
+@dataclass
 class Edge:
     """A comparison that holds for every lane while k · i + terms + constant >= 0, if what is `assumed` is small."""
 
@@ -209,7 +208,7 @@ def _edge(
     return Edge(op, k, uniform, constant, frozenset(assumed))
 
 
-@record
+@dataclass
 class _Small:
     """Sums that do not wrap if the numbers that nothing is known of are small. `whole`: whether a value is the same in
     all trips and waves, so that it can be looked at."""

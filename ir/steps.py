@@ -11,12 +11,11 @@ copy and read; everything with an effect or a carried value is in the last stage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 
 Key = tuple[Any, ...]
 """Names a value inside one iteration: (kind, node id, ...)."""
@@ -42,7 +41,7 @@ class Env:
         self.values[key, self.iteration] = value
 
 
-@record
+@dataclass
 class Context:
     """What a step needs to emit itself: values, its iteration (int or uniform value), whether the iteration exists."""
 
@@ -51,14 +50,14 @@ class Context:
     guard: Value | None
 
 
-@record
+@dataclass
 class StageContext(Context):
     """`relative`: the iteration under which values are filed in the environment."""
 
     relative: int = 0
 
 
-@record
+@dataclass
 class Step:
     """One schedulable piece of an iteration. `resources`: (unit, clocks); `latency`: clocks until its results are
     usable.
@@ -94,7 +93,7 @@ class Step:
         return (self.buffer == buffer and self.kind == "sread") or buffer in self.reads
 
 
-@record
+@dataclass
 class BodySchedule:
     """Steps in order of issue with their stages, and where to synchronise: `barriers` maps a position to the copy
     groups that may still be in flight when it is passed (None: no asynchronous copies are involved); a group of copies

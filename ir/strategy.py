@@ -8,7 +8,7 @@ matrix instructions take from shared memory, at the loops they stand in, and at 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 
 from wavedsl.ir.dtypes import tf32
@@ -19,7 +19,6 @@ from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.records import record
 from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_ends import tile_ends
@@ -43,7 +42,7 @@ MOST_REGISTERS = 240
 """Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 
 
-@record
+@dataclass
 class Strategy:
     """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `outlets`: writes that leave
     through shared memory. `registers`: per thread of the copying and of the computing waves. `why`: choice → reason."""

@@ -15,13 +15,12 @@ INVARIANT: exact for wrapping arithmetic; facts of a root hold for the carried v
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.facts import BITS, full
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_op, copy_region, fresh_kernel, keep_facts, remove_dead_code
-from wavedsl.ir.records import record
 from wavedsl.ir.target import Target
 
 _LINEAR = frozenset({"add", "sub", "shl", "mul", "zext", "sext"})
@@ -41,7 +40,7 @@ def strength_reduce(kernel: Kernel, target: Target | None = None) -> Kernel:
     return fresh
 
 
-@record
+@dataclass
 class _Plan:
     """The roots of one loop, in order of definition, and what was found linear."""
 

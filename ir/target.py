@@ -7,18 +7,17 @@ back end declares it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class MmaAtom:
     """One matrix instruction as the middle sees it: D[m, n] = A[m, k] B[k, n] + C[m, n] per block.
 
@@ -58,7 +57,7 @@ class MmaAtom:
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class LoadAtom:
     """A way to get shared memory into registers. `lane`, `element` are bit strings: where (address-supplying lane L,
     element x
@@ -79,7 +78,7 @@ class LoadAtom:
     """Width of the element that lanes exchange where it is no whole bytes: only units of packed arrays are read so."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Unit:
     """Cost of one access: the unit it occupies, for how many clocks, and clocks until its result is usable."""
 
@@ -88,7 +87,7 @@ class Unit:
     latency: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Target:
     """One chip. See the fields; `costs` keys are `load.global`, `store.global`, `load.shared`, `store.shared`,
     `copy.async`,
@@ -133,6 +132,8 @@ class Target:
     """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
     memory_rate: float = 0.0
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    bytes_in_flight: float = 0.0
+    """Bytes that one unit must have on their way for its share of that rate: what comes in a latency; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False

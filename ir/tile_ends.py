@@ -16,6 +16,7 @@ thread waits for the tile itself and zeroes the rows past the end, before it tel
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
@@ -23,7 +24,6 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.packed_view import quotient
-from wavedsl.ir.records import record
 from wavedsl.ir.staging import Staged
 from wavedsl.ir.steps import Context
 from wavedsl.ir.views import Moved, placement, static_number
@@ -34,7 +34,7 @@ CHUNK = 16
 """Bytes of the widest store."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TileEnd:
     """`axis` of the array is the value's dimension `dim`, moved, and ends where its count or `dim` does."""
 

@@ -13,17 +13,17 @@ masked like those of any tile that sticks out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.records import record
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TileOrder:
     """`counts`: tiles along each grid axis, None where a run-time extent decides. `workgroups`: how many are launched,
     in clusters of `cluster` along the first axis."""

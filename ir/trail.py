@@ -15,14 +15,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from wavedsl.ir.records import record
 
 TOPICS = ("liveness", "regalloc", "offsets")
 
 
-@record
+@dataclass
 class Trail:
     """One compile's folder and topics. `number`: stages written."""
 

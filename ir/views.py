@@ -13,17 +13,16 @@ moved   a dimension of the value from another start: `index(M) + start`, also on
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import dim_name, evaluate
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Moved:
     """A dimension of the array that is indexed by `dim` of the value, moved: by `start`, in elements below `count`
     (both single i32 nodes, None: by nothing, all), or modulo `modulus`."""
@@ -34,7 +33,7 @@ class Moved:
     modulus: int | None = None
 
 
-@record
+@dataclass
 class Placement:
     """Where the tile of an access lies, by name of the array's dimensions. `fixed` holds expressions over index
     dimensions, or the nodes that hold the coordinate."""

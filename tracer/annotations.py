@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 import sympy
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import TraceError, WaveError
-from wavedsl.ir.records import record
 from wavedsl.ir.source import here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class MemoryType:
     """An array argument. `space` is None, an AddressSpace, or the symbol in the last place before the dtype.
 
@@ -49,7 +49,7 @@ class MemoryType:
         return f"Memory[{names((*self.items, *space, self.dtype))}]"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class RegisterType:
     """The type of a value held in registers; calling it makes such a value with one number everywhere."""
 
@@ -65,7 +65,7 @@ class RegisterType:
         return f"Register[{names((*self.dims, self.dtype))}]"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ScalarType:
     """A scalar argument, passed by value at launch."""
 

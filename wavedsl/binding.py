@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,11 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise
 from wavedsl.tracer.annotations import MemoryType
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Parameter:
     """A kernel parameter as declared: its name, its MemoryType or ScalarType, where it stands, its default if any."""
 
@@ -44,7 +44,7 @@ class Parameter:
         return {s for d in axes for s in d.free_symbols}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Binding:
     """Values for a kernel's symbols, and its arguments by name (empty where it is compiled without arrays).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,13 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 from wavedsl.targets import get_target
 
 if TYPE_CHECKING:
     from wavedsl.ir.decisions import Decisions
 
 
-@record(eq=False)
+@dataclass(eq=False)
 class CompiledKernel:
     """A kernel as target text, ready to launch. `grid` holds workgroups per axis (expressions of dynamic extents),
     `block` the threads per workgroup, `params` the arguments in order, then hidden ones."""

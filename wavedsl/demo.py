@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import wavedsl as wd
 from wavedsl.ir.errors import WaveError
-from wavedsl.ir.records import record
 from wavedsl.reports import registers_text, table
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
@@ -47,7 +47,7 @@ def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd
     wd.write(loop, c)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Measurement:
     """One kernel on one target. `error` and `bound` are absolute; times in milliseconds."""
 

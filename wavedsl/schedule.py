@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.records import record
 from wavedsl.ir.source import here
 
 MOST_WORKERS = 1024
@@ -19,7 +18,7 @@ def _budgets(pair: Any) -> bool:
     return whole and len(pair) == 2 and all(24 <= n <= 256 and n % 8 == 0 for n in pair)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Schedule:
     """Each field left None is chosen by the compiler. Raises ConstraintError for a value that no kernel can have.
 

@@ -20,12 +20,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.records import record
 
 RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -35,7 +34,7 @@ RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Times:
     """Seconds of several runs. `clock`: `device` or `wall`."""
 
@@ -160,7 +159,7 @@ def bench_compiled(compiled: Any, values: Sequence[Any], device: Any, warmup: fl
 # ----------------------------------------------------------------------------------------------------------- reports
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Benchmark:
     """One table and plot. For each of `x_vals` and each of `line_vals` the function is called with them, `line_arg` and
     `args` by name; it returns a number, a tuple (middle, low, high), or None where a provider cannot do it. An x value
@@ -186,7 +185,7 @@ class Benchmark:
             )
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Table:
     """Numbers of one benchmark: `heads` are the x names and the lines' names, a row per x; None where nothing ran."""
 

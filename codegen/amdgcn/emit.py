@@ -7,6 +7,8 @@ Invariant: every instruction that is printed went through its row's `check_opera
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from wavedsl.codegen.amdgcn import isa, liveness
 from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
@@ -32,7 +34,6 @@ from wavedsl.codegen.amdgcn.waits_check import check_waits
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel
-from wavedsl.ir.records import record
 from wavedsl.ir.target import Target
 
 _SPARE = 64
@@ -42,7 +43,7 @@ _BATCH = 12
 MAX_SPILLED = 256
 
 
-@record
+@dataclass
 class AmdProgram:
     """A compiled kernel: its text, what it uses, and the machine program the text was printed from."""
 

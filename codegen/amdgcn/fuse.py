@@ -14,15 +14,15 @@ where everybody does, they are never made (`under_mask`, `needs`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.roles import FUSED, FUSED_SCALAR, SCALAR_FIELD
 from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
-from wavedsl.ir.records import record
 
 _FULL = 0xFFFFFFFF
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Fusion:
     """Instruction `mnemonic` on `sources`; `width` is the field's width where the last source is one (v_bfe_u32)."""
 
@@ -31,7 +31,7 @@ class Fusion:
     width: int | None = None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Pattern:
     outer: str
     inner: str

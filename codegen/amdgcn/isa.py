@@ -25,11 +25,9 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
-
-from wavedsl.ir.records import record
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
 CDNA2_UP = frozenset(TARGETS)
@@ -68,7 +66,7 @@ _SINGLE = {124: "m0", 253: "scc", 251: "vccz", 252: "execz", 239: "src_shared_ba
 _BASE = {"s": 0, "v": 256, "a": 512}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Reg:
     """`count` registers of one file, from `index`. Files: `s` scalar (VCC, EXEC, M0, SCC by their hardware codes),
     `v`, `a`.
@@ -138,7 +136,7 @@ NAMED: dict[str, Reg] = {
 IMPLICIT = {"scc": SCC, "vcc": VCC, "exec": EXEC, "m0": M0}
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Src:
     """A source with input modifiers: `-x`, `|x|`, `sext(x)`."""
 
@@ -191,7 +189,7 @@ def operand_text(value: Any) -> str:
 _WORDS64 = frozenset(("f64", "u64", "i64", "b64", "mask", "f32x2", "b32x2"))
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Operand:
     """One operand of a row. `regs` is its width in registers, 0 where modifiers decide it."""
 
@@ -208,7 +206,7 @@ class Operand:
         return not set(self.kinds) & set("vascm")
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Mem:
     """What a memory instruction moves, per lane.
 
@@ -228,7 +226,7 @@ class Mem:
     returns: bool = False
 
 
-@record(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Inst:
     """One instruction in one encoding. `lookup` gives the same object for the same row: rows are compared by identity,
     and what is derived from a row is worked out once."""

@@ -11,11 +11,12 @@ are built or cut up cost one per register.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from wavedsl.codegen.amdgcn.machine import Program, Ref
-from wavedsl.ir.records import record
 
 
-@record
+@dataclass
 class Liveness:
     """`first[reg.id]` is a tuple's first piece, `split[reg.id]` whether it has one piece per register.
 

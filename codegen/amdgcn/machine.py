@@ -12,12 +12,11 @@ first number in `at`.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.records import record
 
 S_BASE, V_BASE, A_BASE = 0, 256, 512
 VCC, M0, EXEC, SCC = (r.index for r in (isa.VCC, isa.M0, isa.EXEC, isa.SCC))
@@ -178,7 +177,7 @@ class Block:
         self.comment = ""
 
 
-@record
+@dataclass
 class Loop:
     """One loop: blocks [first, last] in text order, entered and repeated at `first`."""
 
@@ -192,7 +191,7 @@ class Loop:
     """Registers of loop-carried values, with a name for messages."""
 
 
-@record
+@dataclass
 class Program:
     """One kernel as machine code, from selection to text."""
 

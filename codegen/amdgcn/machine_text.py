@@ -5,15 +5,16 @@ In: a `Program`, its `Liveness` or allocation. Out: text, one line per instructi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, GONE, KEPT, Inst, Program, Ref, Reg
-from wavedsl.ir.records import record
 
 _COLUMN = 76
 
 
-@record
+@dataclass
 class LiveCounts:
     """Live registers by file in front of every instruction, with what the instruction is and which line it is from."""
 

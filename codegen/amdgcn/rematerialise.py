@@ -14,6 +14,7 @@ in loops that have room (`tail`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
@@ -21,7 +22,6 @@ from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
-from wavedsl.ir.records import record
 
 _NEAR = 8
 """Instructions for which a value that was made again is kept for the next reader."""
@@ -31,7 +31,7 @@ _FULL_RATE = 4
 """Clocks of a vector instruction that is cheap enough."""
 
 
-@record
+@dataclass
 class Candidate:
     """A tuple that can be made again: by what, and what that costs (instructions, ten times as dear per loop level).
     Readers in blocks before `tail` keep it."""

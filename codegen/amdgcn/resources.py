@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import Inst, Program
-from wavedsl.ir.records import record
 
 CLASSES = ("valu", "accmove", "mfma", "salu", "smem", "vmem", "scratch", "ds", "waitcnt", "nop", "barrier", "branch")
 
@@ -15,7 +14,7 @@ ACCUMULATOR_COPY = "accumulator copy"
 """Comment of moves between a loop-carried value and a matrix result: they count as `accmove`."""
 
 
-@record
+@dataclass
 class LoopResources:
     """One loop: its label, the user's line, instructions by class in its body, source iterations per trip (a half where
     tiles were halved)."""
@@ -26,7 +25,7 @@ class LoopResources:
     steps: float
 
 
-@record
+@dataclass
 class Spilled:
     """What found no register: scalar words in vector lanes, vector registers in the accumulation file, in scratch, and
     values that are computed again where they are read."""
@@ -42,7 +41,7 @@ class Spilled:
         return self.scalars + self.accumulation + self.scratch
 
 
-@record
+@dataclass
 class Resources:
     """Registers per lane (`registers` is what the chip allocates), bytes, waves per SIMD, instructions by class.
 

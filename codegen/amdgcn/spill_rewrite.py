@@ -12,13 +12,12 @@ under a partial EXEC save only the lanes they write, which is what a register wo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy, fixed_register
 from wavedsl.codegen.amdgcn.rows import Rows
-from wavedsl.ir.records import record
 
 SCRATCH_WORDS = 1024
 """Words that the immediate offset of scratch instructions reaches."""
@@ -26,7 +25,7 @@ _NEAR = 4
 """Instructions for which a reloaded value is kept for the next reader."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Home:
     """Where a spilled tuple lives: registers of `file` from `start`, or scratch words from `start` (`file` None)."""
 
@@ -34,7 +33,7 @@ class Home:
     start: int
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Recent:
     """A temporary that may serve the next reader: it holds `words` of its tuple, and begins at register `low`."""
 

@@ -14,7 +14,7 @@ Scratch words are shared by bundles that are never live together, within one rou
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from wavedsl.codegen.amdgcn.allocate import Bundle
@@ -23,7 +23,6 @@ from wavedsl.codegen.amdgcn.machine import FILE_BASE, Program, Reg
 from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
-from wavedsl.ir.records import record
 
 _SLACK = 4
 _GROWTH, _MOST_SLACK = 1.5, 64
@@ -34,7 +33,7 @@ _RESERVE = 16
 MAX_ROUNDS = 16
 
 
-@record
+@dataclass
 class Choices:
     """One bundle that could leave: its points as a bit per point, and where it is accessed."""
 
@@ -45,7 +44,7 @@ class Choices:
     words: int
 
 
-@record
+@dataclass
 class VectorSpill:
     """The state over rounds, and what was done: tuples made again, registers kept elsewhere, scratch words used."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
@@ -16,7 +17,6 @@ from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense
 from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.records import record
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64
@@ -34,7 +34,7 @@ MAX_WAVES_PER_SIMD = 8
 MAX_THREADS = 1024
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Chip:
     """Limits of one chip. `units` are the compute units of the reference product, `lds` bytes per unit and
     workgroup."""

@@ -14,11 +14,13 @@ import pytest
 from wavedsl.runtime import devices, launch
 
 import wavedsl as wd
+from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import product_named
-from wavedsl.strategies import plan_gemm
+from wavedsl.strategies import plan_gemm, plan_grouped
 from wavedsl.strategies.caching import depth, hints, needed_bytes
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
-from wavedsl.strategies.plan import chip_of, gemv_cut
+from wavedsl.strategies.plan import chip_of, gemv_cut, one_pass_cut
+from wavedsl.targets import get_target
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 
@@ -133,6 +135,76 @@ def test_a_matrix_vector_product_keeps_enough_on_its_way(name: str, dtype: wd.DT
         assert cut.groups(n) >= chip.units
         assert cut.split == (2 if (name, dtype, n, b_rows) == ("MI300X", wd.bf16, 8192, False) else 1)
         assert cut.in_flight(form, n, chip) >= needed_bytes(chip)
+
+
+CHIPS = ["MI250X die", "MI300X", "MI355X", "A100", "H100 SXM", "H200"]
+BOUND = [
+    ("shallow_k", (8192, 8192, 8)), ("shallow_k", (8192, 8192, 16)), ("shallow_k", (16384, 4096, 31)),
+    ("cache_persistent", (8192, 8192, 64)), ("cache_persistent", (8192, 8192, 100)), ("skinny", (16, 8192, 8192)),
+    ("skinny", (64, 4096, 4096)), ("wave_parallel", (128, 8192, 8192)), ("wave_parallel", (64, 64, 65536)),
+    ("split_k", (256, 256, 65536)), ("split_k", (64, 256, 16384)), ("stream_k", (100, 100, 32768)),
+]  # fmt: skip
+"""Products that memory bounds, by each strategy that loads tiles."""
+
+
+def empty(dtype: wd.DType, *shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Arrays without contents; the last is a result, of 16 bits where the inputs have 8."""
+    out = dtype if dtype.bits > 8 else wd.bf16
+    return *(np.empty(s, dtype.storage) for s in shapes[:-1]), np.empty(shapes[-1], out.storage)
+
+
+FLOATS = ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e4m3fnuz"]
+HELD = [(x, d) for x, d in product(CHIPS, FLOATS) if d in get_target(product_named(x).target).dtypes]
+
+
+@pytest.mark.parametrize(("name", "kind"), HELD)
+def test_every_strategy_keeps_enough_on_its_way(name: str, kind: str) -> None:
+    """But for one pass over 8 elements of K on Hopper's chips: of 8 bits they are so few bytes, and f32's multiply-adds
+    take so many registers, that no tile's operands are enough. With C's bytes they are."""
+    chip, dtype = product_named(name), getattr(wd, kind)
+    need = needed_bytes(chip)
+    for strategy, (m, n, k) in BOUND:
+        a, b, c = empty(dtype, (m, k), (n, k), (m, n))
+        plan = plan_gemm(a, b, c, transpose_b=True, strategy=strategy, product=chip)
+        if chip.target == "sm_90a" and kind in ("f32", "f8e4m3") and k == 8:
+            form = Form(dtype, wd.f32 if kind == "f32" else wd.bf16, True)
+            cut = one_pass_cut(form, (m, n, k), (128, 128), chip)
+            assert plan.in_flight == cut.in_flight < need and cut.moved >= 2 * need
+        else:
+            assert plan.in_flight >= need, (strategy, m, n, k)
+    for groups, rows, n, k in ((8, 16, 4096, 4096), (64, 256, 2048, 4096), (8, 1, 512, 4096), (4, 64, 256, 2048)):
+        a, b, c = empty(dtype, (groups * rows, k), (groups, n, k), (groups * rows, n))
+        assert plan_grouped(a, b, c, [rows] * groups, transpose_b=True, product=chip).in_flight >= need
+
+
+def test_small_products_are_on_their_way_at_once() -> None:
+    """There are fewer bytes than the chip needs: every workgroup has a unit, and one pass reads all it has."""
+    for name in CHIPS:
+        chip, form = product_named(name), Form(wd.bf16, wd.bf16, True)
+        cut = one_pass_cut(form, (256, 256, 16), (128, 128), chip)
+        assert cut.in_flight < needed_bytes(chip)
+        assert cut.cut == (32, 32) and cut.in_flight == int(64 / chip.units * 64 * 16 * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MI300X", "A100", "H200"])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", [wd.f64, wd.f32, wd.bf16], ids=str)
+def test_one_pass_takes_the_registers_it_is_said_to(name: str, beta: float, dtype: wd.DType, oracle: Any) -> None:
+    """As many workgroups reside on a unit as keep enough in flight, by the registers of the assembled text."""
+    chip = product_named(name)
+    target = get_target(chip.target)
+    if target.vendor == "nvidia":
+        oracle("ptxas")
+    for k in (8, 16, 31):
+        a, b, c = empty(dtype, (8192, k), (8192, k), (8192, 8192))
+        plan = plan_gemm(a, b, c, beta=beta, transpose_b=True, strategy="shallow_k", product=chip)
+        if plan.in_flight < needed_bytes(chip):
+            continue
+        (launch,) = plan.launches
+        compiled = launch.kernel.compile(*launch.arguments, target=chip.target)
+        resident = residency(compiled.resources.occupancy, compiled.block[0] // target.wave_size, target)
+        assert resident * (plan.tiles.tile_m + plan.tiles.tile_n) * k * dtype.bits // 8 >= needed_bytes(chip)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx90a", "gfx950", "sm_80", "sm_90a"])

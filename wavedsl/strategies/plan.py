@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
-from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType, i32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
-from wavedsl.strategies.caching import Depth, depth, hints, needed_bytes
+from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.kernels import LEAST_STEPS, UNASKED, Asked, Deal, Form
 from wavedsl.targets import get_target
 
@@ -37,6 +38,10 @@ GEMV_REGISTERS = 128
 """Registers of a lane that loads and sums of a matrix-vector product may take."""
 GEMV_WAVES = 5
 """Waves per SIMD that such a kernel leaves room for."""
+ONE_PASS_K = 16
+"""Elements of K that fragments of one pass have at least: a matrix instruction's."""
+ONE_PASS_OTHERS = 16
+"""Registers of one pass for addresses and masks."""
 
 
 @dataclass
@@ -58,8 +63,8 @@ class Plan:
     launches: list[Launch] = field(default_factory=list)
     asked: Asked = UNASKED
     in_flight: int = 0
-    """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many. The chip needs
-    `caching.needed_bytes`."""
+    """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many
+    (`ir/memory_depth.py`). The chip needs `caching.needed_bytes`."""
 
     def run(self) -> None:
         """Launch in order."""
@@ -216,10 +221,65 @@ def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fac
         raise ConstraintError(
             f"shallow_k: K = {sizes[2]} does not fit one pass", hint="at most 64; use cache_persistent"
         )
-    waves = waves_of(tiles, form, chip, staged=False)
-    cut = (tiles.tile_m, tiles.tile_n)
-    plan.asked = hints(form, sizes, cut, chip)
-    plan.launches.append(Launch(kernels.one_pass(form, cut, waves, plan.asked), (*arrays, *factors)))
+    chosen = one_pass_cut(form, sizes, (tiles.tile_m, tiles.tile_n), chip)
+    plan.tiles = replace(tiles, tile_m=chosen.cut[0], tile_n=chosen.cut[1])
+    plan.in_flight = chosen.in_flight
+    plan.asked = hints(form, sizes, chosen.cut, chip)
+    plan.launches.append(Launch(kernels.one_pass(form, chosen.cut, chosen.waves, plan.asked), (*arrays, *factors)))
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """Tiles of M and N of a product whose K is one pass, waves along them, and bytes per unit: `in_flight` of A and B,
+    `moved` with those of C. All that its resident workgroups read is on its way at once."""
+
+    cut: tuple[int, int]
+    waves: tuple[int, int]
+    in_flight: int
+    moved: int
+
+
+def one_pass_cut(form: Form, sizes: tuple[int, int, int], cut: tuple[int, int], chip: Product) -> OnePass:
+    """The tile `cut`, or halves of it down to one wave's, so that more workgroups reside on a unit: the largest whose
+    operands bring what is in flight to what the chip needs.
+
+    Where none does and the grid is small, the one that keeps most on its way. On a large grid K is then so short that
+    what is written bounds the product: the largest tile of which enough bytes are moved, C among them, is taken.
+    """
+    found = []
+    while True:
+        found.append(_one_pass(form, sizes, cut, chip))
+        if max(cut) <= WAVE_TILE:
+            break
+        cut = max(WAVE_TILE, cut[0] // 2), max(WAVE_TILE, cut[1] // 2)
+    need = needed_bytes(chip)
+    large = ceil(sizes[0] / found[0].cut[0]) * ceil(sizes[1] / found[0].cut[1]) >= chip.units
+    enough = [x for x in found if x.in_flight >= need] or [x for x in found if large and x.moved >= 2 * need]
+    return enough[0] if enough else max(found, key=lambda x: x.in_flight)
+
+
+def _one_pass(form: Form, sizes: tuple[int, int, int], cut: tuple[int, int], chip: Product) -> OnePass:
+    """What a tile keeps in flight. Registers: sums, fragments of A and B, a tile of C that is read, and some for
+    addresses; all of them where a dtype has no matrix instruction (multiply-adds of whole rows of loads)."""
+    target = get_target(chip.target)
+    m, n, k = sizes
+    (rows, columns), size = cut, form.dtype.bits / 8
+    spread = TileChoice(*cut, k, 1, max(1, rows // WAVE_TILE), max(1, columns // WAVE_TILE), 1, 0)
+    waves = waves_of(spread, form, chip, staged=False)
+    count = waves[0] * waves[1]
+    lanes = count * target.wave_size
+    operands = (rows / waves[0] + columns / waves[1]) * max(k, ONE_PASS_K) * size / 4 / target.wave_size
+    result = rows * columns * form.out.bits / 32 / lanes
+    held = rows * columns * form.sums.bits / 32 / lanes + operands + form.beta * result + ONE_PASS_OTHERS
+    if not any(atom.a_dtype is form.dtype for atom in target.mma_atoms):
+        held = target.registers
+    occupancy = target.occupancy(min(target.registers, ceil(held)), 0, lanes)
+    groups = ceil(m / rows) * ceil(n / columns)
+    resident = min(residency(occupancy, count, target), groups / chip.units)
+    read = (rows + columns) * k * size
+    return OnePass(
+        cut, waves, int(resident * read), int(resident * (read + rows * columns * form.out.bits / 8 * (1 + form.beta)))
+    )
 
 
 def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -231,6 +291,8 @@ def _tiled(plan: Plan, form: Form, chip: Product, sizes: Any, split: int = 1) ->
     tiles, (m, n, k) = plan.tiles, sizes
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
     groups = ceil(m / cut[0]) * ceil(n / cut[1]) * split
+    if tiles.pipeline_stages:
+        cut = deep_enough(form, cut, groups, ceil(k / split), chip)
     ahead = _depth(plan, form, cut, groups, ceil(k / cut[2] / split), chip)
     plan.asked = hints(form, sizes, cut, chip)
     return kernels.tiled(
@@ -335,8 +397,10 @@ def _deal(
 ) -> None:  # fmt: skip
     """One launch of workers that share the K steps of all output tiles."""
     m, n, k = sizes
-    columns, steps = ceil(n / cut[1]), ceil(k / cut[2])
+    columns = ceil(n / cut[1])
     count = ceil(m / cut[0]) * columns
+    cut = deep_enough(form, cut, workers, ceil(k * count / workers), chip)
+    steps = ceil(k / cut[2])
     deal = Deal(count, steps, max(1, min(workers, max(count, count * steps // LEAST_STEPS))))
     if deal.line * deal.sharers >= 1 << 31:
         raise ConstraintError(

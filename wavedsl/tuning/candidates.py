@@ -27,7 +27,6 @@ from wavedsl.ir.constraints import (
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.product import Product
-from wavedsl.ir.records import record
 from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
 from wavedsl.ir.split_k import loop_to_cut
 from wavedsl.ir.symbols import SHARED, AddressSpace, evaluate, normalise
@@ -219,7 +218,7 @@ def enumerate_space(space: Mapping[Any, Sequence[int]]) -> list[Candidate]:
     return sorted(found)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Estimate:
     """What is known of a candidate before it is compiled: why it is not worth it, or roughly how long it takes."""
 
@@ -258,7 +257,7 @@ def estimates(
     return found
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Cut:
     """A kernel with its tiles: graph, values of symbols, constraints, partition, and the target as its waves see it."""
 

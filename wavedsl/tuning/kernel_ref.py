@@ -11,16 +11,16 @@ import importlib
 import sys
 import uuid
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.records import record
 
 _HERE: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class KernelRef:
     """Where to find a kernel. `qualname` is empty for one that only this process and its forks can find."""
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from typing import Any
 from wavedsl.analysis.roofline import product_named
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
 from wavedsl.tuning.candidates import Candidate, check_space, derive_space, enumerate_space, estimates
 from wavedsl.tuning.kernel_ref import reference as kernel_reference
@@ -38,7 +37,7 @@ BY_DEVICE = "device time"
 Outcome = dict[str, Any]
 
 
-@record
+@dataclass
 class TuningResult:
     """What a run found. `best` is None where no candidate is right; `entries` has a dict per candidate key."""
 
@@ -72,7 +71,7 @@ class TuningResult:
         return "\n".join(lines)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Steps:
     """What is done to a candidate, each a picklable function of a `Task` that returns an outcome."""
 

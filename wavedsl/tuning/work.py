@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
@@ -17,7 +18,6 @@ import sympy
 
 from wavedsl.ir.errors import EmulationError, WaveError
 from wavedsl.ir.product import Product
-from wavedsl.ir.records import record
 from wavedsl.ir.symbols import AddressSpace, normalise
 from wavedsl.tuning.candidates import Candidate
 from wavedsl.tuning.kernel_ref import KernelRef
@@ -26,7 +26,7 @@ CHECK_LOOPS = 3
 """Whole trips of a loop that a check runs, besides a ragged last one."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Task:
     """One candidate of one kernel for one chip. `dims`: extents and fixed symbols by name; `spaces` the address spaces
     among them; `dynamic`: dimensions that stay run-time arguments."""
