@@ -217,23 +217,6 @@ def test_no_garbage_collection_while_compiling() -> None:
     assert gc.isenabled()
 
 
-def test_the_first_compile_leaves_nothing_young(fresh: Callable[..., Any]) -> None:
-    """The collector would look at a hundred thousand objects of which none is garbage."""
-    young, frozen = fresh(
-        "import gc; from cold_gemm import compiled; compiled('gfx942')\n"
-        "answer = len(gc.get_objects(0)) + len(gc.get_objects(1)), gc.get_freeze_count()"
-    )
-    assert young < 5000 and frozen == 0
-
-
-def test_what_the_user_froze_stays_frozen(fresh: Callable[..., Any]) -> None:
-    before, after = fresh(
-        "import gc; from cold_gemm import compiled; gc.freeze()\n"
-        "before = gc.get_freeze_count(); compiled('sm_80'); answer = before, gc.get_freeze_count()"
-    )
-    assert before > 0 and after > 0.9 * before
-
-
 def test_the_collector_stays_off_where_it_was_off() -> None:
     gc.disable()
     try:
