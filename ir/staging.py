@@ -646,7 +646,7 @@ def copy_directly(
     base, constant = direct.base(b, i)
     imm = i % direct.shared * direct.run
     away = sum(fixed[d] * t for d, t in zip(s.info.names, strides) if d in fixed and isinstance(t, int))
-    if imm and away >= imm:  # what the lane adds is not negative, so neither is the difference
+    if imm and away >= imm and not access.signed:  # nor is the difference negative then
         voff = total(b, [voff, -imm])
     else:
         imm = 0
