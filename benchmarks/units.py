@@ -59,7 +59,7 @@ class Units:
             found = {**row, **work()}
         except Exception as error:
             found = {**row, "failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-        alive = self._lives()  # a rival, which is allowed to fail, may have killed the context: not the next unit's fault
+        alive = self._lives()  # a rival may have killed the context, which is not the next unit's fault
         watch.cancel()
         self._keep(key, {**found, "took": round(time.time() - started, 2)})
         if not alive:
