@@ -2,8 +2,9 @@
 
 In: a kernel's IR, the values of its hidden parameters, how the launch loads the chip. Out: `Played`. What the warp
 replay makes of emitted text (`runtime/emulator/warp_replay.py`) it makes of the IR as well: stretches without control
-flow are its blocks, the addresses of `lanes` its events, and mbarriers follow from the ring's own arithmetic. Of a long
-loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out count for.
+flow are its blocks, the addresses of `lanes` its events, and mbarriers follow from the ring's own arithmetic. Of a
+long loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out
+count for.
 
 What the IR does not show is left out: instructions that the back end adds or folds. Clusters are not replayed: who
 needs another workgroup's arrivals is not known here.
