@@ -416,7 +416,7 @@ class WarpReplay(Queue):
         """When `size` bytes that are asked for at t, for as many SMs, are through the link."""
         transfer = max(size / self.chip.l1_rate, size / copies / self.share_rate)
         sm.link = max(t, sm.link) + transfer
-        self.busy["memory"] += transfer / self.ranks
+        self.busy["memory"] += transfer
         return sm.link
 
     def _access(self, w: _Warp, op: WarpOp, t: float) -> float:
@@ -520,7 +520,7 @@ class WarpReplay(Queue):
                 phases.bytes -= size
                 done = self._brought(sm, t, size, copies) + self.miss_latency + chip.bulk_latency
                 sm.pipe = max(sm.pipe, t) + size / chip.shared_rate
-                self.busy["lsu"] += size / chip.shared_rate / self.ranks
+                self.busy["lsu"] += size / chip.shared_rate
                 self._over(phases, done)
 
     def _over(self, phases: _Phases, t: float) -> None:
@@ -541,7 +541,7 @@ class WarpReplay(Queue):
 
     def _timing(self, cycles: int) -> Timing:
         shares = {
-            unit: min(1.0, clocks / (cycles * (1 if unit in OF_SM else SIMDS * self.ranks)))
+            unit: min(1.0, clocks / (cycles * self.ranks * (1 if unit in OF_SM else SIMDS)))
             for unit, clocks in self.busy.items()
             if clocks and cycles
         }

@@ -85,6 +85,8 @@ class Threads:
             return np.arange(threads, dtype=np.int32) // np.int32(self.kernel.wave_size)
         if op.name == "wgid":
             return np.full(threads, (*self.group, 0, 0)[op.attrs["axis"]], np.int32)
+        if op.name == "cluster.rank":
+            return np.zeros(threads, np.int32)
         if op.name == "wgcount":
             return np.full(threads, (*self.grid, 1, 1)[op.attrs["axis"]], np.int32)
         if op.name == "param":

@@ -6,8 +6,8 @@ flow are its blocks, the addresses of `lanes` its events, and mbarriers follow f
 long loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out
 count for.
 
-What the IR does not show is left out: instructions that the back end adds or folds. Clusters are not replayed: who
-needs another workgroup's arrivals is not known here.
+What the IR does not show is left out: instructions that the back end adds or folds. Of a cluster one workgroup is
+replayed: what it does to the others they do to it, at the same time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ FREE = frozenset(
     | {"matrix.tile", "elect", "cluster.rank"}
 )
 """Ops that name registers, are folded into others, or are hoisted out of everything."""
-ENDS = frozenset({"barrier", "fence", "wave.barrier", "turn.take", "turn.give", "signal.wait", "registers"})
+ENDS = frozenset(
+    {"barrier", "fence", "wave.barrier", "turn.take", "turn.give", "signal.wait", "registers", "cluster.barrier"}
+)
 """Ops behind which a block of the text ends."""
 _GLOBAL = frozenset(("load.global", "store.global", "load.far", "store.far", "copy.async"))
 _GLOBAL |= {"atomic.global", "atomic.far"}
-_SIGNALS = frozenset(("signal.init", "signal.expect", "signal.arrive", "copy.bulk", "copy.bulk.store"))
-_EVENTS = _GLOBAL | _SIGNALS | {"load.shared", "store.shared", "signal.wait", "wave.barrier", "barrier"}
+_SIGNALS = frozenset(
+    ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
+)
+_BARRIERS = frozenset(("barrier", "wave.barrier", "turn.take", "turn.give"))
+_EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
 TRIPS = ((10, 2), (5, 2))
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
 
@@ -207,7 +212,7 @@ class _Program:
 
 _WAITS = {
     "copy.commit": w.COMMIT, "copy.wait": w.COPIES, "barrier": w.BARRIER, "fence": w.BARRIER, "wave.barrier": w.BARRIER,
-    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "matrix.commit": w.CLOSE, "matrix.wait": w.PRODUCTS,
+    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.BARRIER, "matrix.commit": w.CLOSE, "matrix.wait": w.PRODUCTS,
     "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
 Visit = dict[int, Sequence[tuple[Any, ...]]]
@@ -330,8 +335,11 @@ class _Walk:
             if name == "copy.async":
                 return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
             return (found,)
+        wave = warp // self.each
         if name == "wave.barrier":
-            return (("barrier", WARP, 1 + warp // self.each, self.each),)
+            return (("barrier", WARP, 1 + wave, self.each),)
+        if name in ("turn.take", "turn.give"):  # between waves 0 and 1
+            return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
         if name == "barrier":
             threads = op.attrs.get("threads")
             return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
@@ -350,9 +358,10 @@ class _Walk:
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
         if name == "copy.bulk":
-            return (("copy", 1, key, self.box(op), 0, 1),)
-        if name == "signal.arrive":
-            lanes = self.lanes(op.args[1], frame, warp)
+            copies = max(1, int(op.attrs["cluster"]).bit_count())
+            return (("copy", 1, key, self.box(op) * copies, 0, copies),)
+        if name.startswith("signal.arrive"):
+            lanes = self.lanes(op.args[-1], frame, warp)
             return (("arrive", lanes, key, 1, 0),) if lanes else ()
         parity = frame.uniform(op.args[1])
         phases = self.asked.get((warp, key), -1) + 1
@@ -387,12 +396,10 @@ def play_warps(
     shared_bytes: int,
 ) -> Played | None:  # fmt: skip
     """The workgroups of the SM that has most of them, while others load the chip of so many SMs as `launch` says;
-    `machine` describes what the kernel was compiled with. None for clusters and for chips without an `SmModel`."""
+    `machine` describes what the kernel was compiled with. None for chips without an `SmModel`."""
     if machine.name not in SMS:
         return None
     chip = replace(SMS[machine.name], units=units)
-    if any(op.name in ("cluster.barrier", "signal.arrive.at") for op in kernel.body.walk()):
-        return None
     program = _Program(kernel, machine, chip)
     threads = Threads(kernel, machine.name, 32, hidden, grid, lanes=WARP)
     walks = [_Walk(program, threads, trips) for trips in TRIPS]
