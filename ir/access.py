@@ -18,14 +18,15 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
+from wavedsl.ir.bits import REGISTER_KINDS, kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
-from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.place import Field
+from wavedsl.ir.plan_addresses import Field
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from wavedsl.ir.loops import BodySchedule, Key, Step
+from wavedsl.ir.steps import BodySchedule, Key, Step
 from wavedsl.ir.target import Target
 
 TURN = 4

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from wavedsl.ir.bits import Bits, spec
 from wavedsl.ir.direct_copy import LOAD_ISSUES
-from wavedsl.ir.layout import Bits, spec
 from wavedsl.ir.target import Target
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.graph import Region, region_nodes
-from wavedsl.ir.loops import BodySchedule, Step, synchronise
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.steps import BodySchedule, Step
 
 
 def wait_for_early_tiles(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step]) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, spec, with_bits
 from wavedsl.ir.chain import absorbed as wide_box
 from wavedsl.ir.chain import choose_chains
 from wavedsl.ir.convert import plan_convert
@@ -35,7 +36,7 @@ from wavedsl.ir.graph import (
     initial_values,
     next_values,
 )
-from wavedsl.ir.layout import REGISTER_KINDS, Bits, Digit, Layout, bit, kind_of, make_layout, number_of, spec, with_bits
+from wavedsl.ir.layout import Digit, Layout, make_layout
 from wavedsl.ir.mma_plan import MmaPlan, makeable, mma_options, mma_plan, paired_products, shared_reads
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout

@@ -19,10 +19,10 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.fragment import Fragment, Lazy, from_words, per_register, register_count
 from wavedsl.ir.graph import Node, region_nodes
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.loops import Context, Step
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product_stages import register_room
+from wavedsl.ir.steps import Context, Step
 from wavedsl.ir.views import is_tile
 
 FREE = 80

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir.graph import Node, loop_bounds
-from wavedsl.ir.loops import Env
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.steps import Env
 
 
 def loop_range(low: Lowering, n: Node, dim: str, env: Env) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """Lowering: the graph with its layouts, placements and schedule becomes kernel IR.
 
 In: a graph, its `Partition` and `Inference`, what is known of the arguments, a `Target`. Out: a kernel IR `Kernel`
-whose notes say what was chosen. Each region of the graph becomes a list of `Step`s (`loops.py`); a loop body is
+whose notes say what was chosen. Each region of the graph becomes a list of `Step`s (`steps.py`); a loop body is
 software-pipelined, straight code and loops that hold loops are emitted as written.
 """
 
@@ -31,6 +31,7 @@ from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
 from wavedsl.ir.early_tiles import wait_for_early_tiles
+from wavedsl.ir.emit_loop import emit_pipelined, emit_straight
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, convert, route, scratch_bytes
 from wavedsl.ir.fragment import Fragment, chunk_count, register_count, standard
 from wavedsl.ir.graph import (
@@ -51,17 +52,6 @@ from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.loops import (
-    BodySchedule,
-    Context,
-    Env,
-    Key,
-    Step,
-    emit_pipelined,
-    emit_straight,
-    plan_body,
-    program_order,
-)
 from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
@@ -73,19 +63,23 @@ from wavedsl.ir.lower_reads import (
     staged_steps,
 )
 from wavedsl.ir.lower_values import emit_node
-from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.over_tiles import behind_tiles
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.plan_body import plan_body, program_order
 from wavedsl.ir.ring_loops import emit_once, emit_ring_loop, operands_first
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
+from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.workgroup_tiles import set_coordinates
 
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
@@ -160,7 +154,7 @@ def _run(low: Lowering) -> Kernel:
         low.kernel.grid = (min(most, strategy.order.workgroups), 1, 1)
     with low.b.loc(low.graph.loc):
         if strategy.order is None:
-            low.coordinates()
+            set_coordinates(low)
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
@@ -614,6 +608,3 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         next_keys += made
         replaced.update(zip(mine, made))
     return steps, next_keys, replaced
-
-
-__all__ = ["Choices", "LoopNote", "Notes", "lower"]

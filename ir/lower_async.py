@@ -15,11 +15,11 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import PRED, Type, Value
-from wavedsl.ir.loops import Context, Key, Step
 from wavedsl.ir.lower_matrix import needs_zero, port_registers, prepare_step, register_keys
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import wait_full
+from wavedsl.ir.steps import Context, Key, Step
 
 
 def starts_at_zero(n: Node) -> bool:

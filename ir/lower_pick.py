@@ -19,9 +19,9 @@ from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_values import emitter, operand
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.steps import Context
 
 
 @emitter("extract")

@@ -11,10 +11,10 @@ from wavedsl.ir.fragment import Fragment, from_elements
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import F32, I32, I64, Value
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_values import emitter, index_elements, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.philox import MULTIPLIERS, ROUNDS, WEYL
+from wavedsl.ir.steps import Context
 
 Words = tuple[Value, Value]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import total
+from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -20,12 +21,12 @@ from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_ty
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout, kind_of, number_of
-from wavedsl.ir.loops import Context
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.steps import Context
 
 Cell = tuple[Value, ...]
 

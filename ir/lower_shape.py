@@ -18,9 +18,9 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_values import emitter, operand
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.steps import Context
 
 
 @emitter("reshape")

@@ -18,7 +18,6 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, Value
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_reduce import (
     MOST_INDEX,
     Cell,
@@ -33,6 +32,7 @@ from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, opera
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import HIGHEST, LOWEST, element_key, from_key, highest_key, key_type, lowest_key
 from wavedsl.ir.row_layout import drivers, leading_layout
+from wavedsl.ir.steps import Context
 
 Row = dict[int, Cell]
 """Cells of one lane by offset along the dimension."""

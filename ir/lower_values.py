@@ -17,12 +17,12 @@ from wavedsl.ir.infer import project_to, same_layout
 from wavedsl.ir.kernel_ir import B32, Value
 from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
 from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import unit_fragment
+from wavedsl.ir.steps import Context
 from wavedsl.ir.symbols import dim_name, evaluate
 from wavedsl.ir.views import is_tile
 

@@ -13,11 +13,12 @@ from math import gcd
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.bits import spec, with_bits
 from wavedsl.ir.chain import MmaOption
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import Graph, Node, factors
-from wavedsl.ir.layout import Digit, Layout, spec, with_bits
+from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.ops import MX_BLOCK, ROWS, scale_block
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import AddressSpace, dim_name

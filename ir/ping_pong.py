@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.loops import EARLY, BodySchedule, Key, Step
+from wavedsl.ir.steps import EARLY, BodySchedule, Key, Step
 
 KIND = "ping-pong"
 JOIN = "join"

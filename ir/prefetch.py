@@ -14,9 +14,9 @@ from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, total
 from wavedsl.ir.graph import Node
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.steps import Context
 from wavedsl.ir.views import placement, view_dims
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Region, ValueType
-from wavedsl.ir.loops import BodySchedule, Key, Step
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.steps import BodySchedule, Key, Step
 from wavedsl.ir.strategy import REGISTER_FILE
 
 OTHERS = 7

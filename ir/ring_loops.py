@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
-from wavedsl.ir.loops import BodySchedule, Env, Key, StageContext, Step, synchronise
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states
+from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 
 def postponable(low: Lowering, region: Region, n: Node) -> bool:

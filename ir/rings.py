@@ -21,11 +21,11 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
-from wavedsl.ir.loops import Context, Env
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
 
 BARRIER_BYTES = 8

@@ -17,9 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from wavedsl.ir.bank_cycles import bank_cycles
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.layout import REGISTER_KINDS, Bits, Layout, bit, kind_of, number_of, rank
-from wavedsl.ir.place import LoadPlan, Piece, Place, Xor, bank_cycles, plan_addresses, plan_load
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.place import Piece, Place, Xor
+from wavedsl.ir.plan_addresses import plan_addresses
+from wavedsl.ir.plan_load import LoadPlan, plan_load
 from wavedsl.ir.target import LoadAtom
 
 Phases = Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]

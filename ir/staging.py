@@ -19,6 +19,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Columns, GlobalAccess, Position, assemble, combine_fields, total
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
+from wavedsl.ir.bits import bit
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.copy_ways import (
     CopyWay,
@@ -41,11 +42,13 @@ from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value
-from wavedsl.ir.layout import Digit, Layout, bit
+from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.matrix_tile import SPANS, MatrixTile, matrix_tile, row_tile
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.partition import DimPlan, Partition
-from wavedsl.ir.place import AddressPlan, LoadPlan, Place, plan_addresses, row_major
+from wavedsl.ir.place import Place, row_major
+from wavedsl.ir.plan_addresses import AddressPlan, plan_addresses
+from wavedsl.ir.plan_load import LoadPlan
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target

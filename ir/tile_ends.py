@@ -22,10 +22,10 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
-from wavedsl.ir.loops import Context
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.packed_view import quotient
 from wavedsl.ir.staging import Staged
+from wavedsl.ir.steps import Context
 from wavedsl.ir.views import Moved, placement, static_number
 
 PAIR = "pair"

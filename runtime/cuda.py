@@ -30,6 +30,10 @@ from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
 DEFAULT_SHARED = 48 * 1024
 """Dynamic shared memory that a kernel may use without asking (CUDA programming guide, compute capability tables)."""
 _LOG_BYTES = 16384
+LEGACY_STREAM = 1
+"""`CU_STREAM_LEGACY` (cuda.h): the default stream, whatever 0 stands for."""
+PER_THREAD_DEFAULT = "CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM"
+"""The variable by which the bindings make stream 0 another one in each thread."""
 KEPT_MAPS = 4096
 """Tensor maps that are remembered: 128 bytes each, and what they are found by."""
 
@@ -95,9 +99,9 @@ def ordinal_of(pointer: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def _encoder() -> Any:
-    """`cuTensorMapEncodeTiled` by ctypes, of the library that the bindings have loaded: they take ten times as long."""
-    return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+def _library() -> ctypes.CDLL:
+    """The library that the bindings have loaded: what each launch calls goes there by ctypes, which takes less time."""
+    return ctypes.CDLL("libcuda.so.1")
 
 
 @lru_cache(maxsize=32)
@@ -134,7 +138,12 @@ class Cuda:
         self.name = self._call("cuDeviceGetName", 256, self.handle).split(b"\0")[0].decode()
         self.device = Device("cuda", index, known_target(self.arch))
         self.context = self._call("cuDevicePrimaryCtxRetain", self.handle)
-        self._active = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+        self._primary = int(self.context)
+        per_thread = os.environ.get(PER_THREAD_DEFAULT, "0") != "0"
+        self._default_streams = () if per_thread else (0, LEGACY_STREAM)
+        self._launch = getattr(_library(), "cuLaunchKernelEx_ptsz" if per_thread else "cuLaunchKernelEx")
+        states = driver.CUstreamCaptureStatus
+        self._active, self._idle = states.CU_STREAM_CAPTURE_STATUS_ACTIVE, states.CU_STREAM_CAPTURE_STATUS_NONE
         self._is_capturing = driver.cuStreamIsCapturing
         self._current_context = driver.cuCtxGetCurrent
         self._record_event, self._query_event = driver.cuEventRecord, driver.cuEventQuery
@@ -243,21 +252,26 @@ class Cuda:
             overlap.value.programmaticStreamSerializationAllowed = 1
             attributes.append(overlap)
         config.attrs, config.numAttrs = attributes, len(attributes)
-        launch, handle, good = driver.cuLaunchKernelEx, function.handle, driver.CUresult.CUDA_SUCCESS
-
-        last = None
+        handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
+        at, launch, refused = ctypes.c_void_p(config.getPtr()), self._launch, self._refused
+        last, used = None, -1
 
         def start(stream: int, grid: tuple[int, int, int]) -> None:
-            nonlocal last
+            nonlocal last, used
             if grid is not last:
                 config.gridDimX, config.gridDimY, config.gridDimZ = grid
                 last = grid
-            config.hStream = stream
-            answer = launch(config, handle, params, 0)
-            if answer[0] != good:
-                check(driver, answer, "cuLaunchKernelEx")
+            if stream != used:
+                config.hStream = used = stream
+            status = launch(at, handle, pointers, None)
+            if status:
+                refused(status, "cuLaunchKernelEx")
 
         return start
+
+    def _refused(self, status: int, name: str) -> None:
+        """Raise what `check` raises for the status of a call by ctypes."""
+        check(self.driver, (self.driver.CUresult(status),), name)
 
     def launch(
         self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], params: int, stream: int
@@ -266,7 +280,8 @@ class Cuda:
             self.prepared(function, block, params)(stream, grid)
 
     def capturing(self, stream: int) -> bool:
-        return bool(self._is_capturing(stream)[1] == self._active)
+        state = self._is_capturing(stream)[1]
+        return state is not self._idle and state == self._active
 
     def capture(self, stream: int) -> int:
         return int(self._call("cuStreamGetCaptureInfo", stream)[1])
@@ -279,11 +294,10 @@ class Cuda:
         move = int(d.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
         self._call("cuGraphRetainUserObject", graph, made, 1, move)
 
-    def mark(self, stream: int) -> Any:
-        context = self.current()
-        idle = self._marks.get(context)
+    def mark(self, stream: int, current: int) -> Any:
+        idle = self._marks.get(current)
         if idle is not None:
-            return context, self._record(idle, stream)
+            return current, self._record(idle, stream)
         with self.entered() as context:  # not seen before, or another device's
             return context, self._record(self._marks.setdefault(context, []), stream)
 
@@ -301,12 +315,23 @@ class Cuda:
         if answer[0]:
             check(self.driver, answer, "cuEventRecord")
 
-    def move(self, mark: Any, stream: int) -> bool:
+    def move(self, mark: Any, stream: int, current: int | None) -> bool:
         context, event = mark
-        if self.current() != context:
+        if current == context:
+            self._record_again(event, stream)
+            return True
+        if current is not None:
             return False
-        self._record_again(event, stream)
+        self._call("cuCtxPushCurrent", self.context)
+        try:
+            self._record_again(event, stream)
+        finally:
+            self._call("cuCtxPopCurrent")
         return True
+
+    def lasting(self, mark: Any, stream: int, current: int) -> bool:
+        # Contexts of others may be destroyed, the primary one is retained. Streams of its own begin at 3 (cuda.h).
+        return stream in self._default_streams and mark[0] == current == self._primary
 
     def passed(self, mark: Any) -> bool:
         # After a failed kernel every call answers its error, which whoever waits for results is told.
@@ -333,7 +358,7 @@ class Cuda:
         kind, rank, *_, interleave, swizzle, promotion, fill = first.driver_arguments(0)
         wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
         box, steps = narrow(*first.box), narrow(*first.element_strides)
-        encode, room_of = _encoder(), ctypes.c_char * (MAP_BYTES + MAP_ALIGN)
+        encode, room_of = _library().cuTensorMapEncodeTiled, ctypes.c_char * (MAP_BYTES + MAP_ALIGN)
 
         def made(address: int, dims: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
             if address % 16 or not 0 < min(dims) <= max(dims) <= 1 << 32 or any(s % 16 or s >> 40 for s in strides):
@@ -356,7 +381,7 @@ class Cuda:
                 fill,
             )
             if status:
-                check(self.driver, (self.driver.CUresult(status),), "cuTensorMapEncodeTiled")
+                self._refused(status, "cuTensorMapEncodeTiled")
             return ctypes.string_at(at, MAP_BYTES)
 
         return made

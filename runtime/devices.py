@@ -43,6 +43,8 @@ class Driver(Protocol):
     """
 
     device: Device
+    name: str
+    """The product's, in the driver's words."""
 
     def allocate(self, size: int) -> int:
         """Address of `size` new bytes, aligned to 256."""
@@ -100,13 +102,19 @@ class Driver(Protocol):
         into is gone, and every executable graph made of it."""
         ...
 
-    def mark(self, stream: int) -> Any:
-        """A mark on the stream that `passed` is asked about."""
+    def mark(self, stream: int, current: int) -> Any:
+        """A mark on the stream that `passed` is asked about, in a thread where `current` is current."""
         ...
 
-    def move(self, mark: Any, stream: int) -> bool:
+    def move(self, mark: Any, stream: int, current: int | None) -> bool:
         """Set a mark that was made on this stream behind what the stream has been given since. False, with nothing
-        done, in a thread where not the same is current as when it was made."""
+        done, in a thread where not the same is current as when it was made. None: in any thread, for marks that
+        are `lasting`."""
+        ...
+
+    def lasting(self, mark: Any, stream: int, current: int) -> bool:
+        """Whether the mark was made in a thread where the same was current, and can be moved at any later time from
+        any thread: the stream is never destroyed, and is the same one for all threads."""
         ...
 
     def passed(self, mark: Any) -> bool:

@@ -34,8 +34,10 @@ PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
 KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
-ADDRESS_KEY = 0xFFFF << 48 | 15
-"""Bits of an address that a plan depends on: its alignment, and that no address is longer than 48 bits."""
+ALIGNMENT_KEY = 15
+"""Bits of an address that a plan depends on: its alignment."""
+ADDRESS_BITS = 48
+"""Bits that no address is longer than; longer ones go the long way."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ CUPY = Reader(
     "{x}.data.ptr",
     ordered=True,
 )
-DLPACK = Reader(dlpack.SHAPE, dlpack.GEOMETRY, dlpack.KEY, "p{i}", export="c{i}")
+DLPACK = Reader(dlpack.SHAPE, dlpack.GEOMETRY, (), "p{i}", export="c{i}")
 INTERFACE = Reader(
     ("f{i}['shape']", "f{i}.get('strides')"),
     "f{i}['shape'], f{i}.get('strides') or row_major(f{i}['shape'], {size})",
@@ -95,7 +97,8 @@ def reader_of(value: Any, ref: ArrayRef) -> Reader | None:
     if own and package == "cupy" and kind.__name__ == "ndarray":
         return CUPY
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
-        return replace(DLPACK, first=dlpack.first(value, len(ref.shape), bool(package)), ordered=bool(package))
+        first, key = dlpack.first(value, len(ref.shape), bool(package))
+        return replace(DLPACK, first=first, key=key, ordered=bool(package))
     # The interface is often a property that only makes sense on an array of a device: it is asked of the array.
     if not hasattr(value, "__cuda_array_interface__"):
         return None
@@ -231,18 +234,14 @@ class _Way:
             "plans": self.plans,
             "current": driver.current,
             "capturing": driver.capturing,
-            "capsule_pointer": dlpack.capsule_pointer,
-            "memory": dlpack.memory,
-            "words": dlpack.words,
             "number": arrays.device_number,
-            "row_major": dlpack.row_major,
-            "numbers": dlpack.numbers,
+            **dlpack.NAMES,
             "further": self._further,
         }
         self._first: list[str] = []
         geometry: list[str] = []
         shapes: list[str] = []
-        key = ["current()"]
+        key = ["(context := current())"]
         for i, reader in self._readers:
             storage = declared[i].dtype.storage
             spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
@@ -253,7 +252,7 @@ class _Way:
             if reader.pointer != "p{i}":
                 self._first.append(f"p{i} = {reader.pointer.format(**spelled)}")
             key += [part.format(**spelled) for part in reader.key]
-            key.append(f"p{i} & {ADDRESS_KEY:#x}")
+            key.append(f"p{i} & {ALIGNMENT_KEY}")
         self._key = ", ".join([*shapes, *key])
         self._beside = len(shapes)
         """Where a key goes on behind extents and strides."""
@@ -397,7 +396,8 @@ class _Way:
         pairs = [(w, i) for w in written for i, _ in self._readers if i != w and not (i in written and i < w)]
         apart = " or ".join(f"p{w} < p{i} + n{i} and p{i} < p{w} + n{w}" for w, i in pairs)
         there = " and ".join(f"p{i}" for i, _ in self._readers)
-        refused = " or ".join([f"not ({there})", apart] if apart else [f"not ({there})"])
+        bits = " | ".join(f"p{i}" for i, _ in self._readers)
+        refused = " or ".join([f"not ({there})", f"({bits}) >> {ADDRESS_BITS}", *([apart] if apart else [])])
         lines = [
             f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
@@ -427,8 +427,15 @@ class _Way:
         used = "".join(f"a{i}, " for i, _ in self._readers)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
         addresses = "".join(f"p{i}, " for i, _ in self._readers)
-        ordered = all(reader.ordered for _, reader in self._readers)
+        hold = ""
+        if not all(reader.ordered for _, reader in self._readers):
+            same = " or ".join(f"last[{n}] is not a{i}" for n, (i, _) in enumerate(self._readers, 1))
+            hold = f"""else:
+        last = held.again.get(stream)
+        if last is None or last[0] != (context, {addresses}) or {same}:
+            held.hold(stream, ({used}), ({exports}), ({addresses}), context)"""
         stream = "\n        ".join(_stream(self._readers))
+        named = any(reader.stream or reader.ordered for _, reader in self._readers)  # else the default one
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
         source = f"""
 def read({given}):
@@ -450,9 +457,9 @@ def way({given}):
         return False
     block[1](stream, grid)
     idle.append(block)
-    if stream > 1 and capturing(stream):
+    if {"stream > 1 and capturing(stream)" if named else "False"}:
         held.hold_for_graph(stream, ({used}{exports}loan))
-    {'' if ordered else f'else: held.hold(stream, ({used}), ({exports}), ({addresses}))'}
+    {hold}
     return True
 """
         exec(compile(source, "<the short way of a call>", "exec"), self._names)
@@ -461,11 +468,11 @@ def way({given}):
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:
     """Lines that give `stream`: the first that an array names or its package has, else the default stream."""
-    lines = ["stream = None"]
+    lines: list[str] = []
     for i, reader in arrays_of:
+        otherwise = "if stream is None: " if lines else ""
         if reader.stream:
-            lines.append(f"if stream is None: stream = {reader.stream.format(x=f'a{i}', i=i)}")
+            lines.append(f"{otherwise}stream = {reader.stream.format(x=f'a{i}', i=i)}")
         if reader.ordered:
-            return [*lines, "if stream is None: stream = now()"] if len(lines) > 1 else ["stream = now()"]
-    lines.append("if stream is None: stream = 0")
-    return lines
+            return [*lines, f"{'if stream is None: ' if lines else ''}stream = now()"]
+    return [*lines, f"{'if stream is None: ' if lines else ''}stream = 0"]

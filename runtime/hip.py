@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,6 +25,8 @@ from wavedsl.runtime.devices import Device, known_target
 
 KEPT_STREAMS = 256
 """Streams whose objects are remembered."""
+DEFAULT_STREAMS = (0, 1)
+"""The null stream, by both of its names (`hipStreamLegacy`, hip_runtime_api.h); 2 is each thread's own."""
 NOT_READY, CAPTURE_ACTIVE = 600, 1
 """`hipErrorNotReady`, `hipStreamCaptureStatusActive` (hip_runtime_api.h)."""
 
@@ -104,6 +107,14 @@ class Function:
         self.handle = handle
 
 
+class _Room(threading.local):
+    """Where a call gives a number back, in each thread another place."""
+
+    def __init__(self) -> None:
+        self.number = ctypes.c_int()
+        self.at = ctypes.byref(self.number)
+
+
 class Hip:
     """A `Driver` (see devices.py) for one AMD GPU."""
 
@@ -116,6 +127,7 @@ class Hip:
         self.name = str(properties.name)
         self.device = Device("hip", index, known_target(self.arch.partition(":")[0]))
         self._streams = _Pointers()
+        self._room = _Room()
         self._marks: list[ctypes.c_void_p] = []
         """Events that nobody waits for."""
         library = _library()
@@ -133,9 +145,9 @@ class Hip:
 
     def current(self) -> int:
         """See Driver: the thread's device."""
-        number = ctypes.c_int()
-        self._get_device(ctypes.byref(number))
-        return number.value
+        room = self._room
+        self._get_device(room.at)
+        return room.number.value
 
     @contextmanager
     def entered(self) -> Iterator[int]:
@@ -215,9 +227,9 @@ class Hip:
             self.prepared(function, block, params)(stream, grid)
 
     def capturing(self, stream: int) -> bool:
-        state = ctypes.c_int()
-        self._is_capturing(self._streams[stream], ctypes.byref(state))
-        return state.value == CAPTURE_ACTIVE
+        room = self._room
+        self._is_capturing(self._streams[stream], room.at)
+        return room.number.value == CAPTURE_ACTIVE
 
     def capture(self, stream: int) -> int:
         return int(self._call("hipStreamGetCaptureInfo_v2", stream, None)[1])
@@ -229,8 +241,8 @@ class Hip:
         move = int(self.hip.hipUserObjectRetainFlags.hipGraphUserObjectMove)
         self._call("hipGraphRetainUserObject", graph, made, 1, move)
 
-    def mark(self, stream: int) -> Any:
-        if self.current() == self.index:
+    def mark(self, stream: int, current: int) -> Any:
+        if current == self.index:
             return self._mark(stream)
         with self.entered():
             return self._mark(stream)
@@ -249,11 +261,18 @@ class Hip:
         if status:
             self._refused(status, "hipEventRecord")
 
-    def move(self, mark: Any, stream: int) -> bool:
-        if self.current() != self.index:
+    def move(self, mark: Any, stream: int, current: int | None) -> bool:
+        if current == self.index:
+            self._record_again(mark, stream)
+            return True
+        if current is not None:
             return False
-        self._record_again(mark, stream)
+        with self.entered():
+            self._record_again(mark, stream)
         return True
+
+    def lasting(self, mark: Any, stream: int, current: int) -> bool:
+        return stream in DEFAULT_STREAMS and current == self.index
 
     def passed(self, mark: Any) -> bool:
         # After a failed kernel every call answers its error, which whoever waits for results is told.

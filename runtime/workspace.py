@@ -124,7 +124,7 @@ class Workspaces:
         if found is not None and found.fits(need):
             return found
         if graph is not None:
-            in_flight.of(driver).release()  # what dead graphs had
+            in_flight.of(driver).release(settle=False)  # what dead graphs had
         with self._lock:
             found = loans.get(key)
             if found is None or not found.fits(need):

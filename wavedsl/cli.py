@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import wavedsl
 from wavedsl.ir.errors import EmulationError, LaunchError, WaveError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import from_traceback
@@ -57,7 +58,7 @@ def _of_the_user(error: Exception) -> str:
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     top = argparse.ArgumentParser(prog="wavedsl", description="Compile, run, check and look at @wave kernels.")
-    top.add_argument("--version", action="version", version=f"wavedsl {_version()}")
+    top.add_argument("--version", action="version", version=f"wavedsl {wavedsl.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
@@ -343,7 +344,7 @@ def _doctor(options: Any) -> int:
 
     from wavedsl.runtime import cache, devices, toolchain
 
-    print(f"wavedsl {_version()}, Python {platform.python_version()}, {platform.platform()}")
+    print(f"wavedsl {wavedsl.__version__}, Python {platform.python_version()}, {platform.platform()}")
     for package in ("numpy", "sympy", "networkx", "ml_dtypes"):
         print(f"  {package} {importlib.metadata.version(package)}")
     print("tools:")
@@ -364,12 +365,6 @@ def _doctor(options: Any) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- shared
-
-
-def _version() -> str:
-    import importlib.metadata
-
-    return importlib.metadata.version("wavedsl")
 
 
 def _kernel(options: Any) -> tuple[Any, dict[Any, Any]]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import wavedsl
 from wavedsl.ir import trail
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.graph import Graph, Node, node_text
@@ -21,9 +22,7 @@ from wavedsl.runtime import cache
 _FILE = "kernel.json"
 
 
-def compile_cached(
-    kernel: Any, arguments: Mapping[str, Any], target: str, why: str = "", asked: bool = False
-) -> Any:
+def compile_cached(kernel: Any, arguments: Mapping[str, Any], target: str, why: str = "", asked: bool = False) -> Any:
     """The `CompiledKernel` for these arguments, from the cache if it is there. Raises what `Kernel.compile` raises.
 
     One from the cache has no `kernel_ir`; it has the graph that was traced to find it. Under WAVEDSL_STRICT a kernel
@@ -71,7 +70,7 @@ def key_parts(kernel: Any, graph: Graph, arguments: Mapping[str, Any], target: s
         "arguments": repr([arrays, params]),
         "schedule": repr(kernel.schedule),
         "target": target,
-        "compiler": cache.package_stamp(),
+        "compiler": f"{wavedsl.__version__} {cache.package_stamp()}",
     }
 
 

@@ -23,10 +23,12 @@ from wavedsl.codegen.amdgcn.isa import Reg, Src, Unit, check_operands
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
-from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, decode
+from wavedsl.runtime.emulator.amdgcn_decode import decode
+from wavedsl.runtime.emulator.amdgcn_env import FLAT_SCRATCH_START, PRIVATE_BUFFER, WAVE_SCRATCH, Env
 from wavedsl.runtime.emulator.amdgcn_matrix import mfma
-from wavedsl.runtime.emulator.amdgcn_memory import FLAT_SCRATCH_START, MEMORY, PRIVATE_BUFFER, WAVE_SCRATCH, Env
+from wavedsl.runtime.emulator.amdgcn_memory import MEMORY
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
+from wavedsl.runtime.emulator.amdgcn_step import Context, Step, Unsupported
 from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude

@@ -28,10 +28,11 @@ import numpy as np
 from wavedsl.codegen.amdgcn import hazard_rules
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.mfma import coordinates
-from wavedsl.runtime.emulator.amdgcn_decode import Step, _dpp, first_active
+from wavedsl.runtime.emulator.amdgcn_lanes import dpp, first_active
 from wavedsl.runtime.emulator.amdgcn_lds import LdsShadow
 from wavedsl.runtime.emulator.amdgcn_marks import IMPLICIT_CODES, Flight, Info, Marks, bits_of, mask_of, name_of
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State, to_lanes
+from wavedsl.runtime.emulator.amdgcn_step import Step
 from wavedsl.runtime.emulator.amdgcn_text import Line
 
 POISON = 0x7FBADBAD
@@ -303,7 +304,7 @@ class Checker:
                     origin = marks.origin.get(code, info.index)
             per_operand[o.name] = lanes
         if inst.encoding == "DPP":
-            source, valid, _, _ = _dpp(info.line)
+            source, valid, _, _ = dpp(info.line)
             first = next((o.name for o in inst.explicit if o.reads and not o.writes), "")
             if per_operand.get(first) is not False and per_operand[first].shape[1] == LANES:
                 per_operand[first] = per_operand[first][:, source] & valid

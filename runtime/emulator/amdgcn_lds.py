@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Inst
+from wavedsl.runtime.emulator.amdgcn_ds import lds_load
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State
 
 _TOUCHES = {"reads": "wrote", "overwrites": "read", "writes": "also wrote"}
@@ -164,8 +165,6 @@ class LdsShadow:
         """Whether the bytes already there are the ones written now."""
         if words is None:
             return False
-        from wavedsl.runtime.emulator.amdgcn_memory import lds_load
-
         now = lds_load(self.engine.env, position, size, active)
         limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
         equal = ((now ^ words) & limit == 0).all(axis=0)

@@ -19,8 +19,8 @@ import numpy as np
 from wavedsl.codegen.amdgcn.isa import Reg
 from wavedsl.codegen.amdgcn.mfma import Mfma, with_formats
 from wavedsl.ir import dtypes as dt
-from wavedsl.runtime.emulator.amdgcn_decode import Context, Step, Unsupported, named
 from wavedsl.runtime.emulator.amdgcn_state import F32, F64, I32, LANES, U8, U16, U32, State, constant
+from wavedsl.runtime.emulator.amdgcn_step import Context, Step, Unsupported, named
 from wavedsl.runtime.emulator.amdgcn_text import Line
 
 

@@ -18,15 +18,16 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.target import CHIPS, Chip
 from wavedsl.ir.errors import CompileError, LaunchError
-from wavedsl.runtime.emulator import ptx_flow, ptx_parse
+from wavedsl.runtime.emulator import ptx_flow, ptx_inline, ptx_parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.ptx_cost import Cost
 from wavedsl.runtime.emulator.ptx_flow import Flow
 from wavedsl.runtime.emulator.ptx_gather import entry_registers
 from wavedsl.runtime.emulator.ptx_machine import Launch, Machine, place_statics
 from wavedsl.runtime.emulator.ptx_mbarrier import Deadlock
-from wavedsl.runtime.emulator.ptx_parse import Function, Inst, Module, Param
-from wavedsl.runtime.emulator.ptx_run import Runner, Stop, looked_up, prepare
+from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param
+from wavedsl.runtime.emulator.ptx_program import Stop, looked_up, prepare
+from wavedsl.runtime.emulator.ptx_run import Runner
 from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
 from wavedsl.runtime.emulator.warp_ops import registers
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMap, encode
@@ -122,7 +123,7 @@ def run_ptx(
 def _read(asm: str, kernel: str | None) -> tuple[Module, Function, Flow | None]:
     """The text, the kernel in it with every call inlined, and its control flow. A run changes none of them."""
     module = ptx_parse.parse(asm)
-    function = ptx_parse.inline(module, _entry(module, kernel))
+    function = ptx_inline.inline(module, _entry(module, kernel))
     return module, function, ptx_flow.build(function) if function.insts else None
 
 

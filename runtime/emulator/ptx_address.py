@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
@@ -14,10 +13,10 @@ from wavedsl.runtime.emulator.ptx_machine import (
     SHARED_WINDOW,
     WINDOW,
     Machine,
+    Mask,
 )
-from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, RegUse, Sym
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst, RegUse, Sym
 
-Mask = Any
 Step = Callable[[Mask], None]
 
 

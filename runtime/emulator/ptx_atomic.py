@@ -9,12 +9,10 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import NUMPY, TYPE_BITS
 from wavedsl.codegen.ptx.isa_memory import ATOMIC
-from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Machine
+from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, parts_of, space_of, words_of, writers_of
-from wavedsl.runtime.emulator.ptx_parse import Inst
+from wavedsl.runtime.emulator.ptx_module import Inst
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 

@@ -17,15 +17,22 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa_bulk import ELEMENT_TYPES
 from wavedsl.codegen.ptx.isa_memory import ATOMIC
 from wavedsl.ir.errors import LaunchError
-from wavedsl.runtime.emulator.ptx_machine import PARAM_BASE, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, WINDOW, Machine
+from wavedsl.runtime.emulator.ptx_machine import (
+    PARAM_BASE,
+    PARAM_WINDOW,
+    SHARED_BASE,
+    SHARED_WINDOW,
+    WINDOW,
+    Array,
+    Machine,
+    Mask,
+)
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
 from wavedsl.runtime.emulator.ptx_memory import Access, address_of, space_of, words_of
+from wavedsl.runtime.emulator.ptx_module import Address, Inst, Reg, Vector
 from wavedsl.runtime.emulator.ptx_operands import source
-from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg, Vector
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, DATA_TYPES, TensorMapSpec, decode, patch
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 TILE_ALIGNMENT = 128

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, Window, pick, positions_of
-from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, RegUse
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst, RegUse
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 

@@ -15,7 +15,7 @@ from wavedsl.codegen.ptx.target import CHIPS, TARGETS
 from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
 from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
 from wavedsl.runtime.emulator.ptx_gather import entry_registers
-from wavedsl.runtime.emulator.ptx_parse import Inst
+from wavedsl.runtime.emulator.ptx_module import Inst
 from wavedsl.runtime.emulator.ptx_run import Runner
 from wavedsl.runtime.emulator.ptx_trace import MAX_RECORDED, Tracer
 from wavedsl.runtime.emulator.warp_events import SECTOR, Events

@@ -26,14 +26,12 @@ from wavedsl.runtime.emulator import (
 )
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
 from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
-from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
+from wavedsl.runtime.emulator.ptx_module import NOTHING, Imm, Inst, Label, Vector
 from wavedsl.runtime.emulator.ptx_operands import Destination, put, source
-from wavedsl.runtime.emulator.ptx_parse import NOTHING, Imm, Inst, Label, Vector
 from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 

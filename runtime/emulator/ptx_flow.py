@@ -13,7 +13,7 @@ from typing import Any
 
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime.emulator.ptx_parse import Address, Function, Inst, Label, Reg, RegUse, Vector
+from wavedsl.runtime.emulator.ptx_module import Address, Function, Inst, Label, Reg, RegUse, Vector
 
 
 @dataclass

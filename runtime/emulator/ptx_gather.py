@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.runtime.emulator.ptx_machine import Machine
-from wavedsl.runtime.emulator.ptx_parse import Inst
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
+from wavedsl.runtime.emulator.ptx_module import Inst
 from wavedsl.runtime.emulator.ptx_wgmma import WARPS, Wgmmas
-
-Array = Any
-Mask = Any
 
 REGISTER_FILE = 65536
 """Registers of an SM."""

@@ -16,12 +16,14 @@ import numpy as np
 from wavedsl.codegen.ptx.isa import NUMPY, PACKED, TYPE_BITS
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.memory import GlobalMemory
-from wavedsl.runtime.emulator.ptx_parse import Function, Inst, Module, Param, Reg, Variable
+from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param, Reg, Variable
 from wavedsl.runtime.emulator.ptx_shadow import SharedShadow
 from wavedsl.runtime.emulator.report import Collector, Finding
 
 Array = Any
+"""A NumPy array over the threads of the batch, of any dtype."""
 Mask = Any
+"""bool [thread], or None for all threads."""
 
 SHARED_BASE = 1024
 """Address of the first byte of a CTA's shared memory in its window (sm_90 keeps the first KiB for itself)."""

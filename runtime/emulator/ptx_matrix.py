@@ -18,11 +18,8 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.mma import Layout, Mma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.runtime.emulator.ptx_machine import Machine
-from wavedsl.runtime.emulator.ptx_parse import Imm, Inst
-
-Array = Any
-Mask = Any
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst
 
 
 @lru_cache(maxsize=8)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.runtime.emulator.ptx_machine import SHARED_WINDOW, WINDOW, Machine
+from wavedsl.runtime.emulator.ptx_machine import SHARED_WINDOW, WINDOW, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, parts_of, positions_of
-from wavedsl.runtime.emulator.ptx_parse import Inst, Sym
+from wavedsl.runtime.emulator.ptx_module import Inst, Sym
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 

@@ -16,13 +16,11 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
-from wavedsl.runtime.emulator.ptx_machine import SHARED_WINDOW, WINDOW, Machine
+from wavedsl.runtime.emulator.ptx_machine import SHARED_WINDOW, WINDOW, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access
+from wavedsl.runtime.emulator.ptx_module import Address, Inst, Reg
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
-from wavedsl.runtime.emulator.ptx_parse import Address, Inst, Reg
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 MAX_COUNT = (1 << 20) - 1

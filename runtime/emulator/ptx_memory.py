@@ -24,12 +24,12 @@ from wavedsl.runtime.emulator.ptx_machine import (
     SHARED_BASE,
     SHARED_WINDOW,
     WINDOW,
+    Array,
     Machine,
+    Mask,
 )
-from wavedsl.runtime.emulator.ptx_parse import NOTHING, Address, Imm, Inst, Reg, RegUse, Sym, Vector
+from wavedsl.runtime.emulator.ptx_module import NOTHING, Address, Imm, Inst, Reg, RegUse, Sym, Vector
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}

@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx.isa import NUMPY, PACKED, TYPE_BITS
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import immediate
-from wavedsl.runtime.emulator.ptx_parse import NOTHING, Imm, RegUse, Special, Sym
-
-Array = Any
-Mask = Any
+from wavedsl.runtime.emulator.ptx_module import NOTHING, Imm, RegUse, Special, Sym
 
 
 def put(d: Array, value: Array, mask: Mask) -> None:

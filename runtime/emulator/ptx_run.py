@@ -1,45 +1,33 @@
 """Scheduling of warps in the PTX emulator: divergence, reconvergence, barriers, and what was counted.
 
 In: a machine and its decoded blocks. Out: the batch run to its end. The idea: a *group* is a set of threads at one
-place, at first all threads of all CTAs of the batch. A branch on which threads differ parts a group; the parts meet at
-a `Join`, the branch's immediate post-dominator. A warp is not held back by other warps: when nothing else can run, the
-warps of a join whose own lanes have all come go on alone. So lock-step is an optimisation, never a constraint between
-warps. Invariant: every live thread is in exactly one of: a runnable group, a join, a barrier.
+place, at first all threads of all CTAs of the batch. A branch on which threads differ parts a group; the parts meet
+at a `Join`, the branch's immediate post-dominator. A warp is not held back by other warps: when nothing else can run,
+the warps of a join whose own lanes have all come go on alone. So lock-step is an optimisation, never a constraint
+between warps. Invariant: every live thread is in exactly one of: a runnable group, a join, a barrier.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_flow
-from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
-from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
-from wavedsl.runtime.emulator.ptx_decode import Engines, decode, guarded
-from wavedsl.runtime.emulator.ptx_flow import Flow
 from wavedsl.runtime.emulator.ptx_gather import Gathering
-from wavedsl.runtime.emulator.ptx_machine import Machine
-from wavedsl.runtime.emulator.ptx_mbarrier import SPINS, Deadlock, MBarriers
+from wavedsl.runtime.emulator.ptx_machine import Array, Mask
+from wavedsl.runtime.emulator.ptx_mbarrier import SPINS, Deadlock
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
-from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, Reg, RegUse, as_arg
+from wavedsl.runtime.emulator.ptx_program import Program, Stop
 from wavedsl.runtime.emulator.ptx_trace import Tracer
-from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
-
-Array = Any
-Mask = Any
+from wavedsl.runtime.emulator.ptx_unwritten import blame
 
 QUANTUM = 512
 """Blocks a group runs before others get a turn, so that a spinning warp cannot starve the one it waits for."""
 MAX_BLOCKS = 2_000_000
 """Blocks one batch may execute before it counts as a livelock."""
-
-
-class Stop(Exception):
-    """Ends the launch: what comes after cannot be trusted (an unsupported instruction, a trap)."""
 
 
 @dataclass(eq=False)
@@ -81,295 +69,6 @@ class Barrier:
     need: Array
     into: Array
     values: Array
-
-
-@dataclass
-class Program:
-    """A function decoded for one machine: steps per block, and how each block ends."""
-
-    machine: Machine
-    flow: Flow
-    rows: list[isa.Inst | None]
-    steps: list[list[Any]]
-    engines: Engines
-    collective: dict[int, Any] = field(default_factory=dict)
-    """Block -> step of the instruction at its end that whole warpgroups execute."""
-    watches: list[bool] = field(default_factory=list)
-    """Blocks that test an mbarrier."""
-    names: list[Counter[str]] = field(default_factory=list)
-    effects: list[tuple[list[Reg], list[Reg]]] = field(default_factory=list)
-    """Registers written and read by each instruction."""
-
-
-def effects_of(insts: list[Inst], rows: list[isa.Inst | None]) -> list[tuple[list[Reg], list[Reg]]]:
-    """Registers written and read by each instruction."""
-    out: list[tuple[list[Reg], list[Reg]]] = []
-    for inst, row in zip(insts, rows):
-        if row is None:
-            # Not understood, so the run stops there: nothing is known of what it reads.
-            out.append((list(ptx_flow.defs_and_uses(inst, len(inst.args))[0]), []))
-            continue
-        writes = sum(op.write and not op.paired for op in row.operands)
-        out.append(ptx_flow.defs_and_uses(inst, writes))
-    return out
-
-
-Known = tuple[list["isa.Inst | None"], dict[int, CompileError], list[tuple[list[Reg], list[Reg]]]]
-
-
-def looked_up(insts: list[Inst], version: tuple[int, int], target: str, checks: bool) -> Known:
-    """Row of each instruction, what is wrong with those that have none, and `effects_of` them. Of a text, its target
-    and whether operands are checked: no run changes it."""
-    rows: list[isa.Inst | None] = []
-    trouble: dict[int, CompileError] = {}
-    for i, inst in enumerate(insts):
-        try:
-            row = isa.lookup(inst.name, target, version)
-            if checks:
-                isa.check_operands(
-                    row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None
-                )
-            rows.append(row)
-        except CompileError as e:
-            trouble[i] = e
-            rows.append(None)
-    return rows, trouble, effects_of(insts, rows)
-
-
-def prepare(m: Machine, flow: Flow) -> Program:
-    """Look up, check and decode every instruction. What is not supported becomes a step that says so when it is
-    reached.
-    """
-    insts = m.function.insts
-    key = m.module.target or m.launch.target, m.checks
-    found = flow.known.get(key)
-    if found is None:
-        found = flow.known[key] = looked_up(insts, m.module.version, *key)
-    rows, trouble, effects = found
-    m.granule = _granule(insts, rows)
-    m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
-    copies = AsyncCopies(m)
-    barriers = MBarriers(m, copies)
-    multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
-    wgmmas = Wgmmas(m, insts, rows) if multiplies else None
-    engines = Engines(copies, barriers, BulkCopies(m, barriers), wgmmas)
-    program = Program(m, flow, rows, [], engines, effects=effects)
-    decoded: list[Any] = [None] * len(insts)
-    for b in flow.blocks:
-        for i in range(b.start, b.end):
-            row_i = rows[i]
-            ends = i == b.end - 1 and ptx_flow.is_terminator(insts[i].name) and i not in trouble
-            if ends and (row_i is None or "wgmma" not in row_i.effects):
-                continue
-            try:
-                if row_i is None:
-                    raise trouble[i]
-                if row_i.row.opcode == "call":
-                    decoded[i] = _external_call(m, insts[i])
-                else:
-                    decoded[i] = decode(m, engines, insts[i], row_i, i)
-            except CompileError as e:
-                decoded[i] = _unsupported(m, insts[i], e)
-    _drop_stale_fragments(m, decoded, effects)
-    if wgmmas is not None and not m.checks:
-        for i, step in enumerate(decoded):
-            row_i = rows[i]
-            if step is not None and (row_i is None or "wgmma" not in row_i.effects):
-                decoded[i] = wgmmas.delivering(step, [*effects[i][0], *effects[i][1]])
-    if m.checks:
-        if wgmmas is not None:
-            for i, step in enumerate(decoded):
-                row_i = rows[i]
-                if step is not None and (row_i is None or "wgmma" not in row_i.effects):
-                    defs, uses = effects[i]
-                    moves = row_i is not None and "move" in row_i.effects
-                    decoded[i] = wgmmas.watched(insts[i], step, uses, defs, moves)
-        _watch_unwritten(m, flow, decoded, effects, rows)
-    for n, b in enumerate(flow.blocks):
-        last = rows[b.end - 1]
-        if last is not None and "wgmma" in last.effects:
-            program.collective[n], decoded[b.end - 1] = decoded[b.end - 1], None
-        program.steps.append([decoded[i] for i in range(b.start, b.end) if decoded[i] is not None])
-        program.names.append(Counter(insts[i].name for i in range(b.start, b.end)))
-    program.watches = [any(r is not None and "test" in r.effects for r in rows[b.start : b.end]) for b in flow.blocks]
-    if any(program.watches):
-        # Blocks that do something other than watch an mbarrier are progress.
-        for steps, watches in zip(program.steps, program.watches):
-            if steps and not watches:
-                steps.insert(0, barriers.progress)
-    return program
-
-
-def _unsupported(m: Machine, inst: Inst, error: CompileError) -> Any:
-    text = error.message + (f" ({error.hint})" if error.hint else "")
-
-    def step(mask: Mask) -> None:
-        m.report("unsupported", inst, text, None if mask is None else int(m.lanes(mask)[0]))
-        raise Stop
-
-    return step
-
-
-def _external_call(m: Machine, inst: Inst) -> Any:
-    """The runtime functions that may stay as calls: a failed assertion ends the launch, printing is nothing."""
-    name = inst.args[0].name
-
-    def step(mask: Mask) -> None:
-        if name != "__assertfail":
-            return
-        m.report("assertion", inst, "a device assertion failed", 0 if mask is None else int(m.lanes(mask)[0]))
-        raise Stop
-
-    if name not in ("__assertfail", "vprintf"):
-        raise CompileError(f"call of {name} is not supported")
-    if inst.guard is not None:
-        return guarded(m, inst, step)
-    return step
-
-
-def _granule(insts: list[Inst], rows: list[isa.Inst | None]) -> int:
-    """The smallest access to shared memory (or through a generic address) in the program, in bytes."""
-    small = 16
-    for inst, row in zip(insts, rows):
-        if row is None or not row.effects & {"load", "store", "async"}:
-            continue
-        space = row.mods.get("space", "")
-        if space and not space.startswith("shared"):
-            continue
-        if "async" in row.effects:
-            sizes = [a.value for a in inst.args if isinstance(a, Imm)]
-            small = min([small, *sizes])
-        elif "type" in row.mods:
-            bits = isa.TYPE_BITS[row.mods["type"]]
-            small = min(small, bits // 8 * {"v2": 2, "v4": 4}.get(row.mods.get("vec", ""), 1))
-    return max(1, small)
-
-
-def _drop_stale_fragments(m: Machine, decoded: list[Any], effects: list[tuple[list[Reg], list[Reg]]]) -> None:
-    """Writers of matrix operands forget the matrices that were made of the old values."""
-    users, values = m.fragment_users, m.fragment_values
-    if not users:
-        return
-    for i, step in enumerate(decoded):
-        keys = [k for r in effects[i][0] for k in users.get(r.index, ())]
-        if not keys or step is None:
-            continue
-        keys = list(dict.fromkeys(keys))
-
-        def fresh(mask: Mask, step: Any = step, keys: list[Any] = keys) -> None:
-            step(mask)
-            for k in keys:
-                values.pop(k, None)
-
-        decoded[i] = fresh
-
-
-_SINKS = frozenset(
-    {"load", "store", "atomic", "async", "matrix", "wmma", "barrier", "branch", "exit", "bulk", "multiply", "mbarrier"}
-)
-
-
-def _watch_unwritten(
-    m: Machine, flow: Flow, decoded: list[Any], effects: list[tuple[list[Reg], list[Reg]]], rows: list[Any]
-) -> None:
-    """Follow values of registers that may be read before they are written, and report where one matters.
-
-    A copy of such a value is harmless (compilers move undefined values about); an address, a stored value, a predicate
-    or a matrix operand made of one is a defect. The finding names the instruction that first read the unwritten
-    register.
-    """
-    suspects = ptx_flow.maybe_unwritten(m.function, flow, effects)
-    if not suspects:
-        return
-    m.suspects = suspects
-    tracked = set(suspects)
-    changed = True
-    while changed:
-        changed = False
-        for defs, uses in effects:
-            if any(r.index in tracked for r in uses):
-                for r in defs:
-                    if r.index not in tracked:
-                        tracked.add(r.index)
-                        changed = True
-    # Per thread: -1 not written, 0 defined, else 1 + the instruction that first read what was not written.
-    m.undefined = {r: np.full(m.T, -1 if r in suspects else 0, np.int32) for r in sorted(tracked)}
-    insts = m.function.insts
-    for i, step in enumerate(decoded):
-        defs, uses = effects[i]
-        reads = [r for r in uses if r.index in tracked]
-        writes = [r for r in defs if r.index in tracked]
-        if step is None or not (reads or writes):
-            continue
-        row = rows[i]
-        sink = row is None or bool(row.effects & _SINKS)
-        guard = insts[i].guard
-        chooser = row is not None and row.row.opcode == "selp"
-        decoded[i] = _watched(m, insts[i], i, step, reads, writes, sink, guard, chooser)
-
-
-def _watched(
-    m: Machine,
-    inst: Inst,
-    pc: int,
-    step: Any,
-    reads: list[Reg],
-    writes: list[Reg],
-    sink: bool,
-    guard: Any,
-    chooser: bool,
-) -> Any:
-    data = [m.undefined[r.index] for r in reads if guard is None or r is not guard[0]]
-    names = [r.name for r in reads if guard is None or r is not guard[0]]
-    guard_state = m.undefined.get(guard[0].index) if guard is not None else None
-    predicate = m.reg(guard[0]) if guard is not None else None
-    outs = [m.undefined[r.index] for r in writes]
-    choice = None
-    if chooser and isinstance(inst.args[3], RegUse):
-        choice = m.reg(inst.args[3].reg), inst.args[3].negated
-        states = []
-        for a in inst.args[1:3]:
-            states.append(m.undefined.get(a.reg.index) if isinstance(a, RegUse) else None)
-
-    def run(mask: Mask) -> None:
-        on = np.ones(m.T, bool) if mask is None else mask
-        if guard_state is not None:
-            _blame(m, inst, pc, guard_state, on, [guard[0].name])
-        if predicate is not None:
-            on = on & (predicate != guard[1])
-        taint = np.zeros(m.T, np.int32)
-        if choice is not None:
-            first = choice[0] != choice[1]
-            zero = np.zeros(m.T, np.int32)
-            x, y = (zero if s is None else s for s in states)
-            taint = np.where(first, x, y)
-        else:
-            for state in data:
-                taint = np.where(taint != 0, taint, state)
-        taint = np.where(taint == -1, np.int32(pc + 1), taint)
-        if sink and data:
-            _blame(m, inst, pc, taint, on, names)
-        for o in outs:
-            o[on] = taint[on] if not sink else 0
-        step(mask)
-
-    return run
-
-
-def _blame(m: Machine, inst: Inst, pc: int, taint: Array, on: Array, names: list[str]) -> None:
-    bad = (taint != 0) & on & m.live
-    if not bad.any():
-        return
-    thread = int(np.argmax(bad))
-    origin = int(taint[thread])
-    first = m.function.insts[origin - 1] if origin > 0 else inst
-    if not m.seen("uninitialised-read", first):
-        via = "" if first is inst else f"; the value reaches line {inst.line}: {inst.text}"
-        which = ", ".join(names) if first is inst else "a register"
-        m.report("uninitialised-read", first, f"reads {which} before anything is written to it{via}", thread)
-
-
-# ------------------------------------------------------------------------------------------------ the scheduler
 
 
 class Runner:
@@ -567,7 +266,7 @@ class Runner:
         state = self.m.undefined.get(reg.index)
         if state is not None:
             pc = self.m.function.insts.index(inst)
-            _blame(self.m, inst, pc, state, np.ones(self.m.T, bool) if mask is None else mask, [reg.name])
+            blame(self.m, inst, pc, state, np.ones(self.m.T, bool) if mask is None else mask, [reg.name])
         on = ~p if negated else p
         return on.copy() if mask is None and not negated else on if mask is None else on & mask
 

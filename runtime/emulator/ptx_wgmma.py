@@ -26,13 +26,11 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_bulk import CHUNK, swizzled
-from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Machine
+from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_matrix import _table
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst, Reg, RegUse, Vector
 from wavedsl.runtime.emulator.ptx_operands import source
-from wavedsl.runtime.emulator.ptx_parse import Imm, Inst, Reg, RegUse, Vector
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 POISON = 0x7FBADBAD

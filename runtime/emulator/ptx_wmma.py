@@ -15,12 +15,10 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa_wmma import Fragment, fragment
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator.ptx_machine import Machine
+from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, space_of
-from wavedsl.runtime.emulator.ptx_parse import Address, Imm, Inst, RegUse
+from wavedsl.runtime.emulator.ptx_module import Address, Imm, Inst, RegUse
 
-Array = Any
-Mask = Any
 Step = Callable[[Mask], None]
 
 _NUMPY: dict[str, Any] = {

@@ -21,7 +21,7 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS, Unit
 from wavedsl.runtime.emulator.cycle_chips import SmModel
 from wavedsl.runtime.emulator.ptx_flow import Flow, is_terminator
-from wavedsl.runtime.emulator.ptx_parse import Function, Imm, Inst, Reg, RegUse, Vector
+from wavedsl.runtime.emulator.ptx_module import Function, Imm, Inst, Reg, RegUse, Vector
 
 WINDOW = 64
 """Instructions of the text among which the list schedule chooses. ptxas looks at whole blocks, but holds registers

@@ -59,6 +59,12 @@ def test_other_types(target: str, dtype: str, run: Callable[..., str]):
     run("gemm.py", "--target", target, "--dtype", dtype, "--m", "64", "--n", "64", "--k", "64")
 
 
+@pytest.mark.slow
+def test_torch_operator(run: Callable[..., str]):
+    pytest.importorskip("torch")
+    assert run("torch_op.py", "--m", "17", "--n", "33").endswith("torch.library.opcheck: fine\n")
+
+
 def test_help_shows_how_to_call_it(run: Callable[..., str]):
     command = [sys.executable, str(EXAMPLES / "gemm.py"), "--help"]  # as a user does
     assert "--kernel waves16" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

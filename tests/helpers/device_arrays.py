@@ -8,6 +8,7 @@ attributes and the current stream are. What the classes answer is what the packa
 from __future__ import annotations
 
 import ctypes
+import struct
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,21 @@ class Dlpack:
         )
         self.keep[:] = [numbers, managed]
         return _capsule_new(ctypes.addressof(managed), b"dltensor", None)
+
+
+@dataclass
+class Versioned(Dlpack):
+    """The same by DLPack 1.0, with flags: 1 is read-only."""
+
+    flags: int = 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        super().__dlpack__(**options)
+        numbers, managed = self.keep
+        tensor = bytes(managed)[: _DLManaged.manager.offset]
+        whole = ctypes.create_string_buffer(struct.pack("<IIQQQ", 1, 0, 0, 0, self.flags) + tensor)
+        self.keep[:] = [numbers, whole]
+        return _capsule_new(ctypes.addressof(whole), b"dltensor_versioned", None)
 
 
 class Interface:

@@ -8,8 +8,8 @@ sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
-while a stream is captured. Captured launches run with their graph. `standin_busy(1)` leaves every event unfinished
-until `standin_busy(0)`.
+while a stream is captured. Captured launches run with their graph. After `standin_busy(1)` events that are recorded
+stay unfinished until `standin_busy(0)`.
 
 In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third
 call of cuMemAlloc answers 2 (`:0`: every one); STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many
@@ -64,6 +64,8 @@ static int answer(const char *name, int *calls) {
 
 static long device_bytes;
 static int busy;
+static unsigned char behind_work[4096]; /* by event: whether it was recorded while streams were busy */
+#define EVENT(e) behind_work[(long)(e) & 4095]
 
 void standin_busy(int now) { busy = now; }
 
@@ -326,9 +328,11 @@ CUDA_BODIES = {
     "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
     "cuMemsetD8Async": ('note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'),
     "cuEventCreate": 'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);',
-    "cuEventRecord": 'note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);',
+    "cuEventRecord": (
+        'NEEDS_CONTEXT; EVENT(hEvent) = busy; note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);'
+    ),
     "cuEventElapsedTime": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
-    "cuEventQuery": "return busy ? 600 : 0;",
+    "cuEventQuery": "return busy && EVENT(hEvent) ? 600 : 0;",
     "cuEventDestroy": 'note("cuEventDestroy %p", (void *)hEvent);',
     "cuGetErrorName": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
     "cuGetErrorString": '*pStr = "as the stand-in was told";',
@@ -409,9 +413,13 @@ HIP_BODIES = {
         'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); memset(dst, value, sizeBytes);'
     ),
     "hipEventCreate": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
-    "hipEventCreateWithFlags": '*event = (hipEvent_t)0x5fff; note("hipEventCreateWithFlags %u", flags);',
-    "hipEventQuery": "return busy ? 600 : 0;",
-    "hipEventRecord": 'note("hipEventRecord %p stream %p", (void *)event, (void *)stream);',
+    "hipEventCreateWithFlags": (
+        'static long made; *event = (hipEvent_t)(0x5800 + made++); note("hipEventCreateWithFlags %u", flags);'
+    ),
+    "hipEventQuery": "return busy && EVENT(event) ? 600 : 0;",
+    "hipEventRecord": (
+        'EVENT(event) = busy; note("hipEventRecord %p stream %p", (void *)event, (void *)stream);'
+    ),
     "hipEventElapsedTime": "*ms = 0.25f * (float)((long)stop - (long)start);",
     "hipEventDestroy": 'note("hipEventDestroy %p", (void *)event);',
     "hipGetErrorString": 'return "as the stand-in was told";',

@@ -17,8 +17,8 @@ import order
 import trial
 from names import Unknown, fold, known, label, mix, spread, unwritten, value_of
 from sums import element
-from wavedsl.runtime.emulator import ptx_machine, ptx_run
-from wavedsl.runtime.emulator.ptx_parse import Address, Imm, Reg, RegUse, Special, Sym, Vector
+from wavedsl.runtime.emulator import ptx_machine, ptx_program, ptx_run
+from wavedsl.runtime.emulator.ptx_module import Address, Imm, Reg, RegUse, Special, Sym, Vector
 
 if TYPE_CHECKING:
     from terms import Recorder
@@ -35,7 +35,7 @@ _LATE = 1 << 20
 def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
     """Execute and record. Raises Unknown, and what a run raises."""
     keepers: dict[int, _Keeper] = {}
-    decode, end, start = ptx_run.decode, ptx_run.Runner._end, ptx_machine.Machine.start
+    decode, end, start = ptx_program.decode, ptx_run.Runner._end, ptx_machine.Machine.start
 
     def of(machine: Any) -> _Keeper:
         if id(machine) not in keepers:
@@ -57,7 +57,7 @@ def run(case: trial.Case, text: str, r: Recorder, data: int = 0) -> None:
         r.arrays += [(a.base, a.end) for a in machine.memory.allocations]
 
     with (
-        mock.patch.object(ptx_run, "decode", step_of), mock.patch.object(ptx_run.Runner, "_end", end_of),
+        mock.patch.object(ptx_program, "decode", step_of), mock.patch.object(ptx_run.Runner, "_end", end_of),
         mock.patch.object(ptx_machine.Machine, "start", begin),
     ):  # fmt: skip
         trial.execute(case, text, 0, checks=False, data=data)

@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from wavedsl.runtime.emulator import amdgcn, amdgcn_checks, ptx, ptx_copies, ptx_run
+from wavedsl.runtime.emulator import amdgcn, amdgcn_checks, ptx, ptx_copies, ptx_program
 from wavedsl.runtime.emulator.report import Collector, Finding
 
 import wavedsl as wd
@@ -166,7 +166,7 @@ def execute(c: Case, text: str, seed: int, checks: bool = True, data: int = 0) -
     run: Callable[..., Any] = amdgcn.run_amdgcn if c.target.startswith("gfx") else ptx.run_ptx
     with (
         mock.patch.object(amdgcn, "Collector", _Eager), mock.patch.object(ptx, "Collector", _Eager),
-        mock.patch.object(amdgcn, "Checker", _Checker), mock.patch.object(ptx_run, "AsyncCopies", Copies),
+        mock.patch.object(amdgcn, "Checker", _Checker), mock.patch.object(ptx_program, "AsyncCopies", Copies),
     ):  # fmt: skip
         report = run(text, target=c.target, grid=c.grid, block=c.block, args=arrays, seed=seed,
                      checks="report" if checks else False)  # fmt: skip

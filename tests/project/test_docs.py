@@ -14,15 +14,28 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
+def run_page(page: str, folder: Path) -> None:
+    """The Python of a page, as one file from top to bottom: kernels read their source."""
+    programs = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    path = folder / f"{Path(page).stem.lower()}.py"
+    path.write_text("\n\n".join(programs))
+    exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
+
+
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As it is, from a file of its own: kernels read their source."""
-    (program,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    path = tmp_path / "readme.py"
-    path.write_text(program)
-    exec(compile(program, str(path), "exec"), {"__name__": "__main__"})
+    run_page("README.md", tmp_path)
     words, number = capsys.readouterr().out.strip().rsplit(" ", 1)
     assert words == "largest error:" and float(number) < 1e-4
+
+
+@pytest.mark.slow
+def test_the_guide_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its programs check their own results; the error that it shows is the one that is printed."""
+    run_page("docs/guide.md", tmp_path)
+    said = capsys.readouterr().out.replace(f"{tmp_path}/", "")
+    shown = re.search(r"^    a traced value.*?\n\n", (ROOT / "docs/guide.md").read_text(), re.M | re.S)
+    assert shown is not None and said.startswith(re.sub("^    ", "", shown.group().rstrip(), flags=re.M))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -212,8 +212,8 @@ class _Program:
 
 _WAITS = {
     "copy.commit": w.COMMIT, "copy.wait": w.COPIES, "barrier": w.BARRIER, "fence": w.BARRIER, "wave.barrier": w.BARRIER,
-    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.BARRIER, "matrix.commit": w.CLOSE, "matrix.wait": w.PRODUCTS,
-    "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
+    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.BARRIER, "matrix.commit": w.CLOSE,
+    "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
 Visit = dict[int, Sequence[tuple[Any, ...]]]
 

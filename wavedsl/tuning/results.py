@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import wavedsl
 from wavedsl.tuning.candidates import Candidate
 
 FORMAT = 1
@@ -54,7 +54,7 @@ def kernel_digest(kernel: Any) -> str:
 def environment(kernel: Any, product: str) -> dict[str, str]:
     """Where and with what a result was found."""
     return {
-        "wavedsl": importlib.metadata.version("wavedsl"),
+        "wavedsl": wavedsl.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "product": product,

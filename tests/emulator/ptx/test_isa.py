@@ -9,7 +9,7 @@ from wavedsl.codegen.ptx.mma import layout_index
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_parse
-from wavedsl.runtime.emulator.ptx_parse import as_arg
+from wavedsl.runtime.emulator.ptx_module import as_arg
 
 
 def reg(type_):

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from wavedsl.ir.bank_cycles import bank_cycles
+from wavedsl.ir.bits import kind_of, name_of, number_of, spec
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.layout import Digit, kind_of, make_layout, name_of, number_of, spec
-from wavedsl.ir.place import bank_cycles, row_major
+from wavedsl.ir.layout import Digit, make_layout
+from wavedsl.ir.place import row_major
 from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, choose_variant, dma_source
 
 NATURAL = spec(M="l0 l1 l2 l3 r0 w0", K="e0 e1 l4 l5 r1 r2")

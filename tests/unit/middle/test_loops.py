@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.loops import Step, dependences, memory_edges, place_barriers, plan_body, program_order
+from wavedsl.ir.place_barriers import place_barriers
+from wavedsl.ir.plan_body import plan_body, program_order
+from wavedsl.ir.step_edges import dependences, memory_edges
+from wavedsl.ir.steps import Step
 
 import wavedsl as wd
 

@@ -428,6 +428,142 @@ def arrays_live_until_the_stream_is_done(there: There) -> None:
     assert weak() is None and len(second) == 0
 
 
+def launches_again_cost_no_event(there: There) -> None:
+    """The same arrays again and again on the default stream: marked when others come, behind the last launch."""
+    from wavedsl.runtime import in_flight
+
+    driver, log = there.driver(), Path(os.environ["STANDIN_LOG"])
+    held = in_flight.of(driver)
+    held.release()
+    kind = there.kinds()[-1]
+    events = {"cuda": "cuEventRecord", "hip": "hipEventRecord"}[there.side]
+
+    def recorded() -> int:
+        found = log.read_text().count(events)
+        log.write_text("")
+        return found
+
+    def alive(weak) -> bool:
+        gc.collect()
+        held.release()
+        return weak() is not None
+
+    other = there.pair(kind)
+    for settled in (lambda: there.kernel(*other[:2], N_ITEMS), lambda: None):
+        source, out, x, y = there.pair(kind)
+        there.kernel(source, out, N_ITEMS)
+        there.kernel(source, out, N_ITEMS)
+        recorded()
+        for _ in range(5):
+            y[:] = -1
+            there.called(source, out, N_ITEMS, long=0)
+            assert (y == 2 * x).all()
+        assert recorded() == 0
+        # The first launches have ended, the last has not: its end is what counts.
+        there.stand_in.standin_busy(1)
+        there.called(source, out, N_ITEMS, long=0)
+        weak = weakref.ref(source)
+        del source, out
+        settled()
+        assert alive(weak) and recorded() > 0
+        there.stand_in.standin_busy(0)
+        assert not alive(weak) and len(held) == 0
+    # Same objects at another address, or another object at the same: nothing is taken for granted.
+    source, out, x, y = there.pair(kind)
+    for _ in range(2):
+        there.kernel(source, out, N_ITEMS)
+    address, moved = there.memory()
+    source.pointer, moved[:] = address, -x
+    recorded()
+    there.called(source, out, N_ITEMS, long=0)
+    assert (y == -2 * x).all() and recorded() == 2  # the launches before, and this one
+    twin = there.array(kind, address, (N_ITEMS,))
+    there.called(twin, out, N_ITEMS, long=0)
+    assert recorded() == 1
+    # In a capture nothing is given to another stream: it would end the capture.
+    there.called(twin, out, N_ITEMS, long=0)
+    weak = weakref.ref(twin)
+    del twin
+    recorded()
+    held.release(settle=False)
+    gc.collect()
+    assert weak() is not None and recorded() == 0
+    # From a thread whose device or context is another one.
+    with there.driver(1).entered():
+        assert not alive(weak)
+    # A stream that may be destroyed is marked in each launch.
+    if there.side == "cuda":
+        source, out, *_ = there.pair(kind, stream=there.stream())
+        there.kernel(source, out, N_ITEMS)
+        recorded()
+        for _ in range(3):
+            there.called(source, out, N_ITEMS, long=0)
+        assert recorded() == 3
+
+
+def capsules_are_checked(there: There) -> None:
+    """What is no capsule, or one of another name, goes the long way, which says so."""
+    source, out, x, y = there.pair("dlpack")
+
+    class Switching(there.arrays.Dlpack):
+        """It gives what it is told to."""
+
+        answer = None
+
+        def __dlpack__(self, **options):
+            made = super().__dlpack__(**options)
+            return made if self.answer is None else self.answer(self)
+
+    given = Switching(source.pointer, source.shape, source.strides, device_type=there.place)
+    there.called(given, out, N_ITEMS, long=1)
+    there.called(given, out, N_ITEMS, long=0)
+
+    def named(name):
+        lasting.append(ctypes.create_string_buffer(name))
+        return lambda array: new(ctypes.addressof(array.keep[1]), ctypes.addressof(lasting[-1]), None)
+
+    lasting: list = []
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    given.answer = named(b"dltensor")  # the same name elsewhere
+    y[:] = -1
+    there.called(given, out, N_ITEMS, long=0)
+    assert (y == 2 * x).all()
+    for answer in (named(b"used_dltensor"), named(b"d"), lambda _: 5, lambda _: None, lambda _: "dltensor"):
+        given.answer = answer
+        there.refused(given, out, N_ITEMS, match="exports no DLPack tensor")
+    # A name that is written over in place, as by a producer that reuses its memory.
+    given = Switching(source.pointer, source.shape, source.strides, device_type=there.place)
+    given.answer = named(b"dltensor")
+    there.kernel.dispatch.forget()
+    there.called(given, out, N_ITEMS, long=1)
+    there.called(given, out, N_ITEMS, long=0)
+    buffer = ctypes.create_string_buffer(64)
+    buffer.value = b"dltensor"
+    given.answer = lambda array: new(ctypes.addressof(array.keep[1]), ctypes.addressof(buffer), None)
+    written_over = given
+    there.kernel.dispatch.forget()
+    there.called(given, out, N_ITEMS, long=1)
+    there.called(given, out, N_ITEMS, long=0)
+    # A capsule with a version: its flags are read in each call.
+    address, _ = there.memory()
+    given = there.arrays.Versioned(source.pointer, (N_ITEMS,), (1,), device_type=there.place)
+    result = there.arrays.Versioned(address, (N_ITEMS,), (1,), device_type=there.place)
+    for long in (1, 0):
+        there.called(given, result, N_ITEMS, long=long)
+    given.flags = 1
+    for long in (1, 0):
+        there.called(given, result, N_ITEMS, long=long)
+    result.flags = 1
+    there.refused(given, result, N_ITEMS, match="read-only")
+    given.shape = result.shape = (50,)
+    result.flags = 0
+    there.called(given, result, 50, long=1)
+    buffer.value = b"used_dltensor"
+    there.refused(written_over, out, N_ITEMS, match="exports no DLPack tensor")
+
+
 def threads_devices_and_contexts(there: There) -> None:
     """Eight threads on two devices, with streams and results of their own; contexts are left as they are found."""
     for name in ("torch", "cupy"):
@@ -795,6 +931,8 @@ SCENARIOS = (
     graphs_hold_what_they_use,
     hidden_memory_belongs_to_a_stream_or_a_graph,
     arrays_live_until_the_stream_is_done,
+    launches_again_cost_no_event,
+    capsules_are_checked,
     threads_devices_and_contexts,
     run_time_extents,
     tuned_kernels,

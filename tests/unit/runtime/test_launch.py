@@ -176,7 +176,7 @@ class FakeGpu:
     def capturing(self, stream):
         return False
 
-    def mark(self, stream):
+    def mark(self, stream, current):
         return stream
 
     def passed(self, mark):
