@@ -249,6 +249,8 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
+    if n.id in low.placing:
+        return []
     if n.id in low.ring_of:
         return fragment_steps(low, n) if n.id in low.fetched else []
     if n.id in low.kept and not once:
@@ -332,6 +334,13 @@ def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
             for k in low.keys(y):
                 out.setdefault(k)
     return tuple(out)
+
+
+def captured_tiles(low: Lowering, region: Region) -> list[Node]:
+    """Values with dimensions that are made outside a region and stay in registers for it."""
+    inside = {x.id for x in region_nodes(region)}
+    used = {y.id: y for x in region_nodes(region) for y in x.inputs if y.id not in inside and y.dims}
+    return [y for y in used.values() if low.keys(y)]
 
 
 def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
@@ -548,7 +557,7 @@ def scarce_registers(
     groups = target.shared_bytes // max(1, low.shared_top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
     products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
-    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
+    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once, *captured_tiles(low, region)))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
 

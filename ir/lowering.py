@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.errors import CompileError, WaveError
-from wavedsl.ir.fragment import Fragment, chunk_count, per_register
+from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
@@ -33,7 +34,7 @@ from wavedsl.ir.staging import Staged
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.views import is_tile, placement, static_number
+from wavedsl.ir.views import is_tile, only_placing, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
@@ -125,6 +126,8 @@ class Lowering:
         self.late_sums: set[int] = set()
         """Products whose waves' shares are added behind their loop."""
         self._units: dict[int, PackedView] = {}
+        self.placing = only_placing(graph)
+        """Ids of nodes that only say where tiles lie: they have no steps."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -305,6 +308,8 @@ class Lowering:
 
     def keys(self, n: Node) -> tuple[Key, ...]:
         """The keys of a node's registers."""
+        if n.id in self.placing:
+            return ()
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
@@ -329,7 +334,11 @@ class Lowering:
             whole = env[self.keys(n)[0]]
             if isinstance(whole, Fragment):  # loaded when its elements are asked for
                 return whole
-            return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
+                return loaded
+            # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
+            return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])
         got = [env[k] for k in self.keys(n)]
         if len(got) == 1 and isinstance(got[0], Fragment):
             return got[0]
@@ -460,8 +469,25 @@ class Lowering:
         unit = self.units(n)
         return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
+    def gathered(self, n: Node) -> int:
+        """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes
+        together. They become pairs of loads (`codegen/amdgcn/pair_shared.py`) where nothing comes between them."""
+        staged = self.staged.get(n.id)
+        words = self.paired_words(n)
+        if staged is None or staged.loads is None or not words or self.joined(n):
+            return 1
+        return max(1, 4 * words // staged.loads.bytes)
+
+    def paired_words(self, n: Node) -> int:
+        """Registers of a value that one instruction of column pairs takes as its B; 0: none takes it as it is."""
+        for plan in self.inference.mmas.values():
+            if plan.atom.parts > 1 and plan.ports[1] is n:
+                return 0 if (plan.node.id, plan.positions[1]) in self.inference.demands else plan.atom.b_words
+        return 0
+
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
-        """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
+        """Elements of a read behind each of its keys: a load's, those of loads that are one step, or a register's where
+        loads are joined."""
         staged = self.staged.get(n.id)
         if staged is None:
             return self.direct_groups(n)
@@ -470,7 +496,9 @@ class Lowering:
             layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
             per, count = per_register(dtype), layout.elements_per_lane
             return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
-        return list(staged.groups)
+        together = self.gathered(n)
+        groups = staged.groups
+        return [sum(groups[g : g + together], ()) for g in range(0, len(groups), together)]
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
