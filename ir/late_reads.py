@@ -35,12 +35,15 @@ LEAST = 8
 
 def is_late(low: Lowering, n: Node) -> bool:
     """Whether a read is loaded as results are stored."""
-    region = low.graph.region
-    if not low.computes_late or low.region_of(n) is not region or n.id in low.staged or n.id in low.ring_of:
+    region = low.region_of(n)
+    if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
         return False
     if not n.dims or not is_tile(low.graph, n) or low.units(n) is not None:
         return False
+    before = set() if region is low.graph.region else {x.id for x in region.nodes[: region.nodes.index(n)]}
     for x in region_nodes(region):
+        if x.op == "fence" and x.id in before:
+            continue
         if ROWS[x.op].effect and (x.op not in ("write", "iterate") or x.attrs.get("memory") == n.attrs["memory"]):
             return False
     users = low.users()
@@ -52,12 +55,20 @@ def is_late(low: Lowering, n: Node) -> bool:
             if u.op == "write":
                 if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
                     return False
-            elif ROWS[u.op].index_rule not in ("same", "lift") or u.op == "mma":
+            elif (ROWS[u.op].index_rule not in ("same", "lift") and not sums_one(low, u)) or u.op == "mma":
                 return False
             elif u.id not in seen:
                 seen.add(u.id)
                 work.append(u)
     return True
+
+
+def sums_one(low: Lowering, n: Node) -> bool:
+    """Whether a sum is along a dimension whose tiles have one element, which every lane has."""
+    if n.op != "sum":
+        return False
+    plan = low.plans[str(n.attrs["dim"])]
+    return plan.tile == plan.wave == plan.waves == 1
 
 
 def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:

@@ -52,7 +52,7 @@ from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
+from wavedsl.ir.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
     direct_steps,
@@ -351,7 +351,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     sums = late_sums(low, region)
     low.late_sums |= {n.id for n in sums.values()}
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry, trips):
+        if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -513,7 +513,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if flag.const is not None:
         results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
     else:
-        with b.if_(flag) as branch:
+        # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
+        with b.if_(flag, stay=low.computes_late(region)) as branch:
             branch.yield_(emit_region(low, n, region, env, carried, False))
         if carried:
             with branch.orelse():

@@ -20,10 +20,11 @@ from wavedsl.ir.access import Position, assemble, element_groups, join_word, sca
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.constraints import TurnConstraint
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, region_nodes
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layout import Layout
@@ -80,6 +81,29 @@ class Notes:
     """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
 
 
+def late_regions(graph: Graph) -> set[int]:
+    """Regions, by `id`, whose values may be computed where they are used: the outermost one where all inside it are
+    loops, and loops that place a workgroup's tile; else branches without products, and what is inside them. A loop
+    that ends by itself and all in it is none."""
+    turns = {c.dim for c in graph.constraints if isinstance(c, TurnConstraint)}
+    plain = all(n.op not in REGIONS or n.op == "iterate" for n in graph.all_nodes())
+    found = {id(graph.region)} if plain else set()
+
+    def visit(region: Region, inside: bool) -> None:
+        for n in region.nodes:
+            body = n.attrs.get("body") if n.op in ("when", "iterate") else None
+            if body is None:
+                continue
+            behind = inside or (n.op == "when" and all(x.op not in PRODUCTS for x in region_nodes(body)))
+            places = plain and body.dim in turns and all(x.op not in PRODUCTS for x in body.nodes)
+            if behind or places:
+                found.add(id(body))
+            visit(body, behind)
+
+    visit(graph.region, False)
+    return found
+
+
 class Lowering:
     """One kernel on its way to kernel IR. `base` holds the first coordinate of the current tile per dimension;
     `wave_digit` this wave's share; `loop_dim` the innermost open loop."""
@@ -127,11 +151,8 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        self.computes_late = any(plan.atom.asynchronous for plan in inference.mmas.values()) and not any(
-            n.op in REGIONS and n.op != "iterate" for n in graph.all_nodes()
-        )
-        """Whether what the outermost region computes behind its loops is computed as it is stored: results of
-        warpgroups' products fill half of the registers."""
+        asynchronous = any(plan.atom.asynchronous for plan in inference.mmas.values())
+        self._late_regions = late_regions(graph) if asynchronous else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
@@ -481,6 +502,11 @@ class Lowering:
                 for x in u.inputs:
                     got.setdefault(x.id, []).append(u)
         return got
+
+    def computes_late(self, region: Region) -> bool:
+        """Whether what a region computes is computed as it is stored: results of warpgroups' products fill half of the
+        registers. So it is in the outermost region, behind its loops, and in branches behind products."""
+        return id(region) in self._late_regions and (region is self.graph.region or self.strategy.bulk)
 
     def region_of(self, n: Node) -> Region:
         """The region whose list a node is in (a carry's: the one it is an argument of)."""
