@@ -48,6 +48,7 @@ from wavedsl.ir.graph import (
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
@@ -361,6 +362,14 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
+    if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
+        parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
+        low.loop_dim, low.base = outer_dim, outer_base
+        for i, carry in enumerate(region.carries):
+            promise = parts.result(i)
+            for c in range(chunk_count(low.layout(carry), carry.dtype)):
+                context.env["r", n.id, i, c] = promise
+        return
     low.kept |= kept_in_shared(low, region, once, carried)
     emit_invariant(low, region, once, env, outer_dim is not None)
     once = [x for x in once if x.id not in low.kept]

@@ -393,7 +393,7 @@ class Lowering:
                 return whole
             return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
         got = [env[k] for k in self.keys(n)]
-        if len(got) == 1 and isinstance(got[0], Fragment):
+        if got and isinstance(got[0], Fragment):  # computed when its elements are asked for
             return got[0]
         return Fragment(layout, n.dtype, got)
 
