@@ -4,7 +4,7 @@
     python benchmarks/gpu_attention.py --d 128 --sequence 4096 --triton ~/triton/python/tutorials/06-fused-attention.py
     python benchmarks/gpu_attention.py --budget 900                what fits into 15 minutes of a borrowed chip
     python benchmarks/gpu_attention.py --emulate sm_90a            tiny sizes on the emulator: right or wrong, no times
-    python benchmarks/gpu_attention.py --compile sm_90a            compile what would be timed, run nothing
+    python benchmarks/gpu_attention.py --compile sm_90a            full sizes compiled and assembled, nothing runs
 
 First every option of the examples (forward, packed sequences, pages, gradients) runs on fresh random data, with outputs
 filled with NaN, and is compared with float64 NumPy. Then heads of
@@ -20,9 +20,11 @@ versions go to results/gpu_attention.json, a picture beside it where matplotlib 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import importlib.util
+import io
 import math
 import os
 import sys
@@ -45,6 +47,7 @@ import attention_varlen as packed
 import attention_varlen_backward as packed_backward
 import record
 import units
+from rehearsal import Rehearsal
 
 TOKENS = 16384
 WIDTH = 2048
@@ -82,10 +85,10 @@ BACKWARD: dict[str, dict[str, Any]] = {
 
 
 class Place:
-    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU."""
+    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; nowhere in a `rehearsal`."""
 
-    def __init__(self, torch: Any = None):
-        self.torch = torch
+    def __init__(self, torch: Any = None, rehearsal: Rehearsal | None = None):
+        self.torch, self.rehearsal = torch, rehearsal
 
     def put(self, x: Any) -> Any:
         """An array of any dtype, bit by bit; scalars stay what they are."""
@@ -115,9 +118,12 @@ def poisoned(given: dict[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
 
 
 def launch(place: Place, kernel: Any, given: dict[str, Any], subs: dict[Any, int] | None = None) -> None:
-    """Run a kernel on arguments by name and bring back what it wrote."""
+    """Run a kernel on arguments by name and bring back what it wrote; only compile it in a rehearsal."""
     names = [p.name for p in kernel.parameters]
     there = [place.put(given[name]) for name in names]
+    if place.rehearsal is not None:
+        place.rehearsal.add(kernel.compile(*there, target=place.rehearsal.target, subs=subs))
+        return
     (kernel.compile(*there, subs=subs) if subs else kernel)(*there)
     for name, x in zip(names, there):
         given[name] = place.back(x, given[name])
@@ -141,7 +147,7 @@ def check_backward(place: Place, target: str, options: dict[str, Any], size: dic
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
-    for kernel in backward.kernels(variant, backward.tile_of(target, size["d"])):
+    for kernel in backward.kernels(variant, backward.tile_of(target, size["d"], bits=variant.dtype.bits)):
         launch(place, kernel, given)
     return int(backward.check(variant, given))
 
@@ -414,20 +420,32 @@ def tutorial_at(path: str | None) -> Any:
     return module
 
 
-def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]]) -> int:
-    """Compile every kernel that would be timed."""
-    for d, n, causal in shapes:
+def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]], word: str | None, timed_only: bool) -> int:
+    """Compile every kernel of the checks (`word`: of those whose name has it), and every one that would be timed."""
+    rehearsal = Rehearsal(target)
+    place = Place(rehearsal=rehearsal)
+    for name, run in () if timed_only else checks(tiny=False):
+        if not skipped(name, target, word):
+            with rehearsal.unit(f"check {name}", timed=False), contextlib.redirect_stdout(io.StringIO()):
+                run(place, target, 0)  # whose verdict is of outputs that nobody wrote
+    for d, n, causal in () if word else shapes:
         variant = forward.Variant(wd.bf16, causal=causal, lse=True)
         tile, waves = forward.tile_of(target, d, causal)
         subs = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
         subs |= {forward.H: WIDTH // d, forward.G: WIDTH // d}
         kernels = [forward.attention_kernel(variant, tile=tile, waves=waves)]
         kernels += backward.kernels(variant, backward.tile_of(target, d))
-        for kernel in kernels:
-            used = kernel.trace().named
-            compiled = kernel.compile(target=target, subs={s: extent for s, extent in subs.items() if s in used})
-        print(f"d {d}, {n} keys, {'causal' if causal else 'full'}: compiles for {compiled.target}")
-    return 0
+        with rehearsal.unit(f"d {d}, {n} keys, {'causal' if causal else 'full'}"):
+            for kernel in kernels:
+                used = kernel.trace().named
+                own = {s: extent for s, extent in subs.items() if s in used}
+                rehearsal.add(kernel.compile(target=target, subs=own))
+    return rehearsal.report()
+
+
+def skipped(name: str, target: str, word: str | None) -> bool:
+    """Whether a check is not asked for, or of a product that the chip does not have."""
+    return bool(word and word not in name) or ("f8" in name and target in ("gfx90a", "sm_80"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -437,13 +455,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--triton", metavar="FILE", help="Triton's tutorial on fused attention")
     parser.add_argument("--only", metavar="WORD", help="only checks whose name has this word, and no times")
     parser.add_argument("--seed", type=int, help="of the checks' data (fresh on every run)")
-    parser.add_argument("--compile", metavar="TARGET", help="compile what would be timed, run nothing")
+    parser.add_argument("--compile", metavar="TARGET", help="compile all at full sizes, run nothing")
     parser.add_argument("--emulate", metavar="TARGET", help="the checks at tiny sizes on the emulator")
+    parser.add_argument("--skip-checks", action="store_true")
+    parser.add_argument("--out", type=Path, help="folder of JSON and picture (default: benchmarks/results)")
     units.option(parser)
     given = parser.parse_args(arguments)
     shapes = [(d, n, causal) for d in given.d for causal in (False, True) for n in given.sequence]
     if given.compile:
-        return compile_all(given.compile, shapes)
+        return compile_all(given.compile, shapes, given.only, given.skip_checks)
     torch: Any = None
     if given.emulate:
         os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.emulate}"
@@ -459,16 +479,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = int.from_bytes(os.urandom(3), "little") if given.seed is None else given.seed
     print(f"checks with --seed {seed}")
     done = units.Units(
-        record.HERE / "results" / "gpu_attention.part.json", budget=given.budget, limit=given.limit,
+        (given.out or record.HERE / "results") / "gpu_attention.part.json", budget=given.budget, limit=given.limit,
         resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
     )  # fmt: skip
     made = []
-    for name, run in checks(tiny=torch is None):
-        if given.only and given.only not in name:
+    for name, run in () if given.skip_checks else checks(tiny=torch is None):
+        if skipped(name, target, given.only):
             continue
-        if "f8" in name and target in ("gfx90a", "sm_80"):
-            continue  # chips without such products
-        print(f"{name}:")
+        print(f"{name}:", flush=True)
         one = functools.partial(lambda run: {"wrong": bool(run(place, target, seed))}, run)
         made.append(done.run(f"check {name}", {"check": name, "seed": seed}, one))
     wrong = [row for row in made if row.get("wrong", True)]
@@ -479,7 +497,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if wrong else 0
     rows = measure(place, target, shapes, tutorial_at(given.triton), done)
     print(text(rows))
-    path = record.write("gpu_attention", rows, gpu=record.gpu(torch), checks=made)
+    path = record.write("gpu_attention", rows, given.out, gpu=record.gpu(torch), checks=made)
     done.done()
     picture = plot([row for row in rows if "failed" not in row], path.with_suffix(".png"))
     print(f"written to {path}" + (f" and {picture}" if picture else ""))

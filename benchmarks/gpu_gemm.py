@@ -3,6 +3,7 @@
     python benchmarks/gpu_gemm.py                     on cuda:0: all checks, all cases; needs torch
     python benchmarks/gpu_gemm.py --cases squares fp8 --skip-checks
     python benchmarks/gpu_gemm.py --budget 1500       what fits into 25 minutes of a borrowed chip
+    python benchmarks/gpu_gemm.py --compile sm_90a    full sizes compiled and assembled, nothing runs
     python benchmarks/gpu_gemm.py --tiny              the same at tiny sizes on the emulator (also where no GPU is)
 
 First every kind of product is compared with a float64 reference: fresh N(0, 1) data, outputs filled with NaN before.
@@ -43,6 +44,7 @@ import record
 import units
 from gemm_kernels import Config, Form
 from on_gpu import TORCH, Space, Work, error_of
+from rehearsal import Rehearsal
 
 ROTATED_BYTES = 512 << 20
 """Operands of this many bytes in all are rotated through: several times any L2 cache."""
@@ -121,9 +123,18 @@ def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.nda
     return out * np.abs(want) + (sums + inputs / 8) * size + 1e-6
 
 
-def checked(space: Space, check: Check, tiny: bool) -> Work:
-    """The launch of a check, and what it is compared with."""
-    form, (m, n, k) = check.form, check.tiny if tiny else check.size
+@dataclass(frozen=True)
+class Made:
+    """A check on its data: what is launched on which arguments, the output, and the reference with its magnitudes."""
+
+    launches: Sequence[tuple[Any, Sequence[Any]]]
+    result: Any
+    answers: Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
+    """The launches of a check, nothing computed yet."""
+    form, (m, n, k) = check.form, size
     batch = (3,) if form.batched else ()
     a, x = space.array((*batch, *((m, k) if form.a == "MK" else (k, m))), form.dtype)
     groups = [m // 3, 0, m - m // 3 - m // 5, m // 5] if check.strategy == "grouped" else []
@@ -131,24 +142,36 @@ def checked(space: Space, check: Check, tiny: bool) -> Work:
     b, y = space.array((*leading, *((n, k) if form.b == "NK" else (k, n))), form.dtype)
     c = space.empty((*batch, m, n), form.out)
     more = [space.array(shape, dtype) for shape, dtype in kernels.extras(form, m, n)]
-    if check.strategy == "grouped":
-        from wavedsl.strategies.grouped import plan_grouped
-
-        run: Callable[[], Any] = plan_grouped(a, b, c, groups, transpose_b=True).run
-        y = np.repeat(y, groups, axis=0)
-        answers = (np.einsum("mk,mnk->mn", x, y), np.einsum("mk,mnk->mn", np.abs(x), np.abs(y)))
-    elif check.strategy:
-        from wavedsl.strategies import plan_gemm
-
-        run = plan_gemm(a, b, c, transpose_b=True, strategy=check.strategy).run
-        answers = kernels.reference(form, x, y, [])
-    else:
+    if not check.strategy:
         kernel = kernels.product(form, check.config or default_config(form))
         arguments = [a, b, *(array for array, _ in more), c, *kernels.scalars(form)]
-        run = lambda: kernel(*arguments)  # noqa: E731
-        answers = kernels.reference(form, x, y, [values for _, values in more])
-    want, size = answers
-    return Work({"wavedsl": run}, c, lambda: want, 0.0, 0, 2 * m * n * k, lambda: allowed_of(form, want, size, k))
+        return Made([(kernel, arguments)], c, lambda: kernels.reference(form, x, y, [values for _, values in more]))
+    from wavedsl.strategies import plan_gemm, plan_grouped
+
+    def grouped() -> tuple[np.ndarray, np.ndarray]:
+        each = np.repeat(y, groups, axis=0)
+        return np.einsum("mk,mnk->mn", x, each), np.einsum("mk,mnk->mn", np.abs(x), np.abs(each))
+
+    if groups:
+        plan = plan_grouped(a, b, c, groups, transpose_b=True)
+    else:
+        plan = plan_gemm(a, b, c, transpose_b=True, strategy=check.strategy)
+    answers = grouped if groups else lambda: kernels.reference(form, x, y, [])
+    return Made([(launch.kernel, launch.arguments) for launch in plan.launches], c, answers)
+
+
+def checked(space: Space, check: Check, tiny: bool) -> Work:
+    """A check as a call, and what it is compared with."""
+    m, n, k = shape = check.tiny if tiny else check.size
+    ready = made(space, check, shape)
+    want, size = ready.answers()
+
+    def run() -> None:
+        for kernel, arguments in ready.launches:
+            kernel(*arguments)
+
+    allowed = functools.partial(allowed_of, check.form, want, size, k)
+    return Work({"wavedsl": run}, ready.result, lambda: want, 0.0, 0, 2 * m * n * k, allowed)
 
 
 # --------------------------------------------------------------------------------------------------------------- cases
@@ -499,15 +522,39 @@ def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: b
     return rows
 
 
+def compile_all(checks: Sequence[Check], cases: Sequence[Case], target: str) -> int:
+    """Compile every check, and every candidate of every case, at full sizes."""
+    rehearsal = Rehearsal(target)
+    space = Space(empty_arrays=True)
+    for check in checks:
+        with rehearsal.unit(f"check {check.name}", timed=False):
+            for kernel, arguments in made(space, check, check.size).launches:
+                kernel.bind(*arguments)
+    for case in cases:
+        for size in case.sizes:
+            operands = Products(space, case.form, size, False).sets[0]
+            for config in candidates(case.form, size[0], False):
+                with rehearsal.unit(f"{case.name} {size} {config}"):
+                    kernels.product(case.form, config).bind(*operands)
+            with rehearsal.unit(f"{case.name} {size} strategy"):
+                _strategy(*operands)
+    return rehearsal.report()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=[c.name for c in CASES], help="default: all")
     parser.add_argument("--checks", nargs="*", choices=[c.name for c in CHECKS], help="default: all")
     parser.add_argument("--skip-checks", action="store_true")
     parser.add_argument("--tiny", nargs="?", const="sm_90a", metavar="TARGET", help="on the emulator (default: sm_90a)")
+    parser.add_argument("--compile", metavar="TARGET", help="compile all at full sizes, run nothing")
     parser.add_argument("--out", type=Path, help="folder of JSON and plot (default: benchmarks/results)")
     units.option(parser)
     given = parser.parse_args(arguments)
+    cases = [c for c in CASES if given.cases is None or c.name in given.cases]
+    checks = [] if given.skip_checks else [c for c in CHECKS if given.checks is None or c.name in given.checks]
+    if given.compile:
+        return compile_all(checks, cases, given.compile)
     torch = None if given.tiny else _torch_with_gpu()
     tiny = torch is None
     if tiny:
@@ -516,8 +563,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("no GPU that torch can use: tiny sizes on the emulator instead", file=sys.stderr)
     space = Space(torch)
     space.random = np.random.default_rng()  # fresh data in every run
-    cases = [c for c in CASES if given.cases is None or c.name in given.cases]
-    checks = [] if given.skip_checks else [c for c in CHECKS if given.checks is None or c.name in given.checks]
     name = "gpu_gemm_tiny" if tiny else "gpu_gemm"
     done = units.Units(
         (given.out or record.HERE / "results") / f"{name}.part.json", budget=given.budget, limit=given.limit,

@@ -3,6 +3,7 @@
     python benchmarks/gpu_memory_bound.py                         on cuda:0, all cases; needs torch
     python benchmarks/gpu_memory_bound.py --cases copy softmax
     python benchmarks/gpu_memory_bound.py --budget 600            what fits into ten minutes of a borrowed chip
+    python benchmarks/gpu_memory_bound.py --compile sm_90a        full sizes compiled and assembled, nothing runs
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
@@ -34,6 +35,7 @@ import memory_bound_kernels as kernels
 import record
 import units
 from on_gpu import Case, Space, Work, error_of
+from rehearsal import Rehearsal
 
 EPS = 1e-5
 
@@ -220,13 +222,14 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
 
 def compile_all(cases: Sequence[Case], target: str) -> int:
     """Compile every case at its full size, as a run on the chip would."""
-    os.environ["WAVEDSL_DEVICE"] = f"emulator:{target}"
+    rehearsal = Rehearsal(target)
     space = Space(empty_arrays=True)
     for case in cases:
         for size in case.sizes:
-            case.make(space, size)
+            with rehearsal.unit(f"{case.name} {size}"):
+                case.make(space, size)
         print(f"{case.name}: {len(case.sizes)} sizes compile for {target}")
-    return 0
+    return rehearsal.report()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -234,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", nargs="*", choices=[c.name for c in CASES], help="default: all")
     parser.add_argument("--compile", metavar="TARGET", help="compile every case at its full size, run nothing")
     parser.add_argument("--emulate", metavar="TARGET", help="tiny sizes on the emulator, without times")
+    parser.add_argument("--out", type=Path, help="folder of the JSON (default: benchmarks/results)")
     units.option(parser)
     given = parser.parse_args(arguments)
     chosen = [c for c in CASES if not given.cases or c.name in given.cases]
@@ -251,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     space = Space(torch)
     rows: list[dict[str, Any]] = []
     done = units.Units(
-        record.HERE / "results" / "gpu_memory_bound.part.json", budget=given.budget, limit=given.limit,
+        (given.out or record.HERE / "results") / "gpu_memory_bound.part.json", budget=given.budget, limit=given.limit,
         resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
     )  # fmt: skip
     copy_rate: float | None = None
@@ -260,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             work = functools.partial(run_case, space, case, size, torch is not None, copy_rate)
             row = done.run(f"{case.name} {size}", {"case": case.name, "size": list(size)}, work)
             rows.append(row)
+            print(f"{case.name} {size}: {row.get('failed', 'done')}", file=sys.stderr)
             if case.name == "copy" and "wavedsl" in row:
                 best = max(row[p]["bytes_per_second"] for p in ("wavedsl", "torch", "triton") if p in row)
                 copy_rate = max(copy_rate or 0.0, best)
@@ -268,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in wrong:
         print(f"WRONG: {row['case']} {row['size']} {row.get('failed', '')}", file=sys.stderr)
     if torch is not None:
-        print(f"written to {record.write('gpu_memory_bound', rows, gpu=record.gpu(torch))}")
+        print(f"written to {record.write('gpu_memory_bound', rows, given.out, gpu=record.gpu(torch))}")
     done.done()
     return 1 if wrong else 0
 

@@ -2,8 +2,9 @@
 
 A unit that raises, hangs, or leaves the GPU's context dead has a row that says so, and the next one runs. Rows are kept
 in a file as they come. After a hang or with a dead context the program starts itself again (`os.execv`, which also ends
-what runs on the GPU) with `--resume`, and goes on behind that unit. When the time is used up, the rest is left out, and
-each left-out row says so.
+what runs on the GPU) with `--resume`, and goes on behind that unit, in what is left of its time. When the time is used
+up, the rest is left out, each left-out row says so, and the file stays: the same command with `--resume` does the rest,
+in as much time again.
 """
 
 from __future__ import annotations
@@ -34,15 +35,20 @@ class Units:
         self.command = list(command or sys.argv)
         self.rows: dict[str, dict[str, Any]] = {}
         self.end = time.time() + budget if budget is not None else None
+        self.left_out = False
         if resume and kept.exists():
             found = json.loads(kept.read_text())
-            self.rows, self.end = found["rows"], found["end"]
+            self.rows = found["rows"]
+            if found["again"]:  # by itself: the time goes on
+                self.end = found["end"]
+                self._write(again=False)
 
     def run(self, key: str, row: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """`row` with what `work` gives, or with `failed`: why there is nothing. What has a row is not run again."""
         if key in self.rows:
             return self.rows[key]
         if self.end is not None and time.time() > self.end:
+            self.left_out = True
             return {**row, "failed": "left out: the time was used up"}
         started = time.time()
         watch = threading.Timer(self.limit, self._late, (key, row))
@@ -63,8 +69,11 @@ class Units:
         return self.rows[key]
 
     def done(self) -> None:
-        """All rows are written elsewhere."""
-        self.kept.unlink(missing_ok=True)
+        """All rows are written elsewhere. The file goes unless some were left out."""
+        if self.left_out and self.rows:
+            print(f"{RESUME} does what was left out", file=sys.stderr)
+        else:
+            self.kept.unlink(missing_ok=True)
 
     def _lives(self) -> bool:
         try:
@@ -76,11 +85,14 @@ class Units:
 
     def _keep(self, key: str, row: dict[str, Any]) -> None:
         self.rows[key] = row
-        if not self.keep:
-            return
+        if self.keep:
+            self._write(again=False)
+
+    def _write(self, again: bool) -> None:
+        """The file; `again`: whether the program reads it next, having started itself."""
         self.kept.parent.mkdir(parents=True, exist_ok=True)
         new = self.kept.with_suffix(".new")
-        new.write_text(json.dumps({"end": self.end, "rows": self.rows}, indent=1))
+        new.write_text(json.dumps({"end": self.end, "again": again, "rows": self.rows}, indent=1))
         new.replace(self.kept)
 
     def _late(self, key: str, row: dict[str, Any]) -> None:
@@ -88,6 +100,7 @@ class Units:
         self._again()
 
     def _again(self) -> None:
+        self._write(again=True)
         sys.stdout.flush()
         sys.stderr.flush()
         more = [] if RESUME in self.command else [RESUME]

@@ -327,20 +327,20 @@ def heads_kernel(variant: Variant, *, tile: int = 256):
             if variant.sinks:
                 yield -wd.exp(wd.read(sink) - rows_of(lse)) * rows_of(delta)
 
-        sums = [wd.Register[M, wd.f32](0.0)] * (variant.alibi + variant.sinks)
+        sums = [wd.Register[wd.f32](0.0)] * (variant.alibi + variant.sinks)
 
         @wd.iterate(B, init_args=sums)
         def over_batches(*sums):
             @wd.iterate(M, init_args=sums)
             def over_rows(*sums):
-                return [x + y for x, y in zip(sums, more())]
+                return [x + wd.sum(y, dim=M) for x, y in zip(sums, more())]
 
             return over_rows
 
         sums = over_batches if isinstance(over_batches, tuple) else (over_batches,)
         results = [x for x, here in ((d_slopes, variant.alibi), (d_sink, variant.sinks)) if here]
         for x, result in zip(sums, results):
-            wd.write(wd.sum(x, dim=M), result)
+            wd.write(x, result)
 
     return backward
 
@@ -361,13 +361,15 @@ class Tiles:
 SMALL = Tiles()
 
 
-def tile_of(target: str, d: int, e: int | None = None) -> Tiles:
-    """Tiles that suit a target and head sizes of keys and values. On sm_90a a warpgroup's products have 64 rows: its
-    sums of dK and dV take d / 2 and e / 2 of 232 registers, scores and their gradients half a step each and their
-    roundings a quarter. A thread of sm_80 has 255 for as many sums of a smaller tile."""
+def tile_of(target: str, d: int, e: int | None = None, bits: int = 16) -> Tiles:
+    """Tiles that suit a target, head sizes of keys and values, and inputs of that many `bits`: 8-bit tiles lie in
+    shared memory as 16-bit ones too. On sm_90a a warpgroup's products have 64 rows: its sums of dK and dV take d / 2
+    and e / 2 of 232 registers, scores and their gradients half a step each and their roundings a quarter. A thread of
+    sm_80 has 255 for as many sums of a smaller tile."""
     wide = d + (e or d)
     if target == "sm_90a":
-        return Tiles(128, 64 if wide <= 256 else 32, 2, wide > 320)
+        step = 64 if wide <= 256 else 32 if wide <= 384 or bits > 8 else 16
+        return Tiles(128, step, 2, wide > 320)
     few = target == "sm_80"
     small = wide > (128 if few else 256)
     large = wide > 320  # then four waves' rows of Q and dO leave nothing of 64 KiB
@@ -482,7 +484,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed, given.shared)
-    tiles = tile_of(given.target, sizes["d"], sizes["e"])
+    tiles = tile_of(given.target, sizes["d"], sizes["e"], variant.dtype.bits)
     if given.tile or given.waves:
         tiles = replace(tiles, rows=given.tile or 64, waves=given.waves or 4)
     if given.step:

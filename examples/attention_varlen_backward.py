@@ -348,7 +348,7 @@ def main(arguments: list[str] | None = None) -> int:
     keys = [int(x) for x in given.keys.split(",")] if given.keys else lengths
     variant = varlen.variant_of(given, common.dtype_called(given.dtype))
     values, extents = arguments_of(variant, lengths, keys, given.heads, given.d, given.e, given.seed, given.order)
-    for kernel in kernels(variant, backward.tile_of(given.target, given.d, given.e), given.order):
+    for kernel in kernels(variant, backward.tile_of(given.target, given.d, given.e, variant.dtype.bits), given.order):
         own = extents if "starts_q" in (p.name for p in kernel.parameters) else None
         common.run(kernel, list(arguments_for(kernel, values).values()), given, subs=own)
     return check(variant, values, given.order)

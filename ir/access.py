@@ -6,7 +6,8 @@ loads and stores.
 An address is base + voff + soff + imm: voff per lane, soff uniform. A vector never crosses an extent: it is as wide
 as the run of elements a lane holds, the alignment of pointer and strides, and the extents allow. A dimension is
 masked only where a tile may stick out of it; where the chip's buffers check their end, the outermost dimension needs
-no mask, and then its whole coordinate is in voff, because soff takes no part in that check.
+no mask, and then its whole coordinate is in voff, because soff takes no part in that check. There a tile that ends at a
+run-time row has a buffer that ends with it (`ended_buffer`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
+from wavedsl.ir.bits import REGISTER_KINDS, kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
-from wavedsl.ir.layout import REGISTER_KINDS, Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.place import Field
+from wavedsl.ir.plan_addresses import Field
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
@@ -214,7 +217,8 @@ class GlobalAccess:
         if columns is None and lanes is None:
             columns = Columns(b.lane(), {d: layout.lane_columns(d) for d in layout.dims})
         self._columns = columns
-        free_outermost = target.buffer_bounds and info.rows_follow()
+        self.ended = self._ended(limits or {}) if target.buffer_bounds else None
+        free_outermost = target.buffer_bounds and info.rows_follow() and self.ended is None
         self.masked: list[int] = []
         """Dimensions that need a compare."""
         in_voff: set[int] = set()
@@ -240,28 +244,56 @@ class GlobalAccess:
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
         trip."""
-        uniform = [
-            None if info.large else scaled(b, total(b, [position.base.get(d, 0), position.wave.get(d, 0)]), s)
-            for d, s in zip(self.names, strides)
-        ]
+        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, strides)]
         lane_terms = self._lane_terms()
-        if info.large:
-            offset: Any = b.i64(0)
-            for d, s in zip(self.names, strides):
-                coordinate = total(b, [position.base.get(d, 0), position.wave.get(d, 0)])
-                widen = b.sext if d in self.limits else b.zext
-                wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
-                step = b.i64(s) if isinstance(s, int) else b.zext(s)
-                offset = b.add(offset, b.mul(wide, step))
-            self.buffer = self._buffer(offset)
-            self.soff: Any = 0
-            self.voff: Any = total(b, lane_terms)
+        self.soff: Any = 0
+        self.voff: Any
+        if self.ended is not None:
+            view, d = self.ended, self.names[self.ended.axis]
+            end, reach = self.limits[d], self.covers[d][0]
+            row = first_row(b, self._first(d), reach, end)
+            if info.large:
+                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
+                self.buffer, row = ended_window(b, info, view, around, row, reach, end)
+            else:
+                self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
+                self.soff = total(b, [uniform[i] for i in view.inner])
+            self.voff = total(b, [*lane_terms, scaled(b, row, view.stride)])
+        elif info.large:
+            self.buffer = self._buffer(self._wide_offset(range(len(self.names))))
+            self.voff = total(b, lane_terms)
         else:
             self.buffer = self._buffer(None)
             self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
             self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
+        least = self.voff if isinstance(self.voff, int) else self.voff.lo
+        self.signed = bool(self.limits) and (least is None or least < 0)
+        """Whether a lane's offset may be that of an element in front of the array: as an unsigned number it lies far
+        behind its end, and an immediate would not bring it back."""
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def _first(self, d: str) -> Any:
+        """The first coordinate of this wave's tile."""
+        return total(self.b, [self.position.base.get(d, 0), self.position.wave.get(d, 0)])
+
+    def _wide_offset(self, axes: Sequence[int]) -> Value:
+        """Bytes (i64) from the array's start to the first coordinates along some of its dimensions."""
+        b, offset = self.b, self.b.i64(0)
+        for d, s in ((self.names[i], self.strides[i]) for i in axes):
+            coordinate = self._first(d)
+            widen = b.sext if d in self.limits else b.zext
+            wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
+            offset = b.add(offset, b.mul(wide, b.i64(s) if isinstance(s, int) else b.zext(s)))
+        return offset
+
+    def _ended(self, limits: Mapping[str, Any]) -> Ended | None:
+        """How a buffer may end where the tile does, in place of comparisons; None where it may not."""
+        if len(limits) != 1:
+            return None
+        axis = self.names.index(next(iter(limits)))
+        single = [i for i, d in enumerate(self.names) if self.plans[d].role == "index"]
+        return ended(self.info, axis, self.covers[self.names[axis]][0], single)
 
     def lane(self, d: str) -> Any:
         """What a lane adds to the coordinate of dimension `d`."""
@@ -368,7 +400,7 @@ class GlobalAccess:
         for i in self.masked:
             d = self.names[i]
             mask = b.pand(mask, below(b, self.lane(d), offsets.get(d, 0), self._limit(i)))
-        for d, limit in self.limits.items():
+        for d, limit in self.limits.items() if self.ended is None else ():
             first = [self.position.base.get(d, 0), self.position.wave.get(d, 0), offsets.get(d, 0)]
             at = total(b, [self.lane(d), *first])
             mask = b.pand(mask, b.cmp("ult", b.i32(at) if isinstance(at, int) else at, limit))

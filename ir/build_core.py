@@ -13,9 +13,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
+from wavedsl.ir.demote import demote
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.facts import BITS, MASKS, TRANSFER, full, induction_facts, leaf_facts, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
@@ -38,6 +38,7 @@ from wavedsl.ir.kernel_ir import (
     Value,
 )  # fmt: skip
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.open_regions import If, Loop
 from wavedsl.ir.target import Target
 
 Operand = Any
@@ -59,74 +60,6 @@ class _Frame:
         self.ops = region.ops
         self.table: dict[Any, Value] = {}
         self.is_loop = is_loop
-
-
-class Loop:
-    """An open (then closed) `for`: `iv` and `carried` inside, `results` afterwards."""
-
-    def __init__(self, builder: Core, op: Op, region: Region, declared: Sequence[bool] | None):
-        self._builder = builder
-        self.op = op
-        self.region = region
-        self.iv: Value = region.args[0]
-        self.carried: tuple[Value, ...] = tuple(region.args[1:])
-        self._declared = declared
-
-    def yield_(self, *values: Any) -> None:
-        """End the body: `values` (or one sequence of them) are the next carried values."""
-        self._builder._yield(self.region, flatten(values), tuple(v.type for v in self.carried))
-
-    @property
-    def results(self) -> tuple[Value, ...]:
-        return self.op.results
-
-    def __enter__(self) -> Loop:
-        self._builder._open(self.region, True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            self._builder._close_loop(self)
-
-
-class If:
-    """An `if`: the body of `with` runs when the condition holds, that of `with it.orelse()` when not."""
-
-    def __init__(self, builder: Core, op: Op):
-        self._builder = builder
-        self.op = op
-
-    def yield_(self, *values: Any) -> None:
-        """End the open branch: its results. Both branches must yield the same types."""
-        b = self._builder
-        region = b._frames[-1].region
-        types = None
-        if region is self.op.regions[1]:
-            types = tuple(v.type for v in self.op.regions[0].ops[-1].args)
-        b._yield(region, flatten(values), types)
-
-    @property
-    def results(self) -> tuple[Value, ...]:
-        return self.op.results
-
-    def __enter__(self) -> If:
-        self._builder._open(self.op.regions[0], False)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            self._builder._close_branch(self.op, 0)
-
-    @contextmanager
-    def orelse(self) -> Iterator[If]:
-        """The other branch; must follow at once."""
-        self._builder._open_else(self.op)
-        yield self
-        self._builder._close_branch(self.op, 1)
-
-
-def flatten(values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else tuple(values)
 
 
 def new_kernel(
@@ -571,59 +504,6 @@ class Core:
         if len(self._frames) != 1:
             raise self.fail("a loop or branch is still open")
         return self.kernel
-
-
-def demote(region: Region, args: Sequence[Value]) -> None:
-    """Mark carried values per lane and re-derive what depends on them inside the loop, until nothing changes.
-
-    Raises CompileError where an operand that must be uniform is not any more.
-    """
-    for a in args:
-        a.uniform = False
-    changed = True
-    while changed:
-        changed = False
-        for op in region.walk():
-            row = ROWS[op.name]
-            if op.name == "for":
-                inner = op.regions[0]
-                for arg, init, out, r in zip(inner.args[1:], op.args[3:], inner.ops[-1].args, op.results):
-                    if arg.uniform and not (init.uniform and out.uniform):
-                        arg.uniform = r.uniform = False
-                        changed = True
-            elif op.name == "if":
-                for k, r in enumerate(op.results):
-                    if r.uniform and not all(body.ops[-1].args[k].uniform for body in op.regions):
-                        r.uniform = False
-                        changed = True
-            elif row.uniform == "args":
-                for r in op.results:
-                    if r.uniform and not all(a.uniform for a in op.args):
-                        r.uniform = False
-                        changed = True
-            for at in uniform_operands(op.name):
-                if at < len(op.args) and not op.args[at].uniform:
-                    raise CompileError(
-                        f"operand {at} of {op.name} must be uniform over the wave, but depends on a per-lane carry",
-                        op.loc,
-                    )
-        last = region.ops[-1]
-        for a, v in zip(region.args[1:], last.args):
-            if a.uniform and not v.uniform:
-                a.uniform = False
-                changed = True
-
-
-_uniform_at: dict[str, tuple[int, ...]] = {}
-
-
-def uniform_operands(name: str) -> tuple[int, ...]:
-    """Positions of the operands that a row marks `u:`."""
-    found = _uniform_at.get(name)
-    if found is None:
-        found = tuple(i for i, a in enumerate(ROWS[name].args.split()) if a.startswith("u:"))
-        _uniform_at[name] = found
-    return found
 
 
 def _to_f32(value: float) -> float:

@@ -12,13 +12,14 @@ from typing import Any
 
 from wavedsl.ir import small_floats
 from wavedsl.ir.address_parts import split_address, split_constant, split_uniform
-from wavedsl.ir.build_core import Core, Operand, flatten
+from wavedsl.ir.build_core import Core, Operand
 from wavedsl.ir.divide import floordiv, floormod, udiv, urem
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import MIRROR, decided
 from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
+from wavedsl.ir.open_regions import flatten
 
 
 class Values(Core):

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import combine_fields, total
+from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.kernel_ir import B32, I32, TensorBoxes, Value
 from wavedsl.ir.late_reads import Ahead
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, MatrixTile, matrix_tile
 from wavedsl.ir.ops import ROWS as OPS
-from wavedsl.ir.place import lane_fields
+from wavedsl.ir.plan_addresses import lane_fields
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""

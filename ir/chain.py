@@ -20,10 +20,11 @@ from itertools import product
 from math import inf
 from typing import Any
 
+from wavedsl.ir.bits import Bits, kind_of, number_of, spec, unify_k
 from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import Node
-from wavedsl.ir.layout import Bits, Digit, Layout, kind_of, number_of, spec, unify_k
+from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 

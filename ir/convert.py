@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.layout import REGISTER_KINDS, Bits, Layout, bit, kind_of, make_layout, number_of
+from wavedsl.ir.layout import Layout, make_layout
 
 
 @dataclass(frozen=True)

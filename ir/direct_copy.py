@@ -20,10 +20,10 @@ from typing import Any
 from wavedsl.ir.access import Columns, scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
+from wavedsl.ir.bits import Bits, bit
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.layout import Bits, bit
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.place import Place
 from wavedsl.ir.shared_search import dma_source

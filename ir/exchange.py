@@ -19,6 +19,7 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import combine_fields, lane_coordinate, scaled, total
+from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
 from wavedsl.ir.dtypes import DType
@@ -27,10 +28,10 @@ from wavedsl.ir.fragment import Fragment, from_words, per_register, register_typ
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.infer import renamed_bits, same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.place import lane_fields
+from wavedsl.ir.plan_addresses import lane_fields
 from wavedsl.ir.row_layout import leading_layout
 
 Cell = tuple[Value, ...]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.bits import REGISTER_KINDS
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value, vector
-from wavedsl.ir.layout import REGISTER_KINDS, Layout
+from wavedsl.ir.layout import Layout
 
 _CARRIER = {"f64": F64, "i64": I64, "u64": I64, "i32": I32, "u32": I32, "f32": F32, "tf32": F32, "i1": PRED}
 

@@ -64,7 +64,8 @@ from wavedsl.ir.lower_reads import (
     staged_steps,
 )
 from wavedsl.ir.lower_values import emit_node
-from wavedsl.ir.lowering import LoopNote, Lowering, Notes
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import plan_made, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.over_tiles import behind_tiles
@@ -79,6 +80,7 @@ from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.workgroup_tiles import set_coordinates
 
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
@@ -153,7 +155,7 @@ def _run(low: Lowering) -> Kernel:
         low.kernel.grid = (min(most, strategy.order.workgroups), 1, 1)
     with low.b.loc(low.graph.loc):
         if strategy.order is None:
-            low.coordinates()
+            set_coordinates(low)
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
@@ -248,6 +250,8 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
+    if n.id in low.placing:
+        return []
     if n.id in low.ring_of:
         return fragment_steps(low, n) if n.id in low.fetched else []
     if n.id in low.kept and not once:
@@ -331,6 +335,13 @@ def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
             for k in low.keys(y):
                 out.setdefault(k)
     return tuple(out)
+
+
+def captured_tiles(low: Lowering, region: Region) -> list[Node]:
+    """Values with dimensions that are made outside a region and stay in registers for it."""
+    inside = {x.id for x in region_nodes(region)}
+    used = {y.id: y for x in region_nodes(region) for y in x.inputs if y.id not in inside and y.dims}
+    return [y for y in used.values() if low.keys(y)]
 
 
 def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
@@ -556,7 +567,7 @@ def scarce_registers(
     groups = target.shared_bytes // max(1, low.shared_top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
     products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
-    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once))
+    others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once, *captured_tiles(low, region)))
     return target.registers // waves - sum(v.type.words for _, v in carried) - others - ADDRESSES
 
 
@@ -616,6 +627,3 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         next_keys += made
         replaced.update(zip(mine, made))
     return steps, next_keys, replaced
-
-
-__all__ = ["Choices", "LoopNote", "Notes", "lower"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from wavedsl.ir.bits import number_of
 from wavedsl.ir.device_log import HEADER, SOURCE, WORDS, log_sites
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import PART, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_atomic import one_workgroup
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering

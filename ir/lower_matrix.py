@@ -17,6 +17,7 @@ from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_reduce import across_waves, within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, dense_words
@@ -65,7 +66,7 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
             n.loc,
             f"give each wave a multiple of {atom.k}",
         )
-    tiles, issues = low.tiles(plan), low.k_issues(plan)
+    tiles, issues = result_tiles(plan), k_issues(plan)
     share = -(-low.partition.waves // low.target.simds)
     unit = "valu" if atom.instruction == "fma" else "mfma"
     resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks()))
@@ -254,7 +255,7 @@ def emit_mma(
         acc = env["acc", n.id, t, k - 1]
     elif (source := addend(n)) is not None:
         keys = low.keys(source)
-        got = env[keys[t]] if len(keys) == len(low.tiles(plan)) else None
+        got = env[keys[t]] if len(keys) == len(result_tiles(plan)) else None
         if got is None or isinstance(got, Fragment):
             words = low.value(source, env).words(b)
             acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
@@ -272,7 +273,7 @@ def emit_mma(
         done = b.mma_scaled(atom, as_words(low, a), as_words(low, c), acc, both, (byte_a, byte_b))
     else:
         done = b.mma(atom, as_words(low, a), as_words(low, c), acc)
-    if shared_k and k + 1 == len(low.k_issues(plan)):
+    if shared_k and k + 1 == len(k_issues(plan)):
         done = summed_over_waves(low, plan.k, done)
     env["acc", n.id, t, k] = done
 

@@ -338,12 +338,34 @@ def _comparison(how: str) -> Rule:
     return rule
 
 
+FAR = 1 << 30
+"""Further than any index: half of what an i32 holds, so that differences fit one."""
+
+
+def _near(v: Value, constant: int) -> bool:
+    """Whether a number, and its sum with a constant, stay off ±FAR."""
+    half = FAR // 2
+    return v.lo is not None and v.hi is not None and -half < v.lo and v.hi < half and -half < constant < half
+
+
+def _anything(v: Value) -> bool:
+    """Whether a number's range is so wide that differences from an index may overflow."""
+    return v.lo is not None and v.hi is not None and (v.lo < -FAR or v.hi >= FAR)
+
+
 def _constants_right(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """x ? y as (x' - y') ? constant: the elements of an index share what they have but for a constant. As it was where
-    that could overflow."""
+    that could overflow.
+
+    A number that may be anything (made of what is loaded) is cut to -FAR .. FAR - 1 where the other side is an index
+    nearer than that: it compares the same, and the difference does not overflow."""
     (p, c), (q, d) = b.split_constant(x), b.split_constant(y)
     if p is None or q is None or not (c or d) or x.type is not I32:
         return x, y
+    if not c and _near(q, d) and _anything(p):
+        p = x = b.min_s(b.max_s(p, -FAR), FAR - 1)
+    elif not d and _near(p, c) and _anything(q):
+        q = y = b.min_s(b.max_s(q, -FAR), FAR - 1)
     if p.lo is None or p.hi is None or q.lo is None or q.hi is None:
         return x, y
     for v, base, k in ((x, p, c), (y, q, d)):

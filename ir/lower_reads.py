@@ -13,7 +13,9 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
+from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.memory_depth import memory_depth
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.prefetch import ask
@@ -60,44 +62,18 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if low.choices.stages:
         attempts = [(depth, budget)]
     for depth, room in attempts:
-        left = room
-        plans = []
-        problem: Exception | None = None
-        direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
-        for n in reads:
-            info = low.view_info(n)
-            uses = low.matrix_uses.get(n.id)
-            try:
-                if uses is not None:
-                    s = plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)
-                    left -= -(-s.place.bytes * depth // 1024) * 1024
-                    plans.append(s)
-                    continue
-                with_k = contraction_fed(low, n)
-                unit = low.units(n)
-                if unit is None:
-                    s = plan_staged(
-                        n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
-                        trip=beside(low, region, reads, n, depth) if loop else None,
-                    )  # fmt: skip
-                else:
-                    cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
-                    size = unit.dtype.bytes
-                    atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
-                    s = plan_staged(
-                        n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom
-                    )
-            except CompileError:
-                raise
-            except Exception as e:
-                problem = e
-                break
-            left -= -(-s.place.bytes * depth // 1024) * 1024
-            plans.append(s)
-        if problem is None and left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room:
+        plans, problem = _planned(low, region, reads, depth, room, weight, loop)
+        if problem is None and _fit(low, plans, depth, room):
             break
     if problem is not None:
         raise problem
+    if loop and asynchronous and depth > 1 and not low.choices.stages:
+        own = [s.node for s in plans if s.asynchronous]  # copies through registers run one trip ahead
+        for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
+            found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
+            if problem is None and _fit(low, found, deeper, budget):
+                plans, depth = found, deeper
+                break
     if any(s.direct is not None for s in plans) and not low.shared_top:
         low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
     offsets, low.shared_top = stacked(low.shared_top, plans, depth)
@@ -109,6 +85,49 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def _planned(
+    low: Lowering, region: Region, reads: Sequence[Node], depth: int, room: int, weight: int, loop: bool
+) -> tuple[list[Staged], Exception | None]:
+    """The reads in `room` bytes of shared memory with that many stages, and why one of them has no place there."""
+    left = room
+    plans: list[Staged] = []
+    direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
+    for n in reads:
+        info = low.view_info(n)
+        uses = low.matrix_uses.get(n.id)
+        try:
+            if uses is not None:
+                s = plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)
+                left -= -(-s.place.bytes * depth // 1024) * 1024
+                plans.append(s)
+                continue
+            with_k = contraction_fed(low, n)
+            unit = low.units(n)
+            if unit is None:
+                s = plan_staged(
+                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
+                    trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+                )  # fmt: skip
+            else:
+                cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
+                size = unit.dtype.bytes
+                atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                s = plan_staged(n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom)
+        except CompileError:
+            raise
+        except Exception as e:
+            return plans, e
+        left -= -(-s.place.bytes * depth // 1024) * 1024
+        plans.append(s)
+    return plans, None
+
+
+def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
+    """Whether all tiles together fit."""
+    left = room - sum(-(-s.place.bytes * depth // 1024) * 1024 for s in plans)
+    return left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room
 
 
 def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:
@@ -150,7 +169,7 @@ def product_clocks(low: Lowering, region: Region) -> int:
     for n in region_nodes(region):
         if n.op == "mma":
             plan = low.inference.mmas[n.id]
-            count = len(low.tiles(plan)) * len(low.k_issues(plan))
+            count = len(result_tiles(plan)) * len(k_issues(plan))
             busy += count * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
     return busy
 
@@ -451,16 +470,21 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
         return made[0]
 
     steps: list[Step] = []
-    resources, latency = low.memory_cost("load.shared", s.loads.bytes)
-    for g in range(len(s.groups)):
+    together = low.gathered(n)
+    resources, latency = low.memory_cost("load.shared", min(2, together) * s.loads.bytes)
+    if together > 2:
+        resources = tuple((u, c * (together // 2)) for u, c in resources)
+    for g in range(len(s.groups) // together):
 
         def fetch(context: Context, g: int = g) -> None:
             if ring is not None:
                 wait_full(low, ring)
-            context.env["f", n.id, g] = fragments().load(g, low.slot_bytes(n, context), buffer)
+            slot = low.slot_bytes(n, context)
+            loads = [fragments().load(g * together + i, slot, buffer) for i in range(together)]
+            context.env["f", n.id, g] = b.vec(*loads) if together > 1 else loads[0]
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
-        read.words = max(1, s.loads.bytes // 4)
+        read.words = max(1, s.loads.bytes * together // 4)
         steps.append(read)
     if low.joined(n):
         steps += join_steps(low, n, s)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import total
+from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -21,7 +22,7 @@ from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.late_reads import sums_one
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, is_late_value, operand
 from wavedsl.ir.lowering import Lowering

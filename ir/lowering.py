@@ -1,8 +1,7 @@
 """What lowering knows while it works: builder, plans, positions, and how a node's registers are named.
 
 In: a graph with its `Partition` and `Inference`, the arrays, the target. The functions that emit (`lower_reads`,
-`lower_matrix`,
-`lower_values`, `lower`) take a `Lowering` and ask it for coordinates, costs and values.
+`lower_matrix`, `lower_values`, `lower`) take a `Lowering` and ask it for coordinates, costs and values.
 
 Invariant: the registers of a value follow its layout's element order; what lies beyond an array's end or a tile's
 edge is 0 in registers, and every consumer for which 0 is not neutral masks it first.
@@ -12,96 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.constraints import TurnConstraint
-from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.errors import CompileError, WaveError
-from wavedsl.ir.fragment import Fragment, chunk_count, per_register
-from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, region_nodes
+from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
+from wavedsl.ir.late_regions import late_regions
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
-from wavedsl.ir.mma_plan import MmaPlan
+from wavedsl.ir.lowering_notes import Notes
+from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.staging import Staged
-from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.views import is_tile, placement, static_number
+from wavedsl.ir.views import is_tile, only_placing, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")
 """Units that all waves of a compute unit share; the others exist once per SIMD."""
-
-
-@dataclass
-class LoopNote:
-    """What was decided for one loop, for `inspect`."""
-
-    label: str
-    steps: list[Step]
-    body: BodySchedule
-    slots: int
-    trips: int | None = None
-    """None when a run-time extent decides."""
-    dim: str = ""
-
-
-@dataclass
-class Notes:
-    """What the compiler chose and why: read by reports."""
-
-    atoms: dict[str, str] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    loops: list[LoopNote] = field(default_factory=list)
-    strategy: Any = None
-    """How operands of asynchronous products get to shared memory, and why so."""
-    rings: list[str] = field(default_factory=list)
-    """What each ring holds."""
-    roles: dict[str, list[str]] = field(default_factory=dict)
-    """Role → what it does, in order, loops indented: hand-overs and products."""
-    order: Any = None
-    """In which order workgroups take output tiles, where they take several (`tile_order.TileOrder`)."""
-    graph: tuple[str, ...] = ()
-    """What passes on the graph have decided."""
-    plain: str = ""
-    """Why a loop with products has no ping-pong schedule."""
-    numbering: Numbering | None = None
-    """In which order workgroups that take one tile each take them; None: as they come."""
-    exchanges: dict[str, str] = field(default_factory=dict)
-    """Uses that need an operand in another layout, and what that takes: `renaming` is free."""
-
-
-def late_regions(graph: Graph) -> set[int]:
-    """Regions, by `id`, whose values may be computed where they are used: the outermost one where all inside it are
-    loops, and loops that place a workgroup's tile; else branches without products, and what is inside them. A loop
-    that ends by itself and all in it is none."""
-    turns = {c.dim for c in graph.constraints if isinstance(c, TurnConstraint)}
-    plain = all(n.op not in REGIONS or n.op == "iterate" for n in graph.all_nodes())
-    found = {id(graph.region)} if plain else set()
-
-    def visit(region: Region, inside: bool) -> None:
-        for n in region.nodes:
-            body = n.attrs.get("body") if n.op in ("when", "iterate") else None
-            if body is None:
-                continue
-            behind = inside or (n.op == "when" and all(x.op not in PRODUCTS for x in region_nodes(body)))
-            places = plain and body.dim in turns and all(x.op not in PRODUCTS for x in body.nodes)
-            if behind or places:
-                found.add(id(body))
-            visit(body, behind)
-
-    visit(graph.region, False)
-    return found
 
 
 class Lowering:
@@ -187,6 +124,8 @@ class Lowering:
         self.late_sums: set[int] = set()
         """Products whose waves' shares are added behind their loop."""
         self._units: dict[int, PackedView] = {}
+        self.placing = only_placing(graph)
+        """Ids of nodes that only say where tiles lie: they have no steps."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
 
@@ -367,12 +306,14 @@ class Lowering:
 
     def keys(self, n: Node) -> tuple[Key, ...]:
         """The keys of a node's registers."""
+        if n.id in self.placing:
+            return ()
         if n.op == "read":
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
         if n.op in PRODUCTS and not self.inference.mmas[n.id].atom.asynchronous:
             plan = self.inference.mmas[n.id]
-            return tuple(("acc", n.id, t, len(self.k_issues(plan)) - 1) for t in range(len(self.tiles(plan))))
+            return tuple(("acc", n.id, t, len(k_issues(plan)) - 1) for t in range(len(result_tiles(plan))))
         if n.op == "carry":
             count = chunk_count(self.layout(n), n.dtype)
             return tuple(("carry", n.id, c) for c in range(count))
@@ -391,7 +332,11 @@ class Lowering:
             whole = env[self.keys(n)[0]]
             if isinstance(whole, Fragment):  # loaded when its elements are asked for
                 return whole
-            return assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
+                return loaded
+            # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
+            return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])
         got = [env[k] for k in self.keys(n)]
         if got and isinstance(got[0], Fragment):  # computed when its elements are asked for
             return got[0]
@@ -527,8 +472,25 @@ class Lowering:
         unit = self.units(n)
         return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
+    def gathered(self, n: Node) -> int:
+        """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes
+        together. They become pairs of loads (`codegen/amdgcn/pair_shared.py`) where nothing comes between them."""
+        staged = self.staged.get(n.id)
+        words = self.paired_words(n)
+        if staged is None or staged.loads is None or not words or self.joined(n):
+            return 1
+        return max(1, 4 * words // staged.loads.bytes)
+
+    def paired_words(self, n: Node) -> int:
+        """Registers of a value that one instruction of column pairs takes as its B; 0: none takes it as it is."""
+        for plan in self.inference.mmas.values():
+            if plan.atom.parts > 1 and plan.ports[1] is n:
+                return 0 if (plan.node.id, plan.positions[1]) in self.inference.demands else plan.atom.b_words
+        return 0
+
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
-        """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
+        """Elements of a read behind each of its keys: a load's, those of loads that are one step, or a register's where
+        loads are joined."""
         staged = self.staged.get(n.id)
         if staged is None:
             return self.direct_groups(n)
@@ -537,7 +499,9 @@ class Lowering:
             layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
             per, count = per_register(dtype), layout.elements_per_lane
             return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
-        return list(staged.groups)
+        together = self.gathered(n)
+        groups = staged.groups
+        return [sum(groups[g : g + together], ()) for g in range(0, len(groups), together)]
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""
@@ -579,112 +543,6 @@ class Lowering:
     def trip_base(self, dim: str, iteration: Any) -> Any:
         """The first coordinate of a loop's tile at a given iteration."""
         return total(self.b, [scaled(self.b, iteration, self.plans[dim].tile), self.first.get(dim, 0)])
-
-    def tiles(self, plan: MmaPlan) -> list[dict[str, int]]:
-        """Offsets of each atom-sized tile of the result, in the order of its chunks."""
-        layout = plan.result
-        box = 1 << layout.inner.count("e", "r")
-        return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
-
-    def instructions(self, plan: MmaPlan) -> int:
-        """Matrix instructions of a product in one wave."""
-        if not plan.atom.asynchronous:
-            return len(self.tiles(plan)) * len(self.k_issues(plan))
-        sizes = dict(plan.result.extents)
-        pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
-        return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
-
-    def k_issues(self, plan: MmaPlan) -> list[int]:
-        """K offsets (in element-offset terms) of the instructions along K."""
-        atom, layout = plan.atom, plan.first
-        total_k = dict(layout.extents)[plan.k]
-        if atom.asynchronous:  # a tile in shared memory has no fragments
-            return list(range(0, total_k, atom.k))
-        box = layout.box(plan.k)
-        steps = (box // atom.k).bit_length() - 1
-        run = self.run_bits(plan)
-        return [d * box + (s << run) for d in range(total_k // box) for s in range(1 << steps)]
-
-    def run_bits(self, plan: MmaPlan) -> int:
-        """Coordinate bits below the K-step bits: the atom's own run of elements along K (0 where it has none)."""
-        return sum(1 for x in plan.a["K"].split() if x.startswith("e"))
-
-    def tile_counts(self) -> list[Any]:
-        """Tiles along each of the three grid axes: ints, or values where run-time extents decide."""
-        counts = []
-        for dims in self.partition.grid_axes():
-            count: Any = 1
-            for d in dims:
-                count = scaled(self.b, count, self.trip_count(dim_name(d)))
-            counts.append(count)
-        return counts
-
-    def _numbering(self) -> Numbering | None:
-        """In which order workgroups take tiles, where each takes one."""
-        axes = [{dim_name(d) for d in axis} for axis in self.partition.grid_axes()]
-        counts = [
-            None if any(self.partition.dims[d].trips is None for d in axis)
-            else prod(self.partition.dims[d].trips or 1 for d in axis)
-            for axis in self.partition.grid_axes()
-        ]  # fmt: skip
-        operands: list[Operand] = []
-        clocks = 0
-        for n in self.graph.all_nodes() if self.target.dies > 1 else ():
-            if n.op not in ("read", "mma") or self.region_of(n).dim is None:
-                continue
-            if n.op == "read":
-                size = n.dtype.bits * prod(self.plans[dim_name(d)].tile for d in n.dims) // 8
-                moved = {dim_name(d) for d in n.dims}
-                operands.append(Operand(size, tuple(i for i, names in enumerate(axes) if names & moved)))
-            else:
-                plan = self.inference.mmas[n.id]
-                shares = -(-self.partition.waves // self.target.simds)
-                clocks += self.instructions(plan) * plan.atom.cycles * shares
-        return choose_numbering(counts, operands, clocks, self.target, self.choices.swizzle)
-
-    def _numbered(self, numbering: Numbering) -> list[Any]:
-        """The tile along each grid axis where workgroups that share data in the L2 cache follow each other."""
-        b, counts = self.b, self.tile_counts()[:2]
-        number = b.add(b.wgid(0), b.mul(b.wgid(1), counts[0]))
-        number = dealt(b, number, scaled(b, counts[0], counts[1]), numbering.dies)
-        order = TileOrder(tuple(c if isinstance(c, int) else None for c in counts), numbering.group, 0)
-        return [*tile_numbers(b, order, number, counts), b.wgid(2)]
-
-    def coordinates(self, numbers: Sequence[Any] | None = None) -> None:
-        """Workgroup and wave coordinates of every dimension; `numbers`: of the tile along each axis, where a workgroup
-        takes several."""
-        b, p = self.b, self.partition
-        if numbers is None:
-            numbering = self.notes.numbering = self._numbering()
-            numbers = None if numbering is None else self._numbered(numbering)
-        for axis, dims in enumerate(p.grid_axes()):
-            rest: Any = None
-            for k, d in enumerate(dims):
-                plan = p.dims[d]
-                if plan.trips == 1:
-                    self.base[dim_name(d)] = 0
-                    continue
-                if rest is None:
-                    rest = b.wgid(axis) if numbers is None else numbers[axis]
-                    rest = b.i32(rest) if isinstance(rest, int) else rest
-                if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
-                    count: Any = plan.trips
-                    if count is None:
-                        count = b.udiv(b.add(self.extent(dim_name(d)), plan.tile - 1), plan.tile)
-                    digit, rest = b.urem(rest, count), b.udiv(rest, count)
-                else:
-                    digit = rest
-                self.base[dim_name(d)] = b.mul(digit, plan.tile)
-        wave: Any = b.wave() if p.waves > 1 else 0
-        for d in p.dims:
-            if d in p.derived:
-                continue
-            divisor, modulus = p.wave_radix(d)
-            if modulus == 1 or isinstance(wave, int):
-                self.wave_digit[dim_name(d)] = 0
-                continue
-            digit = b.udiv(wave, divisor)
-            self.wave_digit[dim_name(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
 
 
 def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

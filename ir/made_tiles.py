@@ -18,17 +18,20 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import join_word, total
+from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import per_register
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, F32, Value
-from wavedsl.ir.layout import Layout, kind_of, number_of
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_matrix import needs_zero
 from wavedsl.ir.lower_values import zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.mma_plan import MmaPlan
-from wavedsl.ir.place import AddressPlan, LoadPlan, Place
+from wavedsl.ir.place import Place
+from wavedsl.ir.plan_addresses import AddressPlan
+from wavedsl.ir.plan_load import LoadPlan
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.staging import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 from wavedsl.ir.steps import Context, Step

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.access import Position
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.bits import Bits, bit, kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.kernel_ir import B32, I32, Value
-from wavedsl.ir.layout import Bits, Digit, Layout, bit, kind_of, number_of
+from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.partition import DimPlan
 
 WORDS_OF_SIX = 3

@@ -32,6 +32,7 @@ from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
+from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
@@ -108,7 +109,7 @@ def each_tile(
             low.behind_loads = partial(release, low)
         body()
         return
-    counts = low.tile_counts()
+    counts = tile_counts(low)
     moving = [*rings, *low.fillers(rings)]
     # The launch may hold fewer workgroups than the order foresees: fewer compute units.
     first: Any = b.udiv(b.wgid(0), order.cluster)
@@ -125,7 +126,7 @@ def each_tile(
             ring.skip(low, scaled(b, uses(low, ring), team))
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
-        low.coordinates(tile_numbers(b, order, loop.iv, counts, rank))
+        set_coordinates(low, tile_numbers(b, order, loop.iv, counts, rank))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         if not low.strategy.specialize and low.choices.dependent:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.layout import REGISTER_KINDS, Bits, Layout, bit, kind_of, number_of
+from wavedsl.ir.layout import Layout
 
 
 def power(n: int) -> int:

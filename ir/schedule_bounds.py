@@ -55,7 +55,7 @@ def _components(n: int, successors: Sequence[Sequence[int]]) -> list[int]:
         work = [(root, 0)]
         while work:
             v, i = work.pop()
-            if i == 0:
+            if index[v] < 0:
                 index[v] = low[v] = count
                 count += 1
                 stack.append(v)

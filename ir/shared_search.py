@@ -17,9 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from wavedsl.ir.bank_cycles import bank_cycles
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.layout import REGISTER_KINDS, Bits, Layout, bit, kind_of, number_of, rank
-from wavedsl.ir.place import LoadPlan, Piece, Place, Xor, bank_cycles, plan_addresses, plan_load
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.place import Piece, Place, Xor
+from wavedsl.ir.plan_addresses import plan_addresses
+from wavedsl.ir.plan_load import LoadPlan, plan_load
 from wavedsl.ir.target import LoadAtom
 
 Phases = Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]
@@ -374,11 +378,12 @@ def choose_place(
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
-    are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is
-    free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
+    are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms are tried only
+    when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError
+    when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
-    groups[0] += extra
+    groups[0][:0] = extra
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
     refused: CompileError | None = None

@@ -241,6 +241,10 @@ class _Small:
         elif op is not None and op.name in ("shl", "mul") and isinstance(op.args[1].const, int):
             scale = 1 << op.args[1].const if op.name == "shl" else op.args[1].const
             found = self.combined((Linear(), 0, 0), self.form(op.args[0]), scale)
+        elif op is not None and op.name in ("min_s", "max_s") and isinstance(op.args[1].const, int):
+            cut, inner = op.args[1].const, self.form(op.args[0])
+            if inner[2] <= cut if op.name == "min_s" else inner[1] >= cut:  # it changes no small number
+                found = inner
         if found is not None and -_LIMIT <= found[1] and found[2] < _LIMIT:
             return found[0], max(found[1], v.lo), min(found[2], v.hi)
         own = Linear(terms={v: 1})

@@ -55,6 +55,9 @@ class MmaAtom:
     holds the scale of row (column) l % m for the block l // m of K."""
     transposes: bool = False
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
+    parts: int = 1
+    """Instructions that carry it out, each with all of A and B and an equal run of D's registers. With two, B is words
+    of two neighbouring columns and each picks one of them: for a B whose rows are contiguous in memory."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ class Target:
     """Dies with an L2 cache each (AMD's XCDs), to which a launch deals workgroups in turn."""
     memory_rate: float = 0.0
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
+    bytes_in_flight: float = 0.0
+    """Bytes that one unit must have on their way for its share of that rate: what comes in a latency; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False

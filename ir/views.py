@@ -19,6 +19,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import dim_name, evaluate
 
 
@@ -166,6 +167,26 @@ def is_settled(graph: Graph, n: Node) -> bool:
     """Whether a read moves a tile that no traced value places."""
     found = placement(graph, n)
     return found is not None and not found.moved and not found.numbers()
+
+
+def only_placing(graph: Graph) -> set[int]:
+    """Ids of nodes that nothing computes with: indices of tiles whose placement says the same in single numbers, and
+    what those are made of. Nobody has to carry them out."""
+    needed = {v.id for region in graph.regions() for v in region.yields}
+    found: set[int] = set()
+    for n in reversed(list(graph.all_nodes())):
+        row = ROWS.get(n.op)
+        plain = n.op in ("index", "constant") or (row is not None and row.compute is not None and not row.effect)
+        if plain and n.id not in needed:
+            found.add(n.id)
+            continue
+        inputs = list(n.inputs)
+        placed = placement(graph, n) if n.op in ("read", "write") and n.attrs.get("mapping") is not None else None
+        if placed is not None:
+            indices = {c for c in n.attrs["mapping"].coords if isinstance(c, int)}
+            inputs = [x for i, x in enumerate(inputs) if i not in indices] + placed.numbers()
+        needed |= {x.id for x in inputs}
+    return found
 
 
 def unmapped_dims(graph: Graph) -> set[Any]:

@@ -43,6 +43,8 @@ class Driver(Protocol):
     """
 
     device: Device
+    name: str
+    """The product's, in the driver's words."""
 
     def allocate(self, size: int) -> int:
         """Address of `size` new bytes, aligned to 256."""

@@ -50,10 +50,15 @@ def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]
     return bind(compiled, list(arguments.values()), device)
 
 
-def target_of(arguments: Mapping[str, Any]) -> str:
-    """The target that a call with these arguments compiles for: that of the device where they lie, or the default."""
+def device_of(arguments: Mapping[str, Any]) -> Device:
+    """Where a call with these arguments goes: the device where they lie, or the default."""
     refs = [(n, arrays.describe(v, n)) for n, v in arguments.items() if _is_array(v)]
-    return devices.for_place(*arrays.common_place(refs)).target
+    return devices.for_place(*arrays.common_place(refs))
+
+
+def target_of(arguments: Mapping[str, Any]) -> str:
+    """The target that a call with these arguments compiles for."""
+    return device_of(arguments).target
 
 
 def _is_array(value: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
+from wavedsl.codegen.ptx.products import PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
@@ -165,6 +166,7 @@ def _target(chip: Chip) -> Target:
         if not fp8:
             instead[name] = "f16"
         instead[name + "fnuz"] = name if fp8 else "f16"
+    product = next((p for p in PRODUCTS if p.target == chip.name), None)
     return Target(
         name=chip.name,
         vendor="nvidia",
@@ -189,6 +191,8 @@ def _target(chip: Chip) -> Target:
         dtypes=_PLAIN | _STORED | (_FP8 if fp8 else frozenset()),
         instead=instead,
         occupancy=_occupancy(chip),
+        memory_rate=product.hbm / product.clock if product else 0.0,
+        bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
         widens=_widens(chip.number),

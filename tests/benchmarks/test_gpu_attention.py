@@ -95,7 +95,15 @@ def test_the_picture(benchmark, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_timed_compiles(benchmark):
-    assert benchmark.main(["--compile", "sm_90a", "--sequence", "2048"]) == 0
+    assert benchmark.main(["--compile", "sm_90a", "--sequence", "2048", "--skip-checks"]) == 0
+
+
+@pytest.mark.parametrize(
+    "word", [pytest.param(w, marks=pytest.mark.slow) for w in ("alibi, sinks, d 64", "gradients, f8, d 256")]
+)
+def test_checks_compile_at_their_full_size(benchmark, capsys, word):
+    assert benchmark.main(["--compile", "sm_90a", "--only", word]) == 0
+    assert ", 0 failures" in capsys.readouterr().out
 
 
 def test_without_a_gpu_nothing_is_timed(benchmark, capsys, monkeypatch):

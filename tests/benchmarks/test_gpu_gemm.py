@@ -265,3 +265,29 @@ def test_what_is_asked_for(benchmark, ours, cublas, triton, roofline, reached):
     found = benchmark.judged(benchmark.CASES[0], row)
     assert found["reached"] is reached
     assert cublas is None or math.isclose(found["of_cublas"], cublas / ours)
+
+
+def test_full_sizes_compile(benchmark, capsys, monkeypatch):
+    """Candidates of a case, the plan of the strategies, and checks; nothing runs and no array is read."""
+    config = benchmark.Config(64, 192, 128, 64, 192)
+    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [config])
+    chosen = ["--checks", "split-K", "grouped", "epilogue alpha beta", "--cases", "fp8"]
+    assert benchmark.main(["--compile", "sm_90a", *chosen]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "5 kernels for sm_90a, 0 failures, 0 with notes"
+
+
+def test_a_rehearsal_names_what_spills_and_what_fails(benchmark, capsys, monkeypatch):
+    from wavedsl.runtime import toolchain
+
+    entry = toolchain.PtxasEntry("plain", "sm_90a", 168, 8, 4, 16, 0, 0)
+    result = toolchain.PtxasResult(b"", (entry,), ("(C7510) serialized",), "")
+    monkeypatch.setattr(toolchain, "find_cuda_tool", lambda name: name)
+    monkeypatch.setattr(toolchain, "assemble_ptx", lambda text, arch: result)
+    small, large = (benchmark.Config(size, size, 64, 64, 64) for size in (64, 512))
+    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [small, large])
+    monkeypatch.setattr(benchmark, "_strategy", lambda a, b, c: None)
+    assert benchmark.main(["--compile", "sm_90a", "--skip-checks", "--cases", "fp8"]) == 1
+    failed, noted, last = capsys.readouterr().out.splitlines()
+    assert failed.startswith("FAILED: fp8 (8192, 8192, 8192) 512x512x64/64x64: ")
+    assert noted.endswith("plain, 168 registers: 8 bytes of spills; (C7510) serialized") and "NOTE" in noted
+    assert last == "1 kernels for sm_90a, 1 failures, 1 with notes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -51,3 +52,27 @@ def test_every_unit_has_a_row(tmp_path: Path) -> None:
     }  # fmt: skip
     assert all(row["took"] < 0.5 for row in rows.values() if "failed" not in row)
     assert ran.stdout.splitlines()[-1] == "third right"
+
+
+def test_what_was_left_out_is_done_later(tmp_path: Path, monkeypatch, capsys) -> None:
+    """By the same command with --resume, in as much time again; what was done stays done, and then the file goes."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    units = importlib.import_module("units")
+    kept = tmp_path / "rows.json"
+    now = [100.0]
+    monkeypatch.setattr(units.time, "time", lambda: now[0])
+
+    def slow() -> dict[str, float]:
+        now[0] += 7
+        return {"at": now[0]}
+
+    first = units.Units(kept, budget=5)
+    assert first.run("a", {}, slow)["at"] == 107
+    assert first.run("b", {}, slow) == {"failed": "left out: the time was used up"}
+    first.done()
+    assert "--resume" in capsys.readouterr().err
+    second = units.Units(kept, budget=5, resume=True)
+    assert second.run("a", {}, slow)["at"] == 107
+    assert second.run("b", {}, slow)["at"] == 114
+    second.done()
+    assert not kept.exists()

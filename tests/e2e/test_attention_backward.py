@@ -26,7 +26,8 @@ Variant = backward.Variant
 def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
     """Run the kernels with the target's tiles, compare within the bound; all arguments."""
     given = backward.arguments_of(variant, sizes, sizes["m"], shared)
-    for kernel in backward.kernels(variant, backward.tile_of(target, sizes["d"], sizes["e"]), shared):
+    tiles = backward.tile_of(target, sizes["d"], sizes["e"], variant.dtype.bits)
+    for kernel in backward.kernels(variant, tiles, shared):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
     assert backward.check(variant, given, shared) == 0
@@ -43,7 +44,7 @@ def differentiate_packed(
     if bad:
         forward = packed.numpy_gradients(variant, given, np.float32, order)
         given["o"], given["lse"] = forward["o"].astype(given["o"].dtype), forward["lse"].astype(np.float32)
-    for kernel in packed.kernels(variant, backward.tile_of(target, d, e), order):
+    for kernel in packed.kernels(variant, backward.tile_of(target, d, e, variant.dtype.bits), order):
         mine = packed.arguments_for(kernel, given)
         kernel.compile(**mine, target=target, subs=extents if "starts_q" in mine else None).emulate(**mine)
     assert packed.check(variant, given, order) == 0
@@ -86,6 +87,20 @@ def test_gradients_are_the_same_on_every_run() -> None:
     first, second = (differentiate("gfx942", variant, sizes, "bh") for _ in range(2))
     for name in (x for x in first if x.startswith("d_")):
         assert first[name].tobytes() == second[name].tobytes()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_slopes_and_sinks_sum_more_rows_than_a_tile(target: str) -> None:
+    """Of two batches of 70 rows in tiles of 32: every head's gradient is one number of them all."""
+    variant = Variant(wd.bf16, alibi=True, sinks=True, lse=True)
+    random = np.random.default_rng(7)
+    given = {name: random.standard_normal((2, 3, 70)).astype(np.float32) for name in ("d_rows", "lse", "delta")}
+    given |= {name: np.full(3, np.nan, np.float32) for name in ("d_slopes", "d_sink")}
+    given["sink"] = random.standard_normal(3).astype(np.float32)
+    backward.heads_kernel(variant, tile=32).compile(**given, target=target).emulate(**given)
+    weight = np.exp(given["sink"].astype(np.float64)[:, None] - given["lse"])
+    np.testing.assert_allclose(given["d_slopes"], given["d_rows"].sum((0, 2), dtype=np.float64), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(given["d_sink"], -(weight * given["delta"]).sum((0, 2)), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(

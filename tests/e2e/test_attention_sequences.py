@@ -73,6 +73,21 @@ def test_windows_of_packed_sequences_have_a_loop_without_masks() -> None:
     assert first >= whole + 4 * scores and last >= whole + 2 * scores
 
 
+def test_instructions_of_a_block_of_packed_keys() -> None:
+    """As for dense keys (128 queries x 64 keys, head size 128, bf16, four waves) and one addition for each load:
+    buffers end where sequences do, so no lane compares its token, no accumulator moves, and two waves fit a SIMD."""
+    a = varlen.forward
+    sizes = {a.H: 4, a.G: 4, a.M: 512, a.N: 512, a.D: 128, a.E: 128}
+    extents = {varlen.Z: 2, varlen.Z1: 3, varlen.TQ: 1000, varlen.TK: 1000}
+    kernel = varlen.varlen_kernel(Variant(wd.bf16, causal=True), tile=(128, 64))
+    for target, most in (("gfx942", 300), ("gfx950", 165)):
+        used = kernel.compile(target=target, subs=sizes | extents).resources
+        assert used.spills == 0 and used.occupancy == 2
+        whole, masked = sorted(loop.instructions["valu"] / loop.steps for loop in used.loops)
+        assert whole <= most and masked <= whole + 72
+        assert not any(loop.instructions["accmove"] for loop in used.loops)
+
+
 @pytest.mark.parametrize(
     ("target", "options"),
     [

@@ -300,7 +300,7 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         sizes = {**sizes, **more}
         del sizes[backward.B]
     example = packed_backward if packed else backward
-    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e)):
+    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e, variant.dtype.bits)):
         if not re.search("_(keys(_[kv])?|queries)$", kernel.name) or ("varlen" in kernel.name) != packed:
             continue
         compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: e})

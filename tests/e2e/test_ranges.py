@@ -43,6 +43,38 @@ def test_ranges_that_differ_between_workgroups(target: str) -> None:
         assert np.array_equal(emulated, want), (low, high)
 
 
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 16)])
+def counted(ends: wd.Memory[P, wd.i32], below: wd.Memory[M, wd.i32], after: wd.Memory[M, wd.i32]):
+    """How many indices of N are less than index(M) + ends[0], and how many greater than ends[1]."""
+    first, last = (wd.read(ends, mapping=wd.IndexMapping((), {P: i})) for i in (0, 1))
+    none = wd.Register[M, wd.i32](0)
+
+    @wd.iterate(N, init_args=[none, none])
+    def counts(below, after):
+        one = wd.Register[M, N, wd.i32](1)
+        less = wd.where(wd.index(N) < wd.index(M) + first, one, 0)
+        more = wd.where(wd.index(N) > last, one, 0)
+        return below + wd.sum(less, dim=N), after + wd.sum(more, dim=N)
+
+    for value, out in zip(counts, (below, after)):
+        wd.write(value, out)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_indices_compare_with_any_loaded_number(target: str) -> None:
+    """Sums with loaded numbers wrap around, differences from indices must not: the ends of i32, and of what the
+    compiler cuts numbers to before it subtracts."""
+    m, n, half, quarter = 20, 80, 1 << 31, 1 << 30
+    ends = (0, 5, 70, 80, -1, -30, half - 1, half - 10, -half, 9 - half, quarter, quarter - 1, -quarter, -quarter - 1)
+    compiled = counted.compile(target=target, subs={M: m, N: n, P: 2})
+    for first, last in zip(ends, ends[::-1]):
+        edge = (np.arange(m) + np.int64(first) + half) % (2 * half) - half
+        found = [np.full(m, 93, np.int32) for _ in range(2)]
+        compiled.emulate(np.array([first, last], np.int32), *found)
+        assert np.array_equal(found[0], (np.arange(n) < edge[:, None]).sum(1)), (first, last)
+        assert np.array_equal(found[1], np.full(m, (np.arange(n) > last).sum())), (first, last)
+
+
 @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 8)])
 def copy_below(x: wd.Memory[M, N, wd.i32], y: wd.Memory[M, N, wd.i32]):
     """Copies tiles of N up to the end of the workgroup's tile of M: an effect in a loop with a range of its own."""

@@ -14,6 +14,7 @@ import products
 import pytest
 from agree import agree
 from products import BF16, BK, BM, BN, F16, TILE, K, M, N
+from shared_trips import same_bits_in_any_order, warpgroups_agree
 from two_sums import arguments, fused
 from wavedsl.ir import split_k as pass_of
 from wavedsl.ir.split_choice import chosen_split
@@ -171,46 +172,15 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
 )
 def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[str], str]) -> None:
     """Bulk copies by a copying warpgroup, which walks its part's trips too."""
-    kernel = hopper.gemm(BF16, epilogue=epilogue, schedule=wd.Schedule(split_k=3, **options))
     m = 128 * options.get("cluster", (1,))[0]
-    a, b, c = products.operands(BF16, m, 136, 400)
-    bias = {
-        "bias relu": [products.numbers((136,), wd.f32, 1)],
-        "scales silu": [np.full(128, 2.0**-5, np.float32), np.full(136, 1.0, np.float32)],
-    }
-    more = bias.get(epilogue, [])
-    given = [a, b, *more, c] if more else [a, b, c, np.zeros_like(c), 0.5, 2.0]
-    meant = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
-    subs = hopper.tiles(128, 128, 64, 64, 128)
-    kernel.evaluate(*meant, subs=subs)
-    compiled = kernel.compile(*given, target="sm_90a", subs=subs)
-    assert all(word in compiled.asm for word in ("wgmma.mma_async", "cp.async.bulk.tensor"))
+    schedule, copying = wd.Schedule(split_k=3, **options), options.get("specialize", True)
+    compiled = warpgroups_agree(epilogue, schedule, m, oracle, copying=copying)
     assert ("multicast" in compiled.asm) == ("cluster" in options)
-    assert ("copying warpgroup" in compiled.kernel_ir.notes["lowering"].roles) == options.get("specialize", True)
-    compiled.emulate(*given)
-    for got, want in zip(given, meant):
-        if isinstance(got, np.ndarray):
-            np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2**-7)
-    products.assemble(compiled, oracle)
-    made = hopper.static(compiled.asm)
-    assert not made.spills and not made.codes and made.products
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
 def test_the_bits_do_not_depend_on_who_comes_last(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The emulator runs workgroups and waves in another order for each seed; f32 sums would show it."""
-    kernel = products.gemm(F16, schedule=wd.Schedule(split_k=4))
-    a, b, c = products.operands(F16, 32, 40, 300, values="normal")
-    compiled = kernel.compile(a, b, c, target=target, subs=SMALL)
-    found = []
-    for seed in ("1", "2", "3"):
-        monkeypatch.setenv("WAVEDSL_SEED", seed)
-        out = np.full_like(c, np.nan)
-        compiled.emulate(a, b, out)
-        found.append(out.tobytes())
-    assert len(set(found)) == 1
-    want, magnitude = products.exact(a, b, F16)
-    products.expect_product(out, want, magnitude, 300, F16)
+    same_bits_in_any_order(wd.Schedule(split_k=4), 32, target, SMALL, monkeypatch)
 
 
 def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ instructions keep its units busy. It is a model, never a measurement.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import ceil, prod
@@ -121,6 +122,13 @@ def product_named(name: str | Product | None, target: str | None = None) -> Prod
         f"no product {name!r} is described" if name is not None else f"no product of {target} is described",
         hint=f"one of {', '.join(p.name for p in products())}",
     )
+
+
+def product_called(device: str, target: str) -> Product:
+    """The product that a driver calls `device` (`NVIDIA H200`, `AMD Instinct MI300X`), among those that run `target`:
+    told by the first word of its name. The target's reference product where none is described."""
+    own = [p for p in products() if p.target == target and p.name.split()[0] in re.split(r"[^A-Za-z0-9]+", device)]
+    return own[0] if own else product_named(None, target)
 
 
 # ------------------------------------------------------------------------------------------------------------- analyze

@@ -125,7 +125,8 @@ def choose_strategy(shape: GemmShape, memory_bound: bool, product: Product) -> t
             "stream_k",
             f"{bound}: {count} output tiles keep {product.units} units busy for {busy:.0%} of {rounds} rounds",
         )
-    return "wave_parallel", f"{bound}: tiles spread over waves keep most bytes in flight"
+    spread = "keep most bytes in flight" if memory_bound else "keep the arithmetic units busy"
+    return "wave_parallel", f"{bound}: tiles spread over waves {spread}"
 
 
 def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None) -> TileChoice:

@@ -62,7 +62,8 @@ def roofline_text(r: Roofline) -> str:
 
 def _tiles(t: TileChoice) -> str:
     split = f", {t.split} workgroups per output tile" if t.split > 1 else ""
+    stages = f"{t.pipeline_stages} stage{'s' * (t.pipeline_stages != 1)}" if t.pipeline_stages else "stages by schedule"
     return (
-        f"{t.tile_m} x {t.tile_n} x {t.tile_k}, {t.pipeline_stages} stage{'s' * (t.pipeline_stages != 1)}, "
+        f"{t.tile_m} x {t.tile_n} x {t.tile_k}, {stages}, "
         f"{t.waves_m} x {t.waves_n} waves, {t.vector_width} elements per access, prefetch {t.prefetch_distance}{split}"
     )

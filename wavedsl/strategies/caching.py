@@ -60,6 +60,27 @@ def most_stages(form: Form, cut: Sequence[int], chip: Product) -> int:
     return max(1, int(get_target(chip.target).shared_bytes * SHARED_SHARE) // stage_bytes(form, cut))
 
 
+def deep_enough(form: Form, cut: tuple[int, int, int], groups: int, k: int, chip: Product) -> tuple[int, int, int]:
+    """The tiles `cut` with more of K per step where copies run one step ahead, through registers: as much as brings
+    what is in flight to what the chip needs, while two slots fit shared memory and K is longer."""
+    if runs_ahead(chip):
+        return cut
+    share = max(1, ceil(groups / chip.units))
+    while cut[2] < k:
+        wider = (cut[0], cut[1], 2 * cut[2])
+        resident = max(1, min(share, most_stages(form, cut, chip) // 2))
+        if resident * stage_bytes(form, cut) >= needed_bytes(chip) or most_stages(form, wider, chip) < 2:
+            break
+        cut = wider
+    return cut
+
+
+def runs_ahead(chip: Product) -> bool:
+    """Whether copies to shared memory run as far ahead as the ring has slots; else one step, through registers."""
+    target = get_target(chip.target)
+    return bool(target.copy_async) and not target.copy_linear
+
+
 @dataclass(frozen=True)
 class Depth:
     """How far a pipeline runs ahead. `prefetch`: K steps by which tiles are brought into L2, 0 for not at all;
@@ -84,11 +105,12 @@ def depth(
     need = needed_bytes(chip)
     share = max(1, ceil(groups / chip.units))  # workgroups that a unit has
 
+    deep = runs_ahead(chip)
+
     def ahead_of(stages: int) -> int:
         """Bytes per unit that the copies of this many stages keep in flight."""
-        return max(1, min(share, most // stages)) * max(1, stages - 1) * stage
+        return max(1, min(share, most // stages)) * (max(1, stages - 1) if deep else 1) * stage
 
-    deep = target.copy_async and not target.copy_linear  # else copies run one step ahead, through registers
     least = max(1, min(stages, most))
     choice = range(least, max(least, min(most, MOST_STAGES, steps)) + 1) if deep else (least,)
     found = next((s for s in choice if ahead_of(s) >= need), max(choice, key=lambda s: (ahead_of(s), -s)))
@@ -100,4 +122,4 @@ def depth(
     return Depth(found, distance, max(ahead_of(found), resident * stage * distance))
 
 
-__all__ = ["Depth", "depth", "hints", "most_stages", "needed_bytes"]
+__all__ = ["Depth", "deep_enough", "depth", "hints", "most_stages", "needed_bytes"]

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 import wavedsl as wd
-from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import TileChoice
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.strategies.caching import most_stages
+from wavedsl.strategies.caching import deep_enough, depth
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.plan import Launch, Plan, depth_of, dtype_of, factor, waves_of
+from wavedsl.strategies.plan import Launch, Plan, chip_of, depth_of, dtype_of, factor, waves_of
 from wavedsl.targets import get_target
 
 T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
@@ -39,6 +40,7 @@ COLUMNS = (64, 128)
 """Columns of a block; the wide one where instructions read their operands from shared memory, so that registers hold
 little but sums."""
 STAGES = 4
+"""Stages at least, where shared memory holds them; more where the chip needs more in flight (`caching.depth`)."""
 
 
 def grouped_matmul(
@@ -77,11 +79,7 @@ def plan_grouped(
     counts = [int(n) for n in sizes]
     n = _columns(a, b, c, counts, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
-    if product is None:
-        from wavedsl.runtime.launch import target_of
-
-        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
-    chip = product_named(product)
+    chip = chip_of(product, a, b, c)
     used = [x for x in counts if x]
     average = sum(used) / max(1, len(used))
     rows = next((x for x in ROWS if x >= average), ROWS[-1])
@@ -92,10 +90,16 @@ def plan_grouped(
     plan = Plan("grouped", f"{len(counts)} groups of {average:.0f} rows on average", tiles)
     if not used or n == 0:
         return plan
-    cut = (rows, columns, depth_of(tiles, form))
-    stages = min(STAGES, most_stages(form, cut, chip))
-    kernel = grouped(form, cut, waves_of(tiles, form, chip), stages)
-    table = [_like(c, column) for column in blocks(counts, rows)]
+    tables = blocks(counts, rows)
+    groups, k = len(tables[0]) * ceil(n / columns), int(a.shape[1])
+    cut = deep_enough(form, (rows, columns, depth_of(tiles, form)), groups, k, chip)
+    ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), STAGES, 0, chip)
+    plan.tiles = replace(
+        tiles, tile_k=cut[2], pipeline_stages=ahead.stages, prefetch_distance=max(ahead.stages - 1, ahead.prefetch)
+    )
+    plan.in_flight = ahead.in_flight
+    kernel = grouped(form, cut, waves_of(tiles, form, chip), ahead.stages, ahead.prefetch)
+    table = [_like(c, column) for column in tables]
     plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
     return plan
 
@@ -112,9 +116,9 @@ def blocks(sizes: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray, np.
 
 
 @functools.cache
-def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int) -> Any:
+def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, prefetch: int = 0) -> Any:
     """A block of rows of one group by a tile of its columns per workgroup; blocks that follow each other share tiles of
-    B."""
+    B. `prefetch`: steps by which tiles are brought into L2, 0 for not at all."""
     inner = (N, K) if form.b_rows else (K, N)
     b_dims = (E, *inner, wd.SHARED, form.dtype)
     b_type = wd.Memory[b_dims]
@@ -131,7 +135,7 @@ def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], sta
         subs={
             R: tiles[0], BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1],
         },
-        schedule=wd.Schedule(stages=stages, split_k=1),
+        schedule=wd.Schedule(stages=stages, split_k=1, prefetch=prefetch or None),
     )  # fmt: skip
     def gemm_grouped(
         a: wd.Memory[T, K, wd.SHARED, form.dtype],

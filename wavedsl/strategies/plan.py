@@ -1,8 +1,8 @@
 """From a product's shape and a strategy to launches.
 
-In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays, their transposes, and
-workspaces. Every plan gives the same bits on every run: no result depends on the order in which workgroups run, and
-what several of them sum is added in one order.
+In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays or their transposes. Every
+plan gives the same bits on every run: no result depends on the order in which workgroups run, and what several of them
+sum is added in one order.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
-import numpy as np
-
-from wavedsl.analysis.roofline import analyze_gemm, product_named
-from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.issued import residency
+from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
+from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.ir.dtypes import ALL, DType, i32
+from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
-from wavedsl.strategies.caching import Depth, depth, hints, needed_bytes
-from wavedsl.strategies.kernels import LEAST_STEPS, UNASKED, Asked, Deal, Form
+from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
+from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
 )  # fmt: skip
 
+LEAST_STEPS = 2
+"""K steps below which a workgroup's share of a tile is not worth a part of its own."""
 WAVES = 4
 """Waves that share K."""
 WAVE_BYTES = 128
@@ -37,6 +37,10 @@ GEMV_REGISTERS = 128
 """Registers of a lane that loads and sums of a matrix-vector product may take."""
 GEMV_WAVES = 5
 """Waves per SIMD that such a kernel leaves room for."""
+ONE_PASS_K = 16
+"""Elements of K that fragments of one pass have at least: a matrix instruction's."""
+ONE_PASS_OTHERS = 16
+"""Registers of one pass for addresses and masks."""
 
 
 @dataclass
@@ -49,8 +53,8 @@ class Launch:
 
 @dataclass
 class Plan:
-    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason, `asked` the hints for the caches. It
-    may run again and again, but not on two streams at a time: its launches share a workspace."""
+    """What `matmul` runs, again and again. `strategy` is the one that was chosen, `why` the reason, `asked` the hints
+    for the caches."""
 
     strategy: str
     why: str
@@ -58,8 +62,8 @@ class Plan:
     launches: list[Launch] = field(default_factory=list)
     asked: Asked = UNASKED
     in_flight: int = 0
-    """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many. The chip needs
-    `caching.needed_bytes`."""
+    """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many
+    (`ir/memory_depth.py`). The chip needs `caching.needed_bytes`."""
 
     def run(self) -> None:
         """Launch in order."""
@@ -81,7 +85,8 @@ def matmul(
     """C = alpha A B + beta C in place; A is [M, K], B is [K, N], or [N, K] with `transpose_b`. The plan that ran.
 
     Sums are f32 (f64 for f64, i32 for integers) and rounded once to C's dtype; with beta = 0, C is not read. `product`
-    is the chip that the strategy is chosen for (default: the reference product of the arrays' device).
+    is the chip that the strategy is chosen for (default: the one where the arrays lie, or the target's reference
+    product).
     """
     plan = plan_gemm(
         a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, strategy=strategy, product=product
@@ -106,11 +111,7 @@ def plan_gemm(
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     m, n, k = _shape(a, b, c, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
-    if product is None:
-        from wavedsl.runtime.launch import target_of
-
-        product = product_named(None, target_of({"a": a, "b": b, "c": c}))
-    chip = product_named(product)
+    chip = chip_of(product, a, b, c)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
@@ -127,6 +128,18 @@ def plan_gemm(
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
+
+
+def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
+    """The product that a plan is made for: the one that is named, else the one where the arrays lie."""
+    if product is not None:
+        return product_named(product)
+    from wavedsl.runtime import devices
+    from wavedsl.runtime.launch import device_of
+
+    device = device_of({"a": a, "b": b, "c": c})
+    name = "" if device.kind == "emulator" else devices.open_driver(device.kind, device.index).name
+    return product_called(name, device.target)
 
 
 def factor(form: Form, value: float) -> Any:
@@ -160,24 +173,6 @@ def dtype_of(array: Any) -> DType:
     return found
 
 
-def _workspace(like: Any, shape: tuple[int, ...], dtype: DType, zero: bool = False) -> Any:
-    """An array where `like` lies. LaunchError for a package that this does not know."""
-    make = "zeros" if zero else "empty"
-    if isinstance(like, np.ndarray):
-        return getattr(np, make)(shape, dtype.storage)
-    package = type(like).__module__.partition(".")[0]
-    name = {"f32": "float32", "f64": "float64", "i32": "int32"}[dtype.name]
-    if package == "torch":
-        import torch
-
-        return getattr(torch, make)(shape, dtype=getattr(torch, name), device=like.device)
-    if package == "cupy":
-        import cupy
-
-        return getattr(cupy, make)(shape, dtype=name)
-    raise LaunchError(f"matmul: no workspace for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")
-
-
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
     """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
     one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
@@ -207,10 +202,65 @@ def _shallow(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fac
         raise ConstraintError(
             f"shallow_k: K = {sizes[2]} does not fit one pass", hint="at most 64; use cache_persistent"
         )
-    waves = waves_of(tiles, form, chip, staged=False)
-    cut = (tiles.tile_m, tiles.tile_n)
-    plan.asked = hints(form, sizes, cut, chip)
-    plan.launches.append(Launch(kernels.one_pass(form, cut, waves, plan.asked), (*arrays, *factors)))
+    chosen = one_pass_cut(form, sizes, (tiles.tile_m, tiles.tile_n), chip)
+    plan.tiles = replace(tiles, tile_m=chosen.cut[0], tile_n=chosen.cut[1])
+    plan.in_flight = chosen.in_flight
+    plan.asked = hints(form, sizes, chosen.cut, chip)
+    plan.launches.append(Launch(kernels.one_pass(form, chosen.cut, chosen.waves, plan.asked), (*arrays, *factors)))
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """Tiles of M and N of a product whose K is one pass, waves along them, and bytes per unit: `in_flight` of A and B,
+    `moved` with those of C. All that its resident workgroups read is on its way at once."""
+
+    cut: tuple[int, int]
+    waves: tuple[int, int]
+    in_flight: int
+    moved: int
+
+
+def one_pass_cut(form: Form, sizes: tuple[int, int, int], cut: tuple[int, int], chip: Product) -> OnePass:
+    """The tile `cut`, or halves of it down to one wave's, so that more workgroups reside on a unit: the largest whose
+    operands bring what is in flight to what the chip needs.
+
+    Where none does and the grid is small, the one that keeps most on its way. On a large grid K is then so short that
+    what is written bounds the product: the largest tile of which enough bytes are moved, C among them, is taken.
+    """
+    found = []
+    while True:
+        found.append(_one_pass(form, sizes, cut, chip))
+        if max(cut) <= WAVE_TILE:
+            break
+        cut = max(WAVE_TILE, cut[0] // 2), max(WAVE_TILE, cut[1] // 2)
+    need = needed_bytes(chip)
+    large = ceil(sizes[0] / found[0].cut[0]) * ceil(sizes[1] / found[0].cut[1]) >= chip.units
+    enough = [x for x in found if x.in_flight >= need] or [x for x in found if large and x.moved >= 2 * need]
+    return enough[0] if enough else max(found, key=lambda x: x.in_flight)
+
+
+def _one_pass(form: Form, sizes: tuple[int, int, int], cut: tuple[int, int], chip: Product) -> OnePass:
+    """What a tile keeps in flight. Registers: sums, fragments of A and B, a tile of C that is read, and some for
+    addresses; all of them where a dtype has no matrix instruction (multiply-adds of whole rows of loads)."""
+    target = get_target(chip.target)
+    m, n, k = sizes
+    (rows, columns), size = cut, form.dtype.bits / 8
+    spread = TileChoice(*cut, k, 1, max(1, rows // WAVE_TILE), max(1, columns // WAVE_TILE), 1, 0)
+    waves = waves_of(spread, form, chip, staged=False)
+    count = waves[0] * waves[1]
+    lanes = count * target.wave_size
+    operands = (rows / waves[0] + columns / waves[1]) * max(k, ONE_PASS_K) * size / 4 / target.wave_size
+    result = rows * columns * form.out.bits / 32 / lanes
+    held = rows * columns * form.sums.bits / 32 / lanes + operands + form.beta * result + ONE_PASS_OTHERS
+    if not any(atom.a_dtype is form.dtype for atom in target.mma_atoms):
+        held = target.registers
+    occupancy = target.occupancy(min(target.registers, ceil(held)), 0, lanes)
+    groups = ceil(m / rows) * ceil(n / columns)
+    resident = min(residency(occupancy, count, target), groups / chip.units)
+    read = (rows + columns) * k * size
+    return OnePass(
+        cut, waves, int(resident * read), int(resident * (read + rows * columns * form.out.bits / 8 * (1 + form.beta)))
+    )
 
 
 def _loop(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -222,11 +272,12 @@ def _tiled(plan: Plan, form: Form, chip: Product, sizes: Any, split: int = 1) ->
     tiles, (m, n, k) = plan.tiles, sizes
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
     groups = ceil(m / cut[0]) * ceil(n / cut[1]) * split
+    if tiles.pipeline_stages:
+        cut = deep_enough(form, cut, groups, ceil(k / split), chip)
     ahead = _depth(plan, form, cut, groups, ceil(k / cut[2] / split), chip)
     plan.asked = hints(form, sizes, cut, chip)
-    return kernels.tiled(
-        form, cut, waves_of(tiles, form, chip), ahead.stages, m <= n, split, plan.asked, ahead.prefetch
-    )
+    waves = (*waves_of(tiles, form, chip), 1)
+    return kernels.tiled(form, cut, waves, ahead.stages, m <= n, split, plan.asked, ahead.prefetch)
 
 
 def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps: int, chip: Product) -> Depth:
@@ -254,16 +305,38 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
         m, n = n, m
     if m > GEMV_ROWS:
         raise ConstraintError(f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny")
-    columns, deep, waves = gemv_cut(form, m, n, k, chip)
-    plan.tiles = replace(plan.tiles, tile_m=m, tile_n=columns, tile_k=deep)
-    plan.in_flight = _gemv_in_flight(form, columns, deep, n, waves, chip)
-    plan.asked = hints(form, (m, n, k), (m, columns), chip)
-    plan.launches.append(Launch(kernels.gemv(form, columns, deep, waves, plan.asked), (a, b, c, *factors)))
+    cut = gemv_cut(form, m, n, k, chip)
+    plan.tiles = replace(plan.tiles, tile_m=m, tile_n=cut.columns, tile_k=cut.deep, split=cut.split)
+    plan.in_flight = cut.in_flight(form, n, chip)
+    plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
+    kernel = kernels.gemv(form, cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
+    plan.launches.append(Launch(kernel, (a, b, c, *factors)))
 
 
-def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, int, int]:
-    """(columns, K per trip, waves) of a workgroup: loads of 16 bytes, as many per lane as bring what is in flight to
-    what the chip needs while registers hold them; then no more columns than leave every unit something to do."""
+@dataclass(frozen=True)
+class GemvCut:
+    """What a workgroup of a matrix-vector product has: `columns`, `deep` steps along K per trip, which its `waves`
+    share. `split`: workgroups that share the trips of the same columns."""
+
+    columns: int
+    deep: int
+    waves: int
+    split: int = 1
+
+    def groups(self, n: int) -> int:
+        """Workgroups for n columns."""
+        return ceil(n / self.columns) * self.split
+
+    def in_flight(self, form: Form, n: int, chip: Product) -> int:
+        """Bytes of B per unit that one trip of all its resident workgroups loads."""
+        room = max(1, GEMV_WAVES * get_target(chip.target).simds // self.waves)
+        return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
+
+
+def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> GemvCut:
+    """How to cut a matrix-vector product: loads of 16 bytes, as many per lane as bring what is in flight to what the
+    chip needs while registers hold them; then no more columns than leave every unit something to do, and where the
+    fewest leave some idle, as many parts of K as units ask for."""
     target = get_target(chip.target)
     size = max(1, form.dtype.bits // 8)
     width = VECTOR_BYTES // size
@@ -276,7 +349,7 @@ def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, in
     if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
         run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
         waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
-        cuts = [(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
+        cuts = [GemvCut(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
     else:  # along N: some lanes side by side, the others and the waves on rows of their own
         cuts = []
         for segment in (256, 128, 64):
@@ -285,41 +358,33 @@ def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> tuple[int, in
                 if not fits(loads, loads + m * loads / width, width):
                     continue
                 waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
-                cuts.append((segment // size, rows * loads * waves, waves))
+                cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
     need = needed_bytes(chip)
-    busy = [x for x in cuts if ceil(n / x[0]) >= chip.units] or cuts[-1:]
-    enough = [x for x in busy if _gemv_in_flight(form, x[0], x[1], n, x[2], chip) >= need]
-    return enough[0] if enough else max(busy, key=lambda x: _gemv_in_flight(form, x[0], x[1], n, x[2], chip))
+    busy = [x for x in cuts if x.groups(n) >= chip.units] or [_shared(x, n, k, chip) for x in cuts[-1:]]
+    enough = [x for x in busy if x.in_flight(form, n, chip) >= need]
+    return enough[0] if enough else max(busy, key=lambda x: x.in_flight(form, n, chip))
 
 
-def _gemv_in_flight(form: Form, columns: int, deep: int, n: int, waves: int, chip: Product) -> int:
-    """Bytes of B per unit that one trip of all its resident workgroups loads."""
-    target = get_target(chip.target)
-    resident = min(ceil(n / columns) / chip.units, max(1, GEMV_WAVES * target.simds // waves))
-    return int(resident * columns * deep * form.dtype.bits // 8)
+def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
+    """The cut with as many parts of K as give every unit one, each of LEAST_STEPS trips or more."""
+    parts = min(ceil(chip.units / cut.groups(n)), ceil(k / cut.deep) // LEAST_STEPS)
+    return replace(cut, split=max(1, parts))
 
 
-def _deal(
+def _dealt(
     plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: tuple[int, int, int],
-    waves: tuple[int, int, int], workers: int,
+    waves: tuple[int, int, int],
 ) -> None:  # fmt: skip
-    """One launch of workers that share the K steps of all output tiles."""
+    """One workgroup per unit at most; they share the K steps of all output tiles."""
     m, n, k = sizes
-    columns, steps = ceil(n / cut[1]), ceil(k / cut[2])
-    count = ceil(m / cut[0]) * columns
-    deal = Deal(count, steps, max(1, min(workers, max(count, count * steps // LEAST_STEPS))))
-    if deal.line * deal.sharers >= 1 << 31:
-        raise ConstraintError(
-            f"{plan.strategy}: {deal.line} K steps are too many to number for {deal.workers} workgroups",
-            hint="use wave_parallel",
-        )
-    group = best_group(cut[:2], deal.workers)
-    ahead = _depth(plan, form, cut, deal.workers, ceil(count * steps / deal.workers), chip)
+    count = ceil(m / cut[0]) * ceil(n / cut[1])
+    cut = deep_enough(form, cut, chip.units, ceil(k * count / chip.units), chip)
+    steps = ceil(k / cut[2])
+    workers = max(1, min(chip.units, max(count, count * steps // LEAST_STEPS)))
+    ahead = _depth(plan, form, cut, workers, ceil(count * steps / workers), chip)
     plan.asked = hints(form, sizes, cut, chip)
-    kernel = kernels.dealt(form, cut, waves, ahead.stages, deal, columns, group, plan.asked, ahead.prefetch)
-    sums = _workspace(arrays[2], (deal.parts, m, n), form.sums)
-    tickets = _workspace(arrays[2], (max(deal.turns, deal.left),), i32, zero=True)
-    plan.launches.append(Launch(kernel, (*arrays, *factors, sums, tickets)))
+    kernel = kernels.tiled(form, cut, waves, ahead.stages, m <= n, 1, plan.asked, ahead.prefetch, workers)
+    plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -338,14 +403,14 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
         return
     side = 16 if min(m, n) <= 64 else 32
     cut = (side, side, WAVES * WAVE_BYTES * 8 // form.dtype.bits)
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES), chip.units)
+    _dealt(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES))
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """Whole rounds of output tiles, and equal shares of the K steps of what is left over."""
     tiles = plan.tiles
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), chip.units)
+    _dealt(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1))
 
 
 _BUILD = {

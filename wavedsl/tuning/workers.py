@@ -40,7 +40,7 @@ class WorkerPool(Executor):
             thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """A future of `fn(*args, **kwargs)`, which must be picklable, as its result must."""
+        """A future of `fn(*args, **kwargs)`. What of it or of its result cannot be pickled ends it in a TypeError."""
         if self._closed:
             raise RuntimeError("the pool is shut down")
         future: Future = Future()
@@ -89,8 +89,10 @@ class WorkerPool(Executor):
             except (EOFError, OSError):
                 process.join(1)
                 future.set_exception(WorkerCrash(f"the worker ended with status {process.exitcode}"))
-            except Exception as error:  # what could not be pickled: the worker has not seen it
-                future.set_exception(error)
+            except Exception as error:  # the worker has not seen it
+                unsent = TypeError(f"the task cannot be pickled: {type(error).__name__}: {error}")
+                unsent.__cause__ = error
+                future.set_exception(unsent)
                 continue
             _end(process, pipe)
             process, pipe = self._start()
@@ -126,4 +128,5 @@ def _work(pipe: Any) -> None:
         try:
             pipe.send(answer)
         except Exception as error:
-            pipe.send((False, RuntimeError(f"{type(error).__name__}: {error} (from {answer[1]!r})")))
+            said = f"{answer[1]!r} cannot be pickled: {type(error).__name__}: {error}"
+            pipe.send((False, TypeError(said)))

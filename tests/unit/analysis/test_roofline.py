@@ -229,6 +229,8 @@ def test_the_record_prints_and_is_json():
     r = wd.analyze(gemm, target="gfx950", subs={M: 256, N: 128, K: 96})
     text = str(r)
     assert "balance at" in text and "predicted" in text and "strategy" in text
+    large = str(analyze_gemm(4096, 4096, 4096, "f16", product="MI300X"))  # the compiler's stages; not bound by bytes
+    assert "stages by schedule" in large and "arithmetic units busy" in large
     back = json.loads(json.dumps(r.to_json()))
     assert back["flops"] == r.flops and back["tiles"]["tile_m"] == r.tiles.tile_m
     assert back.keys() >= {

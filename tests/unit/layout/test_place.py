@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wavedsl.ir.bank_cycles import bank_cycles, bank_cycles_enumerated
+from wavedsl.ir.bits import Bits, kind_of, name_of, number_of, spec
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.layout import Bits, Digit, kind_of, make_layout, name_of, number_of, spec
-from wavedsl.ir.place import (
-    Piece,
-    Place,
-    atom_bits,
-    bank_cycles,
-    bank_cycles_enumerated,
-    lane_fields,
-    plan_addresses,
-    plan_load,
-    row_major,
-)
+from wavedsl.ir.layout import Digit, make_layout
+from wavedsl.ir.place import Piece, Place, row_major
+from wavedsl.ir.plan_addresses import lane_fields, plan_addresses
+from wavedsl.ir.plan_load import atom_bits, plan_load
 
 EIGHT, SIXTEEN, GFX942_B128, GFX950_B128 = (1, 2, 4), (1, 2, 4, 8), (1, 2, 20), (1, 2, 12, 20)
 XOR128 = ((3, 4, 3),)

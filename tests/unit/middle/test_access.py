@@ -6,7 +6,8 @@ import pytest
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.layout import Layout, spec
+from wavedsl.ir.bits import spec
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
 
 LAYOUT = Layout(spec(M="l3 l4 l5", N="e0 e1 e2 l0 l1 l2"), (), (("M", 8), ("N", 64)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from wavedsl.ir.bits import spec
 from wavedsl.ir.infer import coalesced, same_layout
-from wavedsl.ir.layout import Digit, Layout, spec
+from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.layout_check import coverage_problem
 from wavedsl.ir.mma_plan import fma_atom
 from wavedsl.ir.plans import plan

@@ -106,6 +106,13 @@ def test_recurrence_bound_is_the_smallest_ii_without_a_positive_cycle(loop) -> N
     assert feasible(bound) and (bound == 1 or not feasible(bound - 1))
 
 
+def test_a_cycle_behind_a_node_whose_first_successor_is_new_is_found() -> None:
+    """2 → 3 → 2 takes two ticks an iteration; 1, which 2 leads to first, is in no cycle."""
+    edges = [SchedEdge(0, 0, 0, 1), SchedEdge(0, 2, 0, 0), SchedEdge(2, 1, 0, 1), SchedEdge(2, 3, 0, 0)]
+    edges.append(SchedEdge(3, 2, 2, 1))
+    assert recurrence_mii(4, edges) == 2
+
+
 @settings(max_examples=30, deadline=None)
 @given(graphs.loop_bodies())
 def test_no_schedule_lies_below_the_bound_of_units_between_two_iterations(loop) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,205 @@
+"""How a fragment is loaded from where its tile lies: which load atom, which registers one instance fills, whose address
+each lane supplies.
+
+Comes in: the fragment's `Bits`, a `Place`, the chip's load atoms. Goes out: `LoadPlan`s.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, spec, xor_all
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.place import Place
+from wavedsl.ir.target import LoadAtom
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """One way to move a fragment between shared memory and registers.
+
+    `fills`: the fragment's register bits that one instance covers, lowest first: bit j of the position in the
+    instance's registers is `fills[j]`. `address`: lane bits `L` (the lane that supplies an address) and wave bits w →
+    coordinates. `residual`: the fragment's other register bits → coordinates; one instance per combination (and per
+    register digit).
+    """
+
+    atom: LoadAtom
+    fills: tuple[int, ...]
+    address: Bits
+    residual: Bits
+    digits: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes each lane receives from one instance."""
+        return self.atom.bytes
+
+    @property
+    def instances(self) -> int:
+        """Instructions for the whole fragment."""
+        return (1 << len(self.residual.ins)) * self.digits
+
+    def groups(self, layout: Layout) -> tuple[tuple[int, ...], ...]:
+        """Per instance, the element indices it moves, in the order of its registers; the first gives the offset."""
+        registers = [b for b in layout.inner.ins if kind_of(b) in REGISTER_KINDS]
+        place_of = {b: 1 << i for i, b in enumerate(registers)}
+        inside = [0]
+        for b in self.fills:
+            inside += [x + place_of[b] for x in inside]
+        heads = [0]
+        for b in self.residual.ins:
+            heads += [x + place_of[b] for x in heads]
+        box = 1 << len(registers)
+        repeats = layout.elements_per_lane // box
+        return tuple(tuple(d * box + h + x for x in inside) for d in range(repeats) for h in heads)
+
+
+def atom_bits(atom: LoadAtom, elsize: int) -> Bits:
+    """An atom's strings as a map (lane l, element e) → (address-supplying lane L, element x of its piece).
+
+    Strings are in the atom's own element (`piece_bytes` over the length of `element`); narrower elements of the program
+    split it, wider ones join it. Raises CompileError when that would tear an element apart.
+    """
+    lane, element = atom.lane.split(), atom.element.split()
+    own = atom.piece_bytes >> len(element)
+
+    def moved(name: str, by: int) -> str:
+        return f"e{int(name[1:]) + by}" if name[0] == "e" else name
+
+    while own > elsize:
+        own >>= 1
+        lane, element = [moved(n, 1) for n in lane], ["e0", *(moved(n, 1) for n in element)]
+    while own < elsize:
+        own <<= 1
+        if not element or element[0] != "e0":
+            raise CompileError(f"{atom.name} moves {own // 2}-byte elements apart, so it cannot carry {elsize} bytes")
+        lane, element = [moved(n, -1) for n in lane], [moved(n, -1) for n in element[1:]]
+    return spec(L=" ".join(lane), x=" ".join(element))
+
+
+def plan_load(
+    fragment: Bits | Layout, place: Place, atoms: Sequence[LoadAtom], elsize: int | None = None
+) -> tuple[LoadPlan, ...]:
+    """Every way to move a fragment (element, register, lane, wave bits → coordinates) from or to `place`, best first.
+
+    An atom is legal when the element bits of its piece fall on contiguous bytes, everything else keeps the piece
+    aligned, the XOR terms leave the piece whole, and the registers inside one 32-bit word stay in order. Best: fewest
+    instances, then most bytes, then the order of `atoms`. Works backwards (stmatrix, st.shared) as well. Results are
+    memoised per place.
+    """
+    size = place.elsize if elsize is None else elsize
+    key = ("plan_load", fragment, tuple(atoms), size)
+    found = place._memo.get(key)
+    if found is not None:
+        return found
+    if isinstance(fragment, Layout):
+        inner, layout = fragment.inner, fragment
+        steps = tuple(g for g in layout.digits if g.stride and g.extent > 1)
+        digit_bytes = [place.linear_address({d: layout.step(g) * (d == g.dim) for d in place.dims}) for g in steps]
+        repeats = 1
+        for g in layout.reg_digits:
+            repeats *= g.extent
+    else:
+        inner, digit_bytes, repeats = fragment, [], 1
+    columns = dict(zip(inner.ins, place.cols(inner)))
+    registers = [b for b in inner.ins if kind_of(b) in REGISTER_KINDS]
+    lanes = [b for b in inner.ins if kind_of(b) == "l"]
+    in_word = max(0, (4 // size).bit_length() - 1)
+    plans = []
+    for position, atom in enumerate(atoms):
+        if size not in atom.elsizes:
+            continue
+        if not atom.lane:
+            plan = _plan_vector(atom, inner, columns, registers, place, size, in_word, digit_bytes, repeats)
+        else:
+            plan = _plan_exchange(atom, inner, columns, registers, lanes, place, size, in_word, digit_bytes, repeats)
+        if plan is not None:
+            plans.append((plan.instances, -plan.bytes, position, plan))
+    plans.sort(key=lambda p: p[:3])
+    found = place._memo[key] = tuple(p[3] for p in plans)
+    return found
+
+
+def _keeps_pieces(place: Place, piece_bytes: int, others: Iterable[int]) -> bool:
+    """Pieces of these bytes stay whole under the XOR terms, and all other contributions are multiples of them."""
+    return all((1 << m) >= piece_bytes for _, m, _ in place.xor) and not any(c % piece_bytes for c in others)
+
+
+def _plan_vector(
+    atom: LoadAtom,
+    inner: Bits,
+    columns: Mapping[int, int],
+    registers: Sequence[int],
+    place: Place,
+    size: int,
+    in_word: int,
+    digit_bytes: Sequence[int],
+    repeats: int,
+) -> LoadPlan | None:
+    """A plain vector per lane: register bits whose columns are size, 2*size, 4*size, ..."""
+    if atom.bytes < size or (atom.bytes & (atom.bytes - 1) and atom.bytes != size):
+        return None
+    fills: list[int] = []
+    step = size
+    while step < atom.bytes:
+        b = next((b for b in registers if columns[b] == step), None)
+        if b is None:
+            return None
+        fills.append(b)
+        step <<= 1
+    word = min(in_word, len(fills))
+    if fills[:word] != list(registers[:word]):
+        return None
+    others = [c for b, c in columns.items() if b not in fills]
+    if not _keeps_pieces(place, atom.bytes, (*others, *digit_bytes)):
+        return None
+    address = inner.only("l", "w").rekind("l", "L")
+    return LoadPlan(atom, tuple(fills), address, inner.only(*REGISTER_KINDS).without(fills), repeats)
+
+
+def _plan_exchange(
+    atom: LoadAtom,
+    inner: Bits,
+    columns: Mapping[int, int],
+    registers: Sequence[int],
+    lanes: Sequence[int],
+    place: Place,
+    size: int,
+    in_word: int,
+    digit_bytes: Sequence[int],
+    repeats: int,
+) -> LoadPlan | None:
+    """An atom that exchanges elements between lanes: address map = fragment after the inverse of the atom."""
+    try:
+        pattern = atom_bits(atom, size)
+    except CompileError:  # its own element is narrower than ours and would be torn apart
+        return None
+    filled = pattern.count("e")
+    if pattern.count("l") != len(lanes) or filled > len(registers) or filled < in_word:
+        return None
+    back = pattern.inverse()
+    contiguous = tuple(size << i for i in range(back.count("x")))
+    moving = inner.only("l", "w")
+    for tail in itertools.permutations(registers[in_word:], filled - in_word):
+        fills = (*registers[:in_word], *tail)
+        # image of (L, x) = XOR of the fragment's images of the (l, e) bits it comes from
+        image = {bit("e", i): inner.column(b) for i, b in enumerate(fills)}
+        image.update((b, inner.column(b)) for b in lanes)
+        cols = {
+            b: xor_all(image[o] for j, o in enumerate(back.outs) if c >> j & 1) for b, c in zip(back.ins, back.cols)
+        }
+        source = Bits(cols, inner.outs, cols.values())
+        if place.cols(source.only("x")) != contiguous:
+            continue
+        residual = inner.only(*REGISTER_KINDS).without(fills)
+        waves = moving.only("w")
+        supply = source.only("L")
+        address = Bits((*supply.ins, *waves.ins), inner.outs, (*supply.cols, *waves.cols))
+        others = (*place.cols(address), *(columns[b] for b in residual.ins), *digit_bytes)
+        if _keeps_pieces(place, atom.piece_bytes, others):
+            return LoadPlan(atom, fills, address, residual, repeats)
+    return None

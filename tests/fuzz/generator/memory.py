@@ -1,0 +1,167 @@
+"""Statements that touch memory beside plain reads and writes, and matrix products with the operands that they read."""
+
+from __future__ import annotations
+
+from generator.program import Array, Do, Let, Type
+from generator.state import EXACT, LIMIT, PRODUCTS, SUMS, VALUES, State
+
+
+class Memory(State):
+    """Each method adds a statement to `body`, or none where nothing in sight fits."""
+
+    # ---- memory
+
+    def gather(self) -> None:
+        x = self.number()
+        place = self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), self.one(("i32", "i32", "i64")))[0]
+        table = self.table()
+        dims = "".join(f"{d}, " for d in x[1].dims)
+        self.let(
+            self.body, f"wd.read({table.name}, mapping=wd.IndexMapping(({dims}), {{V: {place} - 3}}))",
+            Type(x[1].dims, table.dtype, table.high),
+        )  # fmt: skip
+
+    def table(self) -> Array:
+        known = [a for a in self.program.arrays if a.dims == ("V",) and a.name not in self.atomics]
+        if known and self.chance(0.7):
+            return self.one(known)
+        dtype = self.one(("i32", "f32", "f16", "i8", "f64"))
+        return self.array(("V",), dtype, -20, 20)
+
+    def shifted(self) -> None:
+        """A read displaced along its dimensions: what lies outside is 0."""
+        here = self.here()
+        if len(here) < 1 or self.inside:
+            return
+        dims = tuple(here[: 1 + int(self.rng.integers(min(2, len(here))))])
+        dtype = self.one(VALUES)
+        low, high = self.span(dtype)
+        array = self.array(dims, dtype, low, high)
+        places = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2', '+ 5', '* 2', '// 2'))}" for d in dims)
+        inner = ", ".join(dims) + ","
+        self.let(
+            self.body,
+            f"wd.read({array.name}, mapping=wd.IndexMapping(({inner}), {{{places}}}))",
+            Type(dims, dtype, high),
+        )
+
+    def tally(self) -> None:
+        """Atomics on a few places, in any order."""
+        x = self.number()
+        how, start = self.one((("add", 0), ("add", 0), ("max", -99), ("min", 99)))
+        name = f"bins{len(self.atomics)}"
+        self.program.arrays.append(Array(name, ("V",), "i32", start, start))
+        self.atomics.add(name)
+        place = self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), "i32")[0]
+        dims = "".join(f"{d}, " for d in x[1].dims)
+        if x[1].dims:
+            one = Type(x[1].dims, "i32").fill(int(self.rng.integers(1, 4)))
+            self.body.append(Do(f"wd.atomic_{how}({one}, {name}, mapping=wd.IndexMapping(({dims}), {{V: {place}}}))"))
+
+    def unique_atomic(self) -> None:
+        """An atomic on a place of its own per element: what it gives is used, and read back behind a fence."""
+        x = self.pick(
+            lambda t: t.dtype in ("i32", "f32", "u32", "i64", "f16", "bf16", "f64", "i16") and self.mine(t.dims)
+        )
+        if x is None or self.branches:
+            return
+        name = f"bins{len(self.atomics)}"
+        start = self.one((0, 5))
+        dims = x[1].dims
+        text, bound = f"small({x[0]})", LIMIT
+        self.program.arrays.append(Array(name, dims, x[1].dtype, start, start))
+        self.atomics.add(name)
+        how = self.one(("add", "add", "max", "min", "xchg"))
+        trips = 1
+        for d in self.inside:
+            trips *= -(-self.program.sizes[d] // self.loops[d])
+        bound = LIMIT * trips + 5
+        if x[1].dtype in EXACT and bound > EXACT[x[1].dtype]:
+            how, bound = "max", LIMIT
+        self.let(self.body, f"wd.atomic_{how}({text}, {name})", Type(dims, x[1].dtype, bound))
+        if self.chance(0.6):
+            self.body.append(Do("wd.fence()"))
+            self.let(self.body, f"wd.read({name})", Type(dims, x[1].dtype, bound + LIMIT))
+            self.body.append(Do("wd.fence()"))
+
+    def mine(self, dims: tuple[str, ...]) -> bool:
+        """Whether no other workgroup has the same elements of an array of these dimensions."""
+        return bool(dims) and self.split <= set(dims) and not self.batch and not set(dims) & set(self.inside)
+
+    def fence(self) -> None:
+        self.body.append(Do("wd.fence()"))
+
+    def state(self) -> None:
+        """Reads an array, changes it, writes it back; read again in another place behind a fence."""
+        here = [d for d in self.dims if d not in self.loops]
+        dims = tuple(d for d in here if d in self.split or self.chance(0.7))[:2]
+        if not self.mine(dims) or self.branches:
+            return
+        name, dtype = f"bins{len(self.atomics)}", self.one(("f32", "i32", "f16", "i16", "u8"))
+        self.program.arrays.append(Array(name, dims, dtype, 7, 7))
+        self.atomics.add(name)
+        old = self.let(self.body, f"wd.read({name})", Type(dims, dtype, LIMIT))
+        more = self.pick(lambda t: t.dtype != "i1" and set(t.dims) <= set(dims))
+        add = self.cast_to(more, dtype)[0] if more is not None else "1"
+        own = all(self.waves.get(d, 1) == 1 or d in dims for d in ("M", "N"))
+        if not own or self.chance(0.3):
+            self.body.append(Do("wd.fence()"))
+        new = self.let(self.body, f"small({old[0]} + {add})", Type(dims, dtype, LIMIT))
+        self.body.append(Do(f"wd.write(wd.broadcast({new[0]}, {', '.join(dims)}), {name})"))
+        self.body.append(Do("wd.fence()"))
+        if self.chance(0.6) and set(dims) <= self.cover:
+            shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 1', '- 2'))}" for d in dims)
+            self.let(
+                self.body,
+                f"wd.read({name}, mapping=wd.IndexMapping(({', '.join(dims)},), {{{shift}}}))",
+                Type(dims, dtype, LIMIT),
+            )
+            self.body.append(Do("wd.fence()"))
+
+    # ---- products
+
+    def product(self) -> None:
+        """A product over a dimension of which the workgroup holds all, or the trip its tile."""
+        free = [d for d in self.here() if d in self.dims]
+        over = [d for d in self.here() if d in self.cover or d in self.inside]
+        if len(free) < 2 or not over:
+            return
+        inner = self.one(over)
+        outer = [d for d in free if d != inner]
+        if len(outer) < 2:
+            return
+        left, right = (outer[0], outer[1]) if self.chance(0.7) else (outer[1], outer[0])
+        self.multiply(left, right, inner, None)
+
+    def operand_of(self, free: str, inner: str) -> tuple[str, Type]:
+        """An operand [free, inner]: read as it is, or computed."""
+        made = self.pick(lambda t: set(t.dims) == {free, inner} and t.dtype != "i1")
+        if made is not None and self.chance(0.5):
+            return self.cast_to(made, self.operand)
+        return self.read((free, inner), self.operand)
+
+    def multiply(self, left: str, right: str, inner: str, acc: tuple[str, Type] | None) -> tuple[str, Type] | None:
+        a, b = self.operand_of(left, inner), self.operand_of(right, inner)
+        sums = PRODUCTS[self.operand]
+        trips = self.program.sizes[inner]
+        ta, ba = self.bring(a, 3) if a[1].bound * b[1].bound * trips > SUMS.get(sums, 1 << 62) else (a[0], a[1].bound)
+        tb, bb = self.bring(b, LIMIT) if ba * b[1].bound * trips > SUMS.get(sums, 1 << 62) else (b[0], b[1].bound)
+        dims = (left, right)
+        bound = ba * bb * trips
+        if acc is None:
+            start = self.chance(0.4)
+            text = f"wd.mma({ta}, {tb}" + (f", {Type(dims, sums).fill(self.one((0, 0, 2)))})" if start else ")")
+            kind = [d for d in a[1].dims if d != inner] + [d for d in b[1].dims if d != inner]
+            return self.let(self.body, text, Type(dims if start else tuple(kind), sums, bound + 2))
+        name = self.name()
+        kind = Type(acc[1].dims, sums, acc[1].bound)
+        self.body.append(Let(name, kind, f"wd.mma({ta}, {tb}, {acc[0]})"))
+        return name, kind
+
+    def bring(self, value: tuple[str, Type], to: int) -> tuple[str, int]:
+        """An operand's text with a smaller bound."""
+        text, kind = value
+        if kind.dtype in VALUES:
+            low = 0 if kind.dtype[0] == "u" else -to
+            return f"wd.clamp({text}, {low}, {to})", to
+        return f"wd.cast(wd.clamp(wd.cast({text}, wd.f32), {-to}, {to}), wd.{kind.dtype})", to

@@ -1,0 +1,296 @@
+"""What every statement is drawn with: choices, how the kernel is cut, variables in sight, arrays.
+
+Every number is whole and its magnitude is known (`Type.bound`), so that every sum that the kernel makes has one value
+whatever its order and results are compared for equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from generator.program import Array, Let, Type
+
+MOST = 1024
+"""Elements of a value that a wave holds in all but a few kernels: what a pair costs grows with them."""
+
+LIMIT = 60
+"""What `small` brings values back to: every dtype holds such whole numbers exactly (but narrow floats, which round)."""
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+INTS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
+EXACT = {"f64": 1 << 53, "f32": 1 << 24, "f16": 2048, "bf16": 256}
+"""Whole numbers up to here are exact."""
+SUMS = {"f64": 1 << 53, "f32": 1 << 24, "f16": 65000, "bf16": 1 << 24}
+"""Bounds of results that are computed exactly and rounded once (f16 and bf16 are computed in f32)."""
+VALUES = ("f32", "f32", "f32", "i32", "i32", "f16", "bf16", "i16", "u8", "i64", "f64", "u32", "i8", "u16", "u64")
+PRODUCTS = {
+    "f16": "f32", "bf16": "f32", "i8": "i32", "f32": "f32", "f64": "f64", "tf32": "f32", "f8e4m3": "f32",
+    "f8e5m2": "f32", "f8e4m3fnuz": "f32", "f8e5m2fnuz": "f32",
+}  # fmt: skip
+"""Operands of matrix products and what they are summed in."""
+INTEGER_MAX = {f"{k}{b}": (1 << (b - (k == "i"))) - 1 for k in "iu" for b in (8, 16, 32, 64)}
+
+
+class State:
+    """`scope`: variables in sight, innermost last; `inside`: dimensions of the loops around; `cover`: dimensions that a
+    workgroup holds as a whole; `split`: those divided among workgroups; `rows`: those divided among waves."""
+
+    # ---- choices
+
+    def one(self, options: Any) -> Any:
+        return options[int(self.rng.integers(len(options)))]
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def extent(self, large: int) -> int:
+        return int(
+            self.one(
+                (
+                    1,
+                    2,
+                    7,
+                    16,
+                    17,
+                    30,
+                    32,
+                    33,
+                    64,
+                    65,
+                    int(self.rng.integers(1, large)),
+                    int(self.rng.integers(1, large)),
+                )
+            )
+        )
+
+    # ---- how the kernel is cut
+
+    def cut(self) -> int:
+        """Draws dimensions and constraints; gives the elements that a wave holds of the largest value."""
+        p = self.program
+        self.kind = self.one(("rows", "rows", "rows", "product", "product", "product", "chain"))
+        self.operand = self.one((
+            "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
+            self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
+        ))  # fmt: skip
+        self.dims: list[str] = ["M", "N"]
+        self.loops: dict[str, int] = {}
+        self.cover: set[str] = set()
+        self.split: set[str] = set()
+        self.waves = {"M": 1, "N": 1}
+        groups = self.groups = self.kind != "rows" and self.chance(0.25)
+        waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
+        tile_m = waves[0] * (
+            self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
+        )
+        if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
+            tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
+            waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
+        m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, tile_m + 40))
+        n = int(self.one((1, 7, 16, 30, 33, 64, 65, 100, 128, 130))) if self.kind == "rows" else self.extent(80)
+        p.sizes.update(M=m, N=n)
+        p.cut.append(f"wd.WorkgroupConstraint(M, {tile_m}, 0)")
+        if waves[0] > 1 or self.chance(0.5):
+            p.cut.append(f"wd.WaveConstraint(M, {tile_m // waves[0]})")
+        self.place("M", m, tile_m)
+        self.waves["M"] = waves[0]
+        how = {
+            "rows": ("cover", "whole", "whole", "loop", "loop"), "product": ("grid", "grid", "grid", "cover"),
+            "chain": ("loop",),
+        }[self.kind]  # fmt: skip
+        tile_n = n
+        how_n = self.one(how)
+        if how_n == "whole" and waves[1] > 1:
+            how_n = "cover"
+        if how_n == "loop":
+            self.loops["N"] = self.one((16, 32, 24, 8)) if self.kind == "rows" else self.one((16, 32, 32, 64))
+            p.cut.append(f"wd.TilingConstraint(N, {self.loops['N']})")
+        elif how_n != "whole":
+            tile_n = self.one((16, 16, 32, 48 // waves[1], 24)) * waves[1]
+            if groups:
+                tile_n = self.one((32, 64, 96))
+            if how_n == "cover":
+                tile_n = max(tile_n, waves[1] * max(1, -(-n // waves[1])))
+            p.cut.append(f"wd.WorkgroupConstraint(N, {tile_n}, 1)")
+            if waves[1] > 1 or self.chance(0.5):
+                p.cut.append(f"wd.WaveConstraint(N, {tile_n // waves[1]})")
+            self.place("N", n, tile_n)
+            self.waves["N"] = waves[1]
+        else:
+            self.cover.add("N")
+        if self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
+            self.add_loop("K", self.one((8, 16, 16, 32, 32, 64, 24)), self.extent(100))
+        if self.chance(0.2):
+            self.add_loop("L", self.one((1, 2, 8, 16)), int(self.rng.integers(1, 24)))
+        if self.kind == "chain":
+            p.sizes["D"] = int(self.one((8, 16, 32, 24, 20, 64)))
+            self.dims.append("D")
+            self.cover.add("D")
+        if self.chance(0.15):
+            p.sizes["B"] = int(self.rng.integers(1, 4))
+            p.cut.append("wd.WorkgroupConstraint(B, 1, 2)")
+            self.batch = True
+        else:
+            self.batch = False
+        p.sizes["V"] = 41
+        if self.cover >= {"N"}:
+            inner = next(q for q in (4, 5, 3, 2, 1) if n % q == 0)
+            p.subs.update(TOP=3, P=n // inner, Q=inner)
+        wave_n = self.loops.get("N", n if how_n == "whole" else tile_n // waves[1])
+        longest = max(wave_n, self.loops.get("K", 0), p.sizes.get("D", 0))
+        return (tile_m // waves[0]) * longest // (2 if groups else 1)
+
+    def add_loop(self, dim: str, tile: int, extent: int) -> None:
+        self.program.sizes[dim] = extent
+        self.program.cut.append(f"wd.TilingConstraint({dim}, {tile})")
+        self.loops[dim] = tile
+
+    def place(self, dim: str, extent: int, tile: int) -> None:
+        if tile >= extent:
+            self.cover.add(dim)
+        else:
+            self.split.add(dim)
+
+    def options(self) -> None:
+        p = self.program
+        if self.chance(0.4):
+            p.schedule["stages"] = self.one((1, 1, 2, 3, 5))
+        for name, value, often in (
+            ("swizzle", True, 0.04), ("ping_pong", self.one((True, False)), 0.03),
+            ("direct_to_shared", self.one((True, False)), 0.06),
+        ):  # fmt: skip
+            if self.chance(often):
+                p.schedule[name] = value
+        for name, value, often in () if not self.groups else (
+            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.08),
+            ("persistent", self.one((True, False)), 0.12),
+        ):  # fmt: skip
+            if self.chance(often):
+                p.hopper[name] = value
+        if self.chance(0.2):
+            p.dynamic = tuple(
+                d for d in ("M", "N", "K", "L") if d in p.sizes and d not in self.cover and self.chance(0.5)
+            )
+
+    # ---- variables
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def pick(self, want: Callable[[Type], bool] = lambda t: True) -> tuple[str, Type] | None:
+        """A variable, rather a late one or one that nothing has used: what reaches no output is not computed."""
+        fitting = [v for v in self.scope if want(v[1])]
+        if not fitting:
+            return None
+        fresh = [v for v in fitting if v[0] not in self.used]
+        if fresh and self.chance(0.6):
+            fitting = fresh
+        found = self.one(fitting[-4:] if self.chance(0.6) else fitting)
+        self.used.add(found[0])
+        return found
+
+    def number(self) -> tuple[str, Type]:
+        found = self.pick(lambda t: t.dtype != "i1")
+        return found if found is not None else self.read()
+
+    def let(self, body: list[Any], text: str, kind: Type) -> tuple[str, Type]:
+        """A statement; brought back to small numbers where they would no longer be exact."""
+        if (kind.dtype in EXACT and kind.bound > EXACT[kind.dtype]) or (kind.dtype != "i1" and self.chance(0.05)):
+            text, kind = f"small({text})", Type(kind.dims, kind.dtype, LIMIT)
+        elif kind.dtype in INTEGER_MAX:
+            kind = Type(kind.dims, kind.dtype, min(kind.bound, INTEGER_MAX[kind.dtype]))
+        name = self.name()
+        body.append(Let(name, kind, text))
+        self.scope.append((name, kind))
+        return name, kind
+
+    def fit(self, value: tuple[str, Type], worst: Callable[[int], int]) -> tuple[str, int]:
+        """A value's text and bound so that a result of magnitude `worst(bound)` is still computed exactly."""
+        text, kind = value
+        if kind.dtype in SUMS and worst(kind.bound) > SUMS[kind.dtype]:
+            return f"small({text})", LIMIT
+        return text, kind.bound
+
+    def cast_to(self, value: tuple[str, Type], dtype: str) -> tuple[str, Type]:
+        """The text of a value in another dtype."""
+        text, kind = value
+        if kind.dtype == dtype:
+            return value
+        bound = kind.bound
+        if dtype in SUMS and bound > EXACT[dtype] and kind.dtype != "i1":
+            text, bound = f"small({text})", LIMIT
+        elif dtype not in INTEGER_MAX and dtype not in SUMS and bound > LIMIT:
+            text, bound = f"small({text})", LIMIT
+        if dtype not in INTEGER_MAX and dtype not in SUMS:
+            bound = 64
+        return f"wd.cast({text}, wd.{dtype})", Type(kind.dims, dtype, min(bound, INTEGER_MAX.get(dtype, bound)))
+
+    # ---- arrays
+
+    def batched(self, dims: tuple[str, ...]) -> tuple[str, ...]:
+        """Dimensions of an array in memory: often with the batch, in any order."""
+        order = [dims[int(i)] for i in self.rng.permutation(len(dims))] if self.chance(0.35) else list(dims)
+        if self.batch and self.chance(0.6):
+            order.insert(0, "B")
+        return tuple(order)
+
+    def array(self, dims: tuple[str, ...], dtype: str, low: int, high: int, space: str | None = None) -> Array:
+        letters = {"i": "x", "o": "y"}
+        spread = (
+            self.one(("plain", "plain", "plain", "transposed", "rows", "columns", "inside"))
+            if len(dims) > 1
+            else self.one(("plain", "plain", "columns"))
+        )
+        made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread)
+        self.program.arrays.append(made)
+        return made
+
+    def span(self, dtype: str, small: bool = False) -> tuple[int, int]:
+        high = 3 if small else self.one((3, 20, 60))
+        return (0 if dtype[0] == "u" else -high), high
+
+    def read(self, dims: tuple[str, ...] | None = None, dtype: str | None = None) -> tuple[str, Type]:
+        """A new read, of a new array or of one that was read before."""
+        here = [d for d in self.dims if d not in self.loops or d in self.inside] + [
+            d for d in self.inside if d not in self.dims
+        ]
+        if dims is None:
+            wide = list(here)
+            count = min(len(wide), self.one((1, 2, 2, 2)))
+            dims = tuple(wide[int(i)] for i in sorted(self.rng.permutation(len(wide))[:count]))
+            if self.inside and self.inside[-1] not in dims and self.chance(0.6):
+                dims = (*dims[:1], self.inside[-1])
+        dtype = dtype or self.one(VALUES)
+        known = [
+            a
+            for a in self.program.arrays
+            if set(a.dims) - {"B"} == set(dims) and a.dtype == dtype and a.name not in self.written()
+        ]
+        if known and self.chance(0.5):
+            array = self.one(known)
+        else:
+            low, high = self.span(dtype, dtype not in VALUES)
+            space = self.one(("SHARED", "GLOBAL", None, None)) if len(dims) > 1 else None
+            if space == "SHARED" and not self.inside and self.chance(0.7):
+                space = None
+            array = self.array(self.batched(dims), dtype, low, high, space)
+        order = tuple(d for d in array.dims if d != "B")
+        if dtype not in VALUES:  # for products only: computing needs a cast
+            name, kind = self.name(), Type(order, dtype, array.high)
+            self.body.append(Let(name, kind, f"wd.read({array.name})"))
+            if self.chance(0.2):
+                self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", array.high))
+            return name, kind
+        return self.let(self.body, f"wd.read({array.name})", Type(order, dtype, array.high))
+
+    def written(self) -> set[str]:
+        return self.atomics | {a.name for a in self.program.arrays if a.low == a.high}
+
+
+
+def union(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    """Dimensions of an elementwise result: those of the operand with more, then what the other adds."""
+    first, second = (b, a) if len(b) > len(a) else (a, b)
+    return (*first, *(d for d in second if d not in first))
