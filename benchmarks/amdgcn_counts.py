@@ -8,7 +8,8 @@
 * large: tiles of 256 x 256 x 64 of bf16 on 8 waves: the main loop, per step of 64 along K;
 * loop: the main loops of other tiles, per step: nothing but matrix instructions, memory, waits, barriers and the
   loop's own scalar instructions;
-* turned: the loops of all these tiles with B as [K, N], which is transposed on its way to the matrix units.
+* turned: the loops of all these tiles, and of two small ones, with B as [K, N], which is transposed on its way to the
+  matrix units or taken by instructions of column pairs.
 
 Static numbers are counted twice: `.resources`, and LLVM's disassembly of the assembled text where llvm-mc and
 llvm-objdump are found. Limits of `small` and `large` hold for gfx942 and gfx950, of the others for every chip. The
@@ -50,9 +51,8 @@ TILES = (
     ((192, 128, 32, 96, 64), "f16"),
     ((16, 16, 16, 16, 16), "f16"),
 )
-COMPUTED = {("gfx942", (64, 64, 64, 32, 32)): 8}
-"""Vector instructions per step of tiles of which LDS is the limit on a chip, B as [K, N]: single elements would keep it
-busy for longer than `without_arithmetic` (`ir/copy_ways.py`) pays for a loop without any."""
+TURNED = (*TILES, ((32, 64, 64, 32, 32), "f16"), ((32, 32, 64, 16, 16), "f16"))
+"""Tiles whose B is [K, N]; small ones, of which LDS is the limit, among them."""
 SLACK = 1.10
 """What holds for shapes that are named, holds within this factor for others."""
 
@@ -213,14 +213,14 @@ def turned_rows(targets: tuple[str, ...] = TARGETS, tiles: tuple | None = None) 
     kernels = example("gemm_kernels", HERE)
     out = []
     for target in targets:
-        for tile, dtype in tiles or ((LARGE, "bf16"), *TILES):
+        for tile, dtype in tiles or ((LARGE, "bf16"), *TURNED):
             kernel = kernels.product(kernels.Form(getattr(wd, dtype), out=wd.f32, b="KN"), kernels.Config(*tile))
             sizes = {kernels.M: 64 * tile[0], kernels.N: 64 * tile[1], kernels.K: 64 * tile[2]}
             compiled = kernel.compile(target=target, subs=sizes)
             loop = compiled.resources.loops[0]
             others = sum(v for what, v in loop.instructions.items() if what not in ("mfma", "valu")) / loop.steps
             for what, value, limit in (
-                ("valu per step", loop.instructions["valu"] / loop.steps, COMPUTED.get((target, tile), 0)),
+                ("valu per step", loop.instructions["valu"] / loop.steps, 0),
                 ("others per step", others, loop_limit(compiled)),
                 ("accmove in the loop", loop.instructions["accmove"], 0),
                 ("spills", compiled.resources.spills, 0),

@@ -22,6 +22,7 @@ from typing import Any
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, spec, with_bits
 from wavedsl.ir.chain import absorbed as wide_box
 from wavedsl.ir.chain import choose_chains
+from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -116,15 +117,18 @@ class _Conflict(CompileError):
     """Two products would have to leave one class of values in different layouts."""
 
 
-def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None) -> Inference:
-    """Decide every layout. Raises ConstraintError where no matrix instruction fits, CompileError on a conflict."""
+def infer(
+    graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS
+) -> Inference:
+    """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError
+    where no matrix instruction fits, CompileError on a conflict."""
     try:
-        return _infer(graph, partition, target, hardware, apart=False)
+        return _infer(graph, partition, target, hardware, rows, apart=False)
     except _Conflict:
-        return _infer(graph, partition, target, hardware, apart=True)
+        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True)
 
 
-def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, apart: bool) -> Inference:
+def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool) -> Inference:
     """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
     convert."""
     classes = _Classes()
@@ -157,13 +161,15 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ap
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
     paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
+    if feeds:  # what feeds another product keeps the columns of an instruction in one run
+        rows = NO_ROWS
     out.mmas = choose_chains(
         products,
         feeds,
         {n.id: classes.find(n.id) for n in products},
         {
             n.id: mma_options(
-                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles
+                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles, rows
             )
             for n in products
         },

@@ -108,7 +108,7 @@ def _planned(
             if unit is None:
                 s = plan_staged(
                     n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
-                    trip=beside(low, region, reads, n, depth) if loop else None,
+                    trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
                 )  # fmt: skip
             else:
                 cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
@@ -470,16 +470,21 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
         return made[0]
 
     steps: list[Step] = []
-    resources, latency = low.memory_cost("load.shared", s.loads.bytes)
-    for g in range(len(s.groups)):
+    together = low.gathered(n)
+    resources, latency = low.memory_cost("load.shared", min(2, together) * s.loads.bytes)
+    if together > 2:
+        resources = tuple((u, c * (together // 2)) for u, c in resources)
+    for g in range(len(s.groups) // together):
 
         def fetch(context: Context, g: int = g) -> None:
             if ring is not None:
                 wait_full(low, ring)
-            context.env["f", n.id, g] = fragments().load(g, low.slot_bytes(n, context), buffer)
+            slot = low.slot_bytes(n, context)
+            loads = [fragments().load(g * together + i, slot, buffer) for i in range(together)]
+            context.env["f", n.id, g] = b.vec(*loads) if together > 1 else loads[0]
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
-        read.words = max(1, s.loads.bytes // 4)
+        read.words = max(1, s.loads.bytes * together // 4)
         steps.append(read)
     if low.joined(n):
         steps += join_steps(low, n, s)

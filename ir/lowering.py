@@ -469,8 +469,25 @@ class Lowering:
         unit = self.units(n)
         return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
+    def gathered(self, n: Node) -> int:
+        """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes
+        together. They become pairs of loads (`codegen/amdgcn/pair_shared.py`) where nothing comes between them."""
+        staged = self.staged.get(n.id)
+        words = self.paired_words(n)
+        if staged is None or staged.loads is None or not words or self.joined(n):
+            return 1
+        return max(1, 4 * words // staged.loads.bytes)
+
+    def paired_words(self, n: Node) -> int:
+        """Registers of a value that one instruction of column pairs takes as its B; 0: none takes it as it is."""
+        for plan in self.inference.mmas.values():
+            if plan.atom.parts > 1 and plan.ports[1] is n:
+                return 0 if (plan.node.id, plan.positions[1]) in self.inference.demands else plan.atom.b_words
+        return 0
+
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
-        """Elements of a read behind each of its keys: a load's, or a register's where loads are joined."""
+        """Elements of a read behind each of its keys: a load's, those of loads that are one step, or a register's where
+        loads are joined."""
         staged = self.staged.get(n.id)
         if staged is None:
             return self.direct_groups(n)
@@ -479,7 +496,9 @@ class Lowering:
             layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
             per, count = per_register(dtype), layout.elements_per_lane
             return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
-        return list(staged.groups)
+        together = self.gathered(n)
+        groups = staged.groups
+        return [sum(groups[g : g + together], ()) for g in range(0, len(groups), together)]
 
     def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of each vector load of a read that goes straight to registers."""

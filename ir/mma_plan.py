@@ -15,6 +15,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.bits import spec, with_bits
 from wavedsl.ir.chain import MmaOption
+from wavedsl.ir.column_pairs import NO_ROWS, Rows, may_take, turned
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import Graph, Node, factors
@@ -99,11 +100,14 @@ def mma_options(
     contiguous: str | None = None,
     read_tiles: frozenset[int] = frozenset(),
     made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    rows: Rows = NO_ROWS,
 ) -> list[MmaOption]:
     """Atoms and operand orders of one `mma` node, best first.
 
-    Fewest matrix-unit cycles for the wave's tile first, then the widest store along `contiguous` (the memory-contiguous
-    dimension the result is written along, if known), then no swap. Raises ConstraintError where none fits.
+    Fewest matrix-unit cycles for the wave's tile first, then what takes words of two columns (`MmaAtom.parts`) of an
+    operand that would have to be turned, then the widest store along `contiguous` (the memory-contiguous dimension the
+    result is written along, if known), then no swap. `rows`: reads whose rows are contiguous in memory, by id, and
+    along which dimension; instructions of column pairs are for these alone. Raises ConstraintError where none fits.
     """
     a, b = (node.inputs[p] for p in factors(node))
     m, n, k = _product_dims(node)
@@ -113,6 +117,7 @@ def mma_options(
     asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
     candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn, node.op == "scaled_mma")
     found = []
+    pairs = any(atom.parts > 1 for atom, _ in candidates)
     misfits: list[str] = []
     for i, (atom, swap) in enumerate(candidates):
         if atom.asynchronous:
@@ -122,6 +127,9 @@ def mma_options(
             if misfit:
                 misfits.append(misfit)
                 continue
+        ports = [(x, "" if d is None else dim_name(d)) for x, d in (((b, n), (a, m)) if swap else ((a, m), (b, n)))]
+        if not may_take(atom, ports, rows):
+            continue
         am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
         if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
             continue
@@ -132,7 +140,8 @@ def mma_options(
         if atom.asynchronous and (a if swap else b).id not in read_tiles:
             both = a.id not in read_tiles and b.id not in read_tiles
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
-        found.append(MmaOption((clocks, -width, swap, i), atom, swap))
+        turns = turned(atom, ports, dim_name(k), rows) if pairs else 0
+        found.append(MmaOption((clocks, turns, -width, swap, i), atom, swap))
     if not found and misfits and len(misfits) == len(candidates):
         raise ConstraintError(
             f"no matrix instruction of a warpgroup of {target.name} fits: {misfits[0]}",
@@ -425,7 +434,7 @@ def _candidates(
         if scaled != bool(atom.scale_block):
             continue
         if wanted is not None:
-            if atom.name.removeprefix("SCALED_") != wanted:
+            if atom.parts > 1 or atom.name.removeprefix("SCALED_") != wanted:
                 continue
         elif atom.blocks > 1:
             continue
@@ -492,7 +501,7 @@ def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None)
             raise lacking(target, d, node.loc)
     scaled = node.op == "scaled_mma"
     atoms = [t for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and scaled == bool(t.scale_block)]
-    have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == 1]
+    have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == t.parts == 1]
     if scaled and not any(t.scale_block for t in target.mma_atoms):
         raise ConstraintError(
             f"{target.name} has no matrix instruction that takes scales",
@@ -564,7 +573,7 @@ def _port(
     if "0" in k_sources:
         fill = iter(extra)
         k_bits = [next(fill) if s == "0" else s for s in k_sources]
-    if steps and any(s.startswith("e") for s in strings[side].split()):
+    if steps and not run and any(s.startswith("e") for s in strings[side].split()):
         # Steps are contiguous in memory: give them the low element bits, the rows of this lane the high ones.
         shift = {f"e{i}": f"e{i + steps}" for i in range(len(used))}
         k_bits = [f"e{i}" for i in range(steps)] + [shift.get(s, s) for s in k_sources]

@@ -28,6 +28,7 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.column_pairs import contiguous_rows
 from wavedsl.ir.decisions import problems
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
@@ -103,7 +104,7 @@ def lowered(
             graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
-    for plan in plans(graph, dims, target):
+    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays)):
         try:
             try:
                 kernel = by(plan)

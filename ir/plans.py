@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wavedsl.ir import trail
+from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, Graph, node_text
@@ -26,6 +27,8 @@ class Plan:
     hardware: HardwareConstraint
     partition: Partition
     inference: Inference
+    rows: Rows
+    """Reads whose rows are contiguous in memory."""
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
@@ -33,10 +36,11 @@ def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
     return next(plans(scale_by_hand(graph, target), dims, target))
 
 
-def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Plan]:
+def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO_ROWS) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
     the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
-    taken together. What the user asks for is the only way. Raises ConstraintError where there is none.
+    taken together. What the user asks for is the only way. `rows`: reads whose rows are contiguous in memory. Raises
+    ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
@@ -54,7 +58,7 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Iterator[Pla
             except ConstraintError:
                 continue
             yield found
-    yield _plan(graph, resolved, target)
+    yield _plan(graph, resolved, target, rows)
 
 
 def lanes_asked(graph: Graph) -> int | None:
@@ -62,23 +66,25 @@ def lanes_asked(graph: Graph) -> int | None:
     return next((c.threads_per_wave for c in graph.constraints if isinstance(c, HardwareConstraint)), None)
 
 
-def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Plan:
+def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS) -> Plan:
     partition = cut(graph, resolved, target)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
-    return _laid_out(graph, partition, target, resolved.hardware)
+    return _laid_out(graph, partition, target, resolved.hardware, rows)
 
 
 def with_partition(graph: Graph, plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
-    return _laid_out(graph, partition, plan.target, plan.hardware)
+    return _laid_out(graph, partition, plan.target, plan.hardware, plan.rows)
 
 
-def _laid_out(graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint) -> Plan:
-    inference = infer(graph, partition, target, hardware)
+def _laid_out(
+    graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
+) -> Plan:
+    inference = infer(graph, partition, target, hardware, rows)
     trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
-    return Plan(target, hardware, partition, inference)
+    return Plan(target, hardware, partition, inference, rows)
 
 
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:

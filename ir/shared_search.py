@@ -378,11 +378,12 @@ def choose_place(
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
-    are further candidates; those that do not `fits` are none. Pairs of XOR terms are tried only when nothing simpler is
-    free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError when none can be accessed.
+    are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms are tried only
+    when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError
+    when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
-    groups[0] += extra
+    groups[0][:0] = extra
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
     refused: CompileError | None = None

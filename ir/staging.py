@@ -21,6 +21,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bit_columns import combine_columns
 from wavedsl.ir.bits import bit
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.column_pairs import rows_apart
 from wavedsl.ir.copy_ways import (
     CopyWay,
     Trip,
@@ -150,7 +151,7 @@ UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
-    trip: Trip | None = None,
+    trip: Trip | None = None, paired: bool = False,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
@@ -158,7 +159,7 @@ def plan_staged(
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
     load atom can transpose on the way to registers: whichever costs fewer cycles, copies included, and
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
-    fragments, where elements are units.
+    fragments, where elements are units. `paired`: instructions of column pairs take them.
     """
     plans = {dim_name(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
@@ -217,7 +218,8 @@ def plan_staged(
             if ragged_wave:
                 raise CompileError("a wave tile that is no multiple of the fragment needs a place without swizzle")
             choice = choose_place(
-                shared, es, accesses, banks=target.banks, phases=target.phases, budget=budget, slots=slots, fits=fits
+                shared, es, accesses, banks=target.banks, phases=target.phases, budget=budget, slots=slots, fits=fits,
+                extra=rows_apart(shared, es, layout) if paired and fast != contracted and len(shared) == 2 else (),
             )
             addresses = plan_place_addresses(choice, layout, partition, plans)
         except CompileError as problem:  # also where what a wave adds carries across a panel of the place

@@ -55,6 +55,9 @@ class MmaAtom:
     holds the scale of row (column) l % m for the block l // m of K."""
     transposes: bool = False
     """Asynchronous: operands may lie in shared memory with M or N contiguous instead of K."""
+    parts: int = 1
+    """Instructions that carry it out, each with all of A and B and an equal run of D's registers. With two, B is words
+    of two neighbouring columns and each picks one of them: for a B whose rows are contiguous in memory."""
 
 
 @dataclass(frozen=True)

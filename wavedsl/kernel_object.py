@@ -77,6 +77,9 @@ class Kernel:
 
     `name`, `constraints`, `subs`, `dynamic`, `schedule` and `parameters` are what was declared. The call returns None;
     outputs are arguments. A parameter annotated None is none: calls leave it out, and the function gets None for it.
+
+    Without a launch: `compile` gives target text (`CompiledKernel`), `trace` the graph, `evaluate` runs the graph in
+    NumPy, `precompile` fills the cache, `bind` makes a call that has nothing left to decide.
     """
 
     def __init__(

@@ -237,7 +237,11 @@ def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:
 
 
 def sum(x: Any, dim: Any = None) -> Value:
-    """Sum along dimension `dim`, which the result lacks."""
+    """Sum along dimension `dim`, which the result lacks.
+
+    This and the other functions along a dimension raise TraceError with the dimensions that there are where none is
+    named.
+    """
     return _along("sum", x, dim)
 
 
@@ -374,7 +378,7 @@ def shuffle(x: Any, index: Any, dim: Any) -> Value:
 
 
 def repeat_interleave(x: Any, dim: Any) -> Value:
-    """`x`, which has a part of `dim` such as `dim / 32`, with each element repeated for all that it stands for.
+    """`x`, which has a part of `dim` such as `dim / 32`, with each element repeated for all that it stands for:
 
         w = wd.cast(wd.read(codes), wd.bf16) * wd.repeat_interleave(wd.cast(wd.read(scales), wd.bf16), K)
     """

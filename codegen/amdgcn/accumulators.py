@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.machine import COPY, Inst, Program, Ref, copy
+from wavedsl.codegen.amdgcn.rows import addend
 from wavedsl.codegen.amdgcn.spill_rewrite import temporary as temporary_for
 
 
@@ -31,7 +32,7 @@ def accumulator_groups(program: Program) -> list[list[int]]:
     for block in program.blocks:
         for inst in block.insts:
             if inst.row.__class__ is not str and inst.row.unit is isa.Unit.MFMA:
-                d, c = inst.ops[0].reg.id, inst.ops[3]
+                d, c = inst.ops[0].reg.id, addend(inst.row, inst.ops)
                 join(d, c.reg.id if c.__class__ is Ref else d)
     carried = {ref.reg.id for loop in program.loops for ref, _ in loop.carried}
     grown = True

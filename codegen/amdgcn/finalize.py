@@ -10,7 +10,7 @@ from wavedsl.codegen.amdgcn.allocation_check import check_moves
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import A_BASE, COPY, GONE, KEPT, V_BASE, Inst, Operand, Program, Ref, fixed_register
 from wavedsl.codegen.amdgcn.resources import ACCUMULATOR_COPY
-from wavedsl.codegen.amdgcn.rows import Rows, physical, set_physical
+from wavedsl.codegen.amdgcn.rows import Rows, addend, physical, set_physical
 from wavedsl.ir.errors import CompileError
 
 
@@ -55,7 +55,7 @@ def _mark_accumulator_copies(program: Program) -> None:
     for block in program.blocks:
         for inst in block.insts:
             if inst.row.__class__ is not str and inst.row.unit is Unit.MFMA:
-                results.update(o.reg.id for o in (inst.ops[0], inst.ops[3]) if o.__class__ is Ref)
+                results.update(o.reg.id for o in (inst.ops[0], addend(inst.row, inst.ops)) if o.__class__ is Ref)
     if not results:
         return
     for block in program.blocks:

@@ -244,8 +244,9 @@ def accumulate_wait(p_kind: str, n: int, c_kind: str, target: str) -> int:
 def _mfma_to_mfma(p: Footprint, c: Footprint, target: str) -> int:
     n, kind, c_kind = passes(p, target), _row(p).kind, _row(c).kind
     d = p.mask("d")
-    wait = result_wait(kind, n, target, "ab") if d & c.mask("a", "b", "sa", "sb") else 0
-    acc, result = c.mask("c"), c.mask("d")
+    wait = result_wait(kind, n, target, "ab") if d & c.mask("a", "b", "sa", "sb", "index") else 0
+    result = c.mask("d")
+    acc = result if _row(c).sparse else c.mask("c")
     if d & acc:
         if kind == "dgemm" and n == 4:
             wait = max(wait, 4)

@@ -561,8 +561,8 @@ def check_operands(
         wrong.append(f"one scalar register or literal per vector instruction, not {' and '.join(what)}")
     elif len(literals) > 1:
         wrong.append("one literal per instruction")
-    if inst.encoding == "MFMA":
-        d, c = operands[0], operands[3]
+    if inst.encoding == "MFMA" and "c" in inst.position:
+        d, c = operands[0], operands[inst.position["c"]]
         if isinstance(d, Reg) and isinstance(c, Reg) and d.file != c.file:
             wrong.append(f"C and D of {inst.mnemonic} must be in one register file, not {d} and {c}")
     elif inst.encoding == "MUBUF" and len(operands) >= 3:

@@ -1,8 +1,8 @@
-"""One row per dense matrix instruction: shape, dtypes, registers, passes per target, fragment layouts.
+"""One row per matrix instruction: shape, dtypes, registers, passes per target, fragment layouts.
 
-In: nothing. Out: `dense(target)`, the rows (`Mfma`) of a target; every spelling is registered in `isa` with its row in
-`Inst.extra`. The idea: D = A B + C per block, where which lane and element holds A[m, k] is linear over bits, so a
-layout is one string of bits per coordinate, bit 0 first:
+In: nothing. Out: `dense(target)`, the rows (`Mfma`) of a target, `sparse(target)` those of structured sparsity; every
+spelling is registered in `isa` with its row in `Inst.extra`. The idea: D = A B + C per block, where which lane and
+element holds A[m, k] is linear over bits, so a layout is one string of bits per coordinate, bit 0 first:
 
     A of 16x16x16 f16: {"M": "l0 l1 l2 l3", "K": "e0 e1 l4 l5"}      lane bits l, element-in-lane bits e
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import CDNA4, TARGETS, Unit, inst
+from wavedsl.codegen.amdgcn.isa import CDNA3_UP, CDNA4, TARGETS, Unit, inst
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 
@@ -52,6 +52,9 @@ class Mfma:
     scaled: bool = False
     formats: bool = False
     """A and B formats are chosen by cbsz and blgp (f8f6f4)."""
+    sparse: bool = False
+    """Two of every four elements of A along K are there, in the layout `a` with half of K; an index register says which
+    (`index_byte`). D is the addend."""
 
     @property
     def name(self) -> str:
@@ -212,6 +215,43 @@ for _fp8, _bf8, _p in ((dt.f8e4m3fnuz, dt.f8e5m2fnuz, (0, 1, 0)), (dt.f8e4m3, dt
             _row("32x32x16", _a, (0, 8 * _p[1], 8 * _p[2]), b=_b)
             _row("16x16x32", _a, (0, 4 * _p[1], 4 * _p[2]), b=_b)
 
+
+_SPARSE: list[Mfma] = []
+
+
+def _sparse(m: int, k: int, dtype: DType, passes: int) -> None:
+    """Register one product of structured sparsity: D += A B, where A has two of every four elements of K.
+
+    Lane l holds, of row l % m of A, elements 4 (l // m) .. of those that are there, and in the index register where
+    they stand in their fours: two bits each, lowest element first. Passes are those of the dense product of half the K
+    (LLVM's scheduling model), fragments its too; B has all of K, 8 neighbours a lane (AMD's matrix calculator,
+    Composable Kernel's layouts).
+    """
+    row = Mfma(
+        f"v_smfmac_f32_{m}x{m}x{k}_{_SUFFIX[dtype]}", "", m, m, k, 1, dtype, dtype, dt.f32,
+        m * k // 2 // 64 // 2, m * k // 64 // 2, m * m // 64, {t: passes for t in TARGETS if t in CDNA3_UP},
+        operand_layout("M", m, k // 2, 1), operand_layout("N", m, k, 1), result_layout(m, 1, False), "xdl", sparse=True,
+    )  # fmt: skip
+    _SPARSE.append(row)
+    spec = f"d=:va*{row.d_regs}.f32 <- a:va*{row.a_regs}.{dtype.name}, b:va*{row.b_regs}.{dtype.name}, index:v.u32"
+    inst(
+        row.mnemonic, spec, Unit.MFMA, "MFMA", latency=4 * passes + 16, issue=4 * passes, source=SOURCE,
+        hazard=("mfma", row.kind, "mfma_large"), targets=CDNA3_UP, modifiers=("cbsz", "abid"), special="mfma",
+        extra=row, doc=f"D += A B, {m}x{m}x{k}, two of every four elements of A along K",
+    )  # fmt: skip
+
+
+for _dtype in (dt.f16, dt.bf16):
+    _sparse(32, 16, _dtype, 8)
+    _sparse(16, 32, _dtype, 4)
+
+
+def index_byte(cbsz: int, abid: int) -> int:
+    """The byte of the index register that a sparse product of 16-bit elements takes (CDNA3 guide: CBSZ 0 lets ABID name
+    one of four sets, else the first is taken)."""
+    return abid & 3 if cbsz & 3 == 0 else 0
+
+
 FORMATS = (dt.f8e4m3, dt.f8e5m2, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Element format by the value of cbsz (A) and blgp (B) of the f8f6f4 instructions."""
 
@@ -262,6 +302,12 @@ def dense(target: str) -> tuple[Mfma, ...]:
     return tuple(r for r in _ROWS if target in r.passes)
 
 
+@functools.lru_cache(maxsize=8)
+def sparse(target: str) -> tuple[Mfma, ...]:
+    """The matrix instructions of structured sparsity of a target."""
+    return tuple(r for r in _SPARSE if target in r.passes)
+
+
 @functools.lru_cache(maxsize=256)
 def with_formats(row: Mfma, cbsz: int, blgp: int) -> Mfma:
     """The f8f6f4 row for the formats that cbsz (A) and blgp (B) select. Raises KeyError for a reserved format."""
@@ -289,4 +335,4 @@ def coordinates(layout_items: tuple[tuple[str, str], ...], elements: int) -> dic
     return out
 
 
-__all__ = ["FORMATS", "Mfma", "coordinates", "dense", "f8f6f4_passes", "with_formats"]
+__all__ = ["FORMATS", "Mfma", "coordinates", "dense", "f8f6f4_passes", "index_byte", "sparse", "with_formats"]

@@ -4,7 +4,8 @@ In: a selected `Program`, registers virtual. Out: the same with pairs of `ds_rea
 register joined, and pairs of stores likewise.
 
 LDS takes the same clocks for both; an issue slot, and with it a count of the wait, is saved. A read's two results
-become one tuple, so only results that nothing copies are joined: a copy may want them elsewhere. The later read of a
+become one tuple, so results that a copy may want elsewhere are not joined; but where their only copies lay them side by
+side into a tuple, the pair fills that tuple itself and the copies go. The later read of a
 pair moves up, the earlier store moves down, by at most `REACH` instructions and over nothing that orders shared memory.
 
 Invariant: between the two places of a moved access nothing writes its registers, and nothing touches shared memory that
@@ -52,7 +53,8 @@ def _name(inst: Inst) -> str:
 
 class _Facts:
     """What the whole program does with its registers: `written` how often; `pinned` those that must stay as they are;
-    `products` results of matrix instructions, which may move to the other file."""
+    `products` results of matrix instructions, which may move to the other file; `homes` for results whose only use is
+    a copy to a part of a tuple, of which every register is written once, that copy."""
 
     def __init__(self, program: Program):
         self.written: dict[Reg, int] = {}
@@ -72,6 +74,30 @@ class _Facts:
                 for op in inst.ops:
                     if op.__class__ is isa.Src and op.value.__class__ is Ref:
                         self.pinned.add(op.value.reg)
+        self.homes = self._homes(program)
+
+    def _homes(self, program: Program) -> dict[Reg, Inst]:
+        used: dict[Reg, int] = {}
+        filled: dict[Reg, int] = {}
+        again: set[Reg] = set()
+        copies: list[Inst] = []
+        for block in program.blocks:
+            for inst in block.insts:
+                for ref in inst.uses:
+                    used[ref.reg] = used.get(ref.reg, 0) + 1
+                for ref in inst.defs:
+                    bits, known = ((1 << ref.n) - 1) << ref.start, filled.get(ref.reg, 0)
+                    filled[ref.reg] = known | bits
+                    if known & bits:
+                        again.add(ref.reg)
+                if inst.row == COPY and inst.ops[1].__class__ is Ref and inst.ops[1].whole:
+                    copies.append(inst)
+        carried = {ref.reg for loop in program.loops for ref, _ in loop.carried}
+        return {
+            i.ops[1].reg: i for i in copies
+            if used[i.ops[1].reg] == 1 and i.ops[0].reg not in again | carried and i.ops[0].reg.cls == "v"
+            and not i.ops[0].reg.fixed
+        }  # fmt: skip
 
 
 def _offsets(a: Inst, b: Inst, size: int) -> tuple[bool, int, int] | None:
@@ -104,12 +130,23 @@ def _orders(inst: Inst, reads_pass: bool) -> bool:
 _ONLY_READS = frozenset(roles.SHARED_LOADS.values()) | {n for names in roles.PAIR_LOADS.values() for n in names}
 
 
+def _home(first: Inst, second: Inst, facts: _Facts, block: Block) -> Ref | None:
+    """Where in a tuple the results of two reads of this block lie side by side, if their only uses copy them there."""
+    one, other = (facts.homes.get(x.ops[0].reg) for x in (first, second))
+    if one is None or other is None or one not in block.insts or other not in block.insts:
+        return None
+    low, high = one.ops[0], other.ops[0]
+    if low.reg is not high.reg or low.start % 2 or high.start != low.start + low.n or low.n != high.n:
+        return None
+    return Ref(low.reg, low.start, 2 * low.n)
+
+
 def _reads(program: Program, block: Block, rows: Rows, facts: _Facts, moved: dict[Reg, tuple[Reg, int]]) -> int:
     def free(inst: Inst) -> bool:
         dst = inst.ops[0]
         return (
             dst.__class__ is Ref and dst.whole and dst.reg.cls == "v" and not dst.reg.fixed
-            and facts.written.get(dst.reg) == 1 and dst.reg not in facts.pinned
+            and facts.written.get(dst.reg) == 1 and (dst.reg not in facts.pinned or dst.reg in facts.homes)
         )  # fmt: skip
 
     pairs = 0
@@ -129,6 +166,16 @@ def _reads(program: Program, block: Block, rows: Rows, facts: _Facts, moved: dic
                     )
                     if other is not None and other.same(address) and at is not None and untouched:
                         n = size // 4
+                        results = first.ops[0].reg, second.ops[0].reg
+                        if results[0] in facts.pinned or results[1] in facts.pinned:
+                            home = _home(first, second, facts, block)
+                            if home is None:
+                                continue
+                            insts[i] = _joined(rows, roles.PAIR_LOADS[size], (home, address), at, first)
+                            gone = {id(second), *(id(facts.homes[x]) for x in results)}
+                            insts[:] = [x for x in insts if id(x) not in gone]
+                            pairs += 1
+                            break
                         both = Reg(len(program.regs), "v", 2 * n, 2, -1, first.ops[0].reg.name, first.loc)
                         program.regs.append(both)
                         moved[first.ops[0].reg], moved[second.ops[0].reg] = (both, 0), (both, n)

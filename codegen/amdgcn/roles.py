@@ -179,3 +179,7 @@ ROUNDED_PACK = "v_cvt_pk_bf16_f32"
 """Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""
 HALF_SWAP = "v_permlane32_swap_b32"
 PAIR_MOVE = "v_mov_b64"
+
+PAIR_PLACES = 0xDD88
+"""Index register of the two sparse products that stand for a dense one of column pairs: byte 0 has the places 0 and 2
+of every four, byte 1 the places 1 and 3."""

@@ -36,7 +36,8 @@ class _Plan:
         self.implicit_uses = tuple(_IMPLICIT[n] for n in row.implicit_reads if n != "vcc")
         self.implicit_defs = tuple(_IMPLICIT[n] for n in row.implicit_writes if n != "vcc")
         self.vcc = "vcc" in row.implicit_reads, "vcc" in row.implicit_writes
-        self.is_mma = row.encoding == "MFMA"
+        # what a sparse product adds to is its result: no other operand can share a register with it
+        self.is_mma = row.encoding == "MFMA" and "c" in row.position
         # a load that is replayed after a page fault must find its address registers unchanged
         self.early = self.is_mma or row.unit in (isa.Unit.VMEM, isa.Unit.SMEM)
 
@@ -114,6 +115,11 @@ class Rows:
             if row.mem is not None and row.mem.op == "dma":
                 inst.tokens = 1
         return inst
+
+
+def addend(row: isa.Inst, ops: tuple[Operand, ...]) -> Operand:
+    """C of a matrix instruction: an operand of its own, or what its result is added to."""
+    return ops[row.position.get("c", 0)]
 
 
 _CACHE: dict[str, Rows] = {}

@@ -323,6 +323,15 @@ class Selector:
             self.pool_insts.append(copy(found, value, None))
         return found
 
+    def pooled_vector(self, value: int) -> Ref:
+        """A constant in a vector register that is set once at entry (POOL): for operands that nothing else may be."""
+        key = ("v", value)
+        found = self.pool.get(key)
+        if found is None:
+            found = self.pool[key] = self.new("v", 1, "constants")
+            self.pool_insts.append(copy(found, value, None))
+        return found
+
     def constant_pair(self, words: list[Operand]) -> Ref:
         """A 64-bit constant in a scalar pair (POOL)."""
         key = tuple(words)

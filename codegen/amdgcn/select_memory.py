@@ -473,6 +473,9 @@ def mma(s: Selector, op: Op) -> None:
     row = s.rows.named(atom.instruction)
     a, b = s.vector(op.args[0]), s.vector(op.args[1])
     c = op.args[2]
+    if atom.parts > 1:
+        _parts(s, op, row, even(s, a), even(s, b))
+        return
     accumulator: Operand = 0 if c.const is not None and not c.const and str(c.const) != "-0.0" else s.vector(c)
     mods: dict[str, Any] = {}
     fragment = row.extra
@@ -488,6 +491,22 @@ def mma(s: Selector, op: Op) -> None:
         low = {"op_sel": (*(x & 1 for x in at), 0)} if any(x & 1 for x in at) else {}
         mods = {**low, "op_sel_hi": (*(x >> 1 for x in at), 0), **mods}
     s.emit(row, s.result(op), even(s, a), even(s, b), accumulator, *scales, **mods)
+
+
+def _parts(s: Selector, op: Op, row: isa.Inst, a: Ref, b: Ref) -> None:
+    """A product of column pairs: one sparse product per column adds to its run of the result (`roles.PAIR_PLACES`)."""
+    places = s.pooled_vector(roles.PAIR_PLACES)
+    out = s.result(op)
+    c = s.operand(op.args[2])
+    if c.__class__ is Ref or len(set(map(str, s.words(op.args[2])))) > 1:
+        s.copy(out, s.vector(op.args[2]))
+    else:
+        for k, word in enumerate(s.words(op.args[2])):
+            s.copy(out.part(k), word)
+    run = out.n // op.attrs["atom"].parts
+    for part in range(op.attrs["atom"].parts):
+        mods: dict[str, Any] = {"abid": part} if part else {}
+        s.emit(row, out.part(part * run, run), a, b, places, **mods)
 
 
 def even(s: Selector, ref: Ref) -> Ref:

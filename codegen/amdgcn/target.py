@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
-from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense
+from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense, sparse
 from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
@@ -103,6 +103,26 @@ def _atom(row: Mfma, chip: str) -> MmaAtom:
     )  # fmt: skip
 
 
+def _column_pairs(row: Mfma, chip: str) -> MmaAtom:
+    """A product of structured sparsity as a dense one of half its K and twice its columns: B's registers are words of
+    two neighbouring columns of one row, A's elements stand at the even places of every four in one instruction and at
+    the odd ones in the other (`roles.PAIR_PLACES`).
+
+    Of a lane's 8 elements of B, element 2 k + c is column c of row k; D's second run of registers is the odd columns.
+    """
+    half = row.k // 2
+    own = row.d_regs.bit_length() - 1
+    lanes = " ".join(row.b["N"].split())
+    rows = [f"e{i + 1}" for i in range(2)] + [x for x in row.a["K"].split() if x.startswith("l")]
+    return MmaAtom(
+        f"PAIRS_{row.d_dtype.name.upper()}_{row.m}x{2 * row.n}x{half}_{row.a_dtype.name.upper()}",
+        row.m, 2 * row.n, half, row.a_dtype, row.b_dtype, row.d_dtype,
+        row.a, {"N": f"e0 {lanes}", "K": " ".join(rows)}, {"M": row.d["M"], "N": f"e{own} {lanes}"},
+        row.a_regs, row.b_regs, 2 * row.d_regs, 2 * row.cycles(chip),
+        row.cycles(chip) + isa.lookup(row.mnemonic, chip).latency, row.mnemonic, parts=2,
+    )  # fmt: skip
+
+
 def _load_atoms(chip: str) -> tuple[LoadAtom, ...]:
     """Plain vectors; on gfx950 also the transposing reads. Latency: typical of LDS, cycles: 128 bytes per clock."""
     atoms = [LoadAtom("vector", b, b, (1, 2, 4, 8), cycles=max(4, b), latency=64 + b) for b in (16, 8, 4, 2, 1)]
@@ -183,6 +203,9 @@ def _target(chip: Chip) -> Target:
     else:
         instead[dt.tf32.name] = "f32"
     product = next(p for p in PRODUCTS if p.target == chip.name)
+    load_atoms = _load_atoms(chip.name)
+    turned_by_reads = any(x.lane for x in load_atoms)
+    pairs = () if turned_by_reads else tuple(_column_pairs(m, chip.name) for m in sparse(chip.name))
     return Target(
         name=chip.name,
         vendor="amd",
@@ -197,8 +220,8 @@ def _target(chip: Chip) -> Target:
         else {1: 64, 2: 64, 4: 64, 8: 64, 12: 32, 16: 64},
         phases=_NEW_PHASES if chip.name == "gfx950" else _OLD_PHASES,
         registers=REGISTERS,
-        mma_atoms=tuple(_atom(m, chip.name) for m in dense(chip.name)),
-        load_atoms=_load_atoms(chip.name),
+        mma_atoms=(*(_atom(m, chip.name) for m in dense(chip.name)), *pairs),
+        load_atoms=load_atoms,
         copy_async=_direct_widths(chip.name),
         copy_linear=True,
         cache_swizzle=chip.name != "gfx90a",

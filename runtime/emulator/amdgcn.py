@@ -637,7 +637,7 @@ class _Engine:
     def _guarded(self, step: Step, index: int) -> Step:
         """Forms that only show at run time that they have no meaning."""
         inst = self.program.lines[index].inst
-        if inst is None or (inst.special != "setreg" and inst.extra != "buffer"):
+        if inst is None or not (inst.special == "setreg" or inst.extra == "buffer" or "index" in inst.position):
             return step
 
         def guarded(st: State) -> None:

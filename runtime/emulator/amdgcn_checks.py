@@ -416,7 +416,7 @@ class Checker:
                     hit[:, key[lane]] |= lanes[:, lane]
                 target = where[side] + size * where.get("B", zero)
                 spoiled |= np.moveaxis(hit[:, target], 1, 0)
-        for i, code in enumerate(ops.get("c", ())):
+        for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
             if marks.undef >> code & 1:
                 origin = marks.origin.get(code, info.index)
                 spoiled[i // 2 if wide else i] |= self._undefined(st, marks, code)

@@ -163,7 +163,7 @@ class Info:
                     sinks |= m
                 elif o.name == "data" and inst.mem is not None and inst.unit in (Unit.VMEM, Unit.SCRATCH):
                     sinks |= m if inst.unit is Unit.VMEM else 0
-                elif inst.special == "branch":
+                elif inst.special == "branch" or (o.name == "index" and inst.unit is Unit.MFMA):
                     sinks |= m
             if o.writes:
                 writes |= m

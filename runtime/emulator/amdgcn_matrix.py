@@ -5,8 +5,8 @@ one axis per bit, and consecutive bits that stay together are one axis. The copy
 product.
 
 Precision: f16, bf16, fp8 and narrower products are exact in f32 and their sums are f32, in NumPy's order (hardware's
-order is not documented); i8 sums are exact (products below 2**14, at most 64 of them); f64 in f64; xf32 rounds its
-inputs to 10 bits. Denormals are kept. EXEC is ignored, as on the chip.
+order is not documented; the same of sparse products); i8 sums are exact (products below 2**14, at most 64 of them); f64
+in f64; xf32 rounds its inputs to 10 bits. Denormals are kept. EXEC is ignored, as on the chip.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Reg
-from wavedsl.codegen.amdgcn.mfma import Mfma, with_formats
+from wavedsl.codegen.amdgcn.mfma import Mfma, index_byte, with_formats
 from wavedsl.ir import dtypes as dt
 from wavedsl.runtime.emulator.amdgcn_state import F32, F64, I32, LANES, U8, U16, U32, State, constant
 from wavedsl.runtime.emulator.amdgcn_step import Context, Step, Unsupported, named
@@ -131,6 +131,8 @@ def mfma(ctx: Context, line: Line) -> Step:
     inst = line.inst
     assert inst is not None
     row: Mfma = inst.extra
+    if row.sparse:
+        return sparse(ctx, line)
     m = line.modifiers
     if row.formats:
         row = with_formats(row, int(m.get("cbsz", 0)), int(m.get("blgp", 0)))
@@ -192,6 +194,44 @@ def mfma(ctx: Context, line: Line) -> Step:
         if rc is None:
             return np.ascontiguousarray(spread + inline if inline else spread).astype(result, copy=False).view(U32)
         return (spread + st.U[rc : rc + nd].view(result)).view(U32)
+
+    return step
+
+
+def sparse(ctx: Context, line: Line) -> Step:
+    """D += A B with two of every four elements of A along K: B's rows are picked, not multiplied by zero, so what is
+    not picked may be anything. Raises Unsupported, when it runs, for two elements of one four that are not in order of
+    their places."""
+    inst = line.inst
+    assert inst is not None
+    row: Mfma = inst.extra
+    byte = index_byte(int(line.modifiers.get("cbsz", 0)), int(line.modifiers.get("abid", 0)))
+    v = named(line)
+    a, b, d, index = (ctx.regs.row(v[n]) for n in ("a", "b", "d", "index"))
+    na, nb, nd = row.a_regs, row.b_regs, row.d_regs
+    shape, transpose = axes(_items(row.d), "MN", nd)
+    back = np.argsort(transpose)
+    mm, kk, half = row.m, row.k, row.k // 2
+    fours = 4 * (np.arange(half) // 2)
+    # shifts of a lane's four elements; its lane is row l % m, fours from 2 * (l // m) on
+    shifts = 8 * byte + 2 * np.arange(4)
+
+    def step(st: State) -> None:
+        left = dense(st.U[a : a + na], row.a_dtype, row.a, "MK", (mm, half))
+        right = dense(st.U[b : b + nb], row.b_dtype, row.b, "KN", (kk, mm))
+        places = (st.U[index][..., None].astype(np.int64) >> shifts) & 3  # [wave, lane, element]
+        picked = places.reshape(st.waves, LANES // mm, mm, 4).transpose(0, 2, 1, 3).reshape(st.waves, mm, half)
+        if (picked[..., ::2] >= picked[..., 1::2]).any():
+            raise Unsupported(f"`{line.text}`: the places of two elements of one four are not in order")
+        picked = picked + fours
+        if (picked == picked[:1, :1]).all():
+            full = np.matmul(left, right[:, picked[0, 0]])
+        else:
+            rows = np.stack([x[at] for x, at in zip(right, picked)])  # [wave, M, K, N]
+            full = (left[..., None] * rows).sum(axis=2)
+        dims = tuple(st.waves if s == -1 else s for s in shape)
+        spread = full.reshape([dims[i] for i in transpose]).transpose(back).reshape(nd, st.waves, LANES)
+        st.U[d : d + nd] = (spread + st.U[d : d + nd].view(F32)).view(U32)
 
     return step
 

@@ -133,7 +133,7 @@ def _op(line: Line, index: int, chip: ChipModel, target: str) -> _Op:
     op.addend = op.arrival = op.reads = op.writes = 0
     for o, value in zip(inst.explicit, line.operands):
         bits = _bits(value)
-        if o.name == "c" and inst.unit is Unit.MFMA:
+        if inst.unit is Unit.MFMA and (o.name == "c" or (o.writes and o.reads)):
             op.addend = bits
         elif o.reads:
             op.reads |= bits

@@ -1,5 +1,6 @@
-"""Operands that lie the other way round in memory: blocks of several rows are transposed in registers on their way to
-shared memory, whatever part of them lies outside the array."""
+"""Operands that lie the other way round in memory: their elements are stored to shared memory one by one, or blocks of
+several rows are transposed in registers on the way, whatever part of them lies outside the array. (Instructions of
+column pairs take them as they lie: test_column_pairs.py.)"""
 
 from __future__ import annotations
 
@@ -37,23 +38,22 @@ def test_products_of_transposed_operands(target: str, kind: products.Kind, tiles
     np.testing.assert_array_equal(got, want)
 
 
-def compiled_loop(target: str, tiles: tuple[int, ...]) -> tuple[Any, list[Op]]:
+def compiled_loop(target: str, tiles: tuple[int, ...], kind: products.Kind = products.F16) -> tuple[Any, list[Op]]:
     """The kernel of a product that fills the chip, and the operations of its loop."""
     sizes = {M: 64 * tiles[0], N: 64 * tiles[1], K: 64 * tiles[2]}
-    kernel = products.gemm(products.F16, b_order="KN")
+    kernel = products.gemm(kind, b_order="KN")
     compiled = kernel.compile(target=target, subs={**dict(zip(TILE, tiles)), **sizes})
     (loop,) = (op for op in compiled.kernel_ir.body.ops if op.name == "for")
     return compiled, [x for region in loop.regions for x in region.ops]
 
 
-def test_where_shared_memory_is_the_limit_a_word_takes_one_permutation() -> None:
-    """A trip of 64 x 64 x 64 on four waves keeps LDS of gfx942 busy for longer than its matrix units: single elements
-    would take twice the clocks of blocks, so no element goes to shared memory by itself."""
-    compiled, ops = compiled_loop("gfx942", (64, 64, 64, 32, 32))
+def test_a_word_of_bytes_takes_two_permutations() -> None:
+    """Single bytes would take four times the clocks of blocks, so no element goes to shared memory by itself."""
+    compiled, ops = compiled_loop("gfx942", (64, 64, 64, 32, 32), products.I8)
     stores = [op.attrs["bytes"] for op in ops if op.name == "store.shared"]
     assert min(stores) >= 4
     permutations = sum(op.name == "permute_bytes" for op in ops)
-    assert permutations == sum(stores) // 4 // 2  # those of B; A is stored as it is
+    assert permutations == 2 * sum(stores) // 4 // 2  # of the words of B; A is stored as it is
     assert compiled.resources.loops[0].instructions["valu"] == permutations
 
 
@@ -61,6 +61,8 @@ def test_where_shared_memory_is_the_limit_a_word_takes_one_permutation() -> None
     ("target", "tiles"),
     [
         ("gfx90a", (64, 64, 64, 32, 32)),
+        ("gfx90a", (32, 32, 64, 16, 16)),
+        ("gfx942", (32, 32, 64, 16, 16)),
         ("gfx942", (128, 128, 64, 64, 64)),
         ("gfx942", (256, 128, 64, 64, 64)),
         ("gfx950", (256, 128, 64, 64, 64)),
@@ -79,10 +81,19 @@ def test_nothing_is_computed_to_transpose_a_tile(target: str, tiles: tuple[int, 
     products.expect_equal(c, products.exact(a, b, products.F16, b_order="KN")[0], products.F16)
 
 
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
-@pytest.mark.parametrize("tiles", [(64, 64, 32, 32, 32), (16, 16, 16, 16, 16)], ids=str)
-def test_single_elements_take_no_arithmetic(tiles: tuple, target: str) -> None:
-    """Tiles too small for blocks are stored element by element, upper halves of words without a shift."""
+@pytest.mark.parametrize(
+    ("target", "tiles"),
+    [
+        ("gfx90a", (64, 64, 32, 32, 32)),
+        ("gfx90a", (16, 16, 16, 16, 16)),
+        ("gfx942", (32, 32, 32, 16, 16)),
+        ("gfx942", (16, 16, 16, 16, 16)),
+    ],
+    ids=str,
+)
+def test_single_elements_take_no_arithmetic(target: str, tiles: tuple) -> None:
+    """Tiles too small for blocks, or for pairs of columns, are stored element by element, upper halves of words without
+    a shift."""
     kernel = products.gemm(products.F16, b_order="KN")
     a, b, c = products.operands(products.F16, tiles[0], tiles[1], 256, b_order="KN")
     compiled = kernel.compile(a, b, c, target=target, subs=dict(zip(TILE, tiles)))

@@ -1,8 +1,8 @@
 """From a product's shape and a strategy to launches.
 
-In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays, their transposes, and
-workspaces. Every plan gives the same bits on every run: no result depends on the order in which workgroups run, and
-what several of them sum is added in one order.
+In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays or their transposes. Every
+plan gives the same bits on every run: no result depends on the order in which workgroups run, and what several of them
+sum is added in one order.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
-import numpy as np
-
 from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.ir.dtypes import ALL, DType, i32
+from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.ir.tile_order import best_group
 from wavedsl.strategies import kernels
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
-from wavedsl.strategies.kernels import LEAST_STEPS, UNASKED, Asked, Deal, Form
+from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
 )  # fmt: skip
 
+LEAST_STEPS = 2
+"""K steps below which a workgroup's share of a tile is not worth a part of its own."""
 WAVES = 4
 """Waves that share K."""
 WAVE_BYTES = 128
@@ -54,8 +53,8 @@ class Launch:
 
 @dataclass
 class Plan:
-    """What `matmul` runs. `strategy` is the one that was chosen, `why` the reason, `asked` the hints for the caches. It
-    may run again and again, but not on two streams at a time: its launches share a workspace."""
+    """What `matmul` runs, again and again. `strategy` is the one that was chosen, `why` the reason, `asked` the hints
+    for the caches."""
 
     strategy: str
     why: str
@@ -174,24 +173,6 @@ def dtype_of(array: Any) -> DType:
     return found
 
 
-def _workspace(like: Any, shape: tuple[int, ...], dtype: DType, zero: bool = False) -> Any:
-    """An array where `like` lies. LaunchError for a package that this does not know."""
-    make = "zeros" if zero else "empty"
-    if isinstance(like, np.ndarray):
-        return getattr(np, make)(shape, dtype.storage)
-    package = type(like).__module__.partition(".")[0]
-    name = {"f32": "float32", "f64": "float64", "i32": "int32"}[dtype.name]
-    if package == "torch":
-        import torch
-
-        return getattr(torch, make)(shape, dtype=getattr(torch, name), device=like.device)
-    if package == "cupy":
-        import cupy
-
-        return getattr(cupy, make)(shape, dtype=name)
-    raise LaunchError(f"matmul: no workspace for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")
-
-
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
     """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
     one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
@@ -295,9 +276,8 @@ def _tiled(plan: Plan, form: Form, chip: Product, sizes: Any, split: int = 1) ->
         cut = deep_enough(form, cut, groups, ceil(k / split), chip)
     ahead = _depth(plan, form, cut, groups, ceil(k / cut[2] / split), chip)
     plan.asked = hints(form, sizes, cut, chip)
-    return kernels.tiled(
-        form, cut, waves_of(tiles, form, chip), ahead.stages, m <= n, split, plan.asked, ahead.prefetch
-    )
+    waves = (*waves_of(tiles, form, chip), 1)
+    return kernels.tiled(form, cut, waves, ahead.stages, m <= n, split, plan.asked, ahead.prefetch)
 
 
 def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps: int, chip: Product) -> Depth:
@@ -391,29 +371,20 @@ def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
     return replace(cut, split=max(1, parts))
 
 
-def _deal(
+def _dealt(
     plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: tuple[int, int, int],
-    waves: tuple[int, int, int], workers: int,
+    waves: tuple[int, int, int],
 ) -> None:  # fmt: skip
-    """One launch of workers that share the K steps of all output tiles."""
+    """One workgroup per unit at most; they share the K steps of all output tiles."""
     m, n, k = sizes
-    columns = ceil(n / cut[1])
-    count = ceil(m / cut[0]) * columns
-    cut = deep_enough(form, cut, workers, ceil(k * count / workers), chip)
+    count = ceil(m / cut[0]) * ceil(n / cut[1])
+    cut = deep_enough(form, cut, chip.units, ceil(k * count / chip.units), chip)
     steps = ceil(k / cut[2])
-    deal = Deal(count, steps, max(1, min(workers, max(count, count * steps // LEAST_STEPS))))
-    if deal.line * deal.sharers >= 1 << 31:
-        raise ConstraintError(
-            f"{plan.strategy}: {deal.line} K steps are too many to number for {deal.workers} workgroups",
-            hint="use wave_parallel",
-        )
-    group = best_group(cut[:2], deal.workers)
-    ahead = _depth(plan, form, cut, deal.workers, ceil(count * steps / deal.workers), chip)
+    workers = max(1, min(chip.units, max(count, count * steps // LEAST_STEPS)))
+    ahead = _depth(plan, form, cut, workers, ceil(count * steps / workers), chip)
     plan.asked = hints(form, sizes, cut, chip)
-    kernel = kernels.dealt(form, cut, waves, ahead.stages, deal, columns, group, plan.asked, ahead.prefetch)
-    sums = _workspace(arrays[2], (deal.parts, m, n), form.sums)
-    tickets = _workspace(arrays[2], (max(deal.turns, deal.left),), i32, zero=True)
-    plan.launches.append(Launch(kernel, (*arrays, *factors, sums, tickets)))
+    kernel = kernels.tiled(form, cut, waves, ahead.stages, m <= n, 1, plan.asked, ahead.prefetch, workers)
+    plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
 def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
@@ -432,14 +403,14 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
         return
     side = 16 if min(m, n) <= 64 else 32
     cut = (side, side, WAVES * WAVE_BYTES * 8 // form.dtype.bits)
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES), chip.units)
+    _dealt(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES))
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """Whole rounds of output tiles, and equal shares of the K steps of what is left over."""
     tiles = plan.tiles
     cut = (tiles.tile_m, tiles.tile_n, depth_of(tiles, form))
-    _deal(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1), chip.units)
+    _dealt(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1))
 
 
 _BUILD = {

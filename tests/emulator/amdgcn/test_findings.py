@@ -160,6 +160,50 @@ def test_hazard_matrix_result(target, states):
     only(run(MFMA.format(f"s_nop {states - 2}"), [a, b], target=target), "hazard", "v_add_f32 v8, v4, v5")
 
 
+SPARSE = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v2, 1.0
+v_mov_b32 v3, 1.0
+v_mov_b32 v4, 1.0
+v_mov_b32 v5, 1.0
+v_mov_b32 v6, 1.0
+v_mov_b32 v7, 1.0
+v_mov_b32 v8, 0
+v_mov_b32 v9, 0
+v_mov_b32 v10, 0
+v_mov_b32 v11, 0
+{index}
+{before}
+v_smfmac_f32_16x16x32_f16 v[8:11], v[2:3], v[4:7], v12
+{after}
+v_add_f32 v13, v8, v8
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v13, s[10:11]
+"""
+PLACES = "v_mov_b32 v12, 0x88"
+
+
+def test_hazards_of_a_sparse_product():
+    """Four passes: seven states to the result, two from the index."""
+    good = {"index": PLACES, "before": "s_nop 1", "after": "s_nop 6"}
+    assert run(SPARSE.format(**good), arrays()).findings == []
+    only(run(SPARSE.format(**{**good, "after": "s_nop 5"}), arrays()), "hazard", "v_add_f32 v13, v8, v8")
+    product = "v_smfmac_f32_16x16x32_f16 v[8:11], v[2:3], v[4:7], v12"
+    only(run(SPARSE.format(**{**good, "before": "s_nop 0"}), arrays()), "hazard", product)
+
+
+def test_places_that_nobody_wrote():
+    """They steer the product as an address steers an access, so they are not let through."""
+    report = run(SPARSE.format(index="", before="s_nop 1", after="s_nop 6"), arrays())
+    assert kinds(report)[0] == "uninitialised-read" and "v12" in report.findings[0].message
+
+
+def test_an_undefined_addend_of_a_sparse_product():
+    body = SPARSE.format(index=PLACES, before="s_nop 1", after="s_nop 6").replace("v_mov_b32 v8, 0\n", "")
+    only(run(body, arrays()), "uninitialised-read", "v_smfmac_f32_16x16x32_f16 v[8:11], v[2:3], v[4:7], v12")
+
+
 def test_hazard_across_a_branch():
     """The wait states count along the way that was taken."""
     body = """

@@ -205,3 +205,67 @@ def test_every_pair(target: str, oracle: Callable[[str], str], tmp_path: Path) -
         for what, (producer, consumer) in table.items()
     }
     assert required == {what: llvm[what] for what in table}
+
+
+# ---- sparse products
+
+
+def sparse_mir(m, k, d, a, b, index):
+    n = m * m // 64
+    operands = f"{regs(a, 2)}, {regs(b, 4)}, $vgpr{index}, 0, 0, {regs(d, n)}(tied-def 0)"
+    return f"{regs(d, n)} = V_SMFMAC_F32_{m}X{m}X{k}_F16_e64 {operands}, {MODE}"
+
+
+def sparse_ours(m, k, d, a, b, index):
+    v = ours.v
+    return ours.make(f"v_smfmac_f32_{m}x{m}x{k}_f16", v(d, m * m // 64), v(a, 2), v(b, 4), v(index))
+
+
+def dense_product(d, a, c):
+    """A dense product of 16 x 16 as (machine IR, ours)."""
+    early = "" if d == c else "early-clobber "
+    text = f"{early}{regs(d, 4)} = V_MFMA_F32_16X16X16F16_vgprcd_e64 {regs(a, 2)}, {regs(36, 2)}, {regs(c, 4)}, 0, 0, 0"
+    return f"{text}, {MODE}", ours.mfma("16x16x16f16", d, a, 36, c)
+
+
+def sparse_pairs():
+    """Name → ((machine IR, ours) of the producer, of the consumer)."""
+    read, store, write = ((READ, ours.READ), (STORE, ours.STORE), (WRITE, ours.WRITE))
+    ds = (f"DS_WRITE_B32_gfx9 $vgpr41, $vgpr0, 0, 0, {EX}", ours.make(
+        "ds_write_b32", ours.v(41), ours.v(0)))  # fmt: skip
+    out = {}
+    for m, k in ((32, 16), (16, 32)):
+
+        def sparse(d, a, b, index, m=m, k=k):
+            return sparse_mir(m, k, d, a, b, index), sparse_ours(m, k, d, a, b, index)
+
+        other = (16, 32) if m == 32 else (32, 16)
+        first = sparse(0, 32, 36, 42)
+        uses = {
+            "VALU read": read, "VMEM store data": store, "DS write data": ds, "VALU write": write,
+            "itself": first, "dense srcA": dense_product(48, 0, 48), "dense srcC overlapped": dense_product(2, 32, 2),
+            "sparse srcA": sparse(48, 0, 36, 42), "sparse srcB": sparse(48, 32, 0, 42),
+            "sparse index": sparse(48, 32, 36, 0), "sparse D overlapped": sparse(2, 32, 36, 42),
+            "the other sparse D": (sparse_mir(*other, 0, 32, 36, 42), sparse_ours(*other, 0, 32, 36, 42)),
+            "dense srcC": dense_product(0, 32, 0),
+        }  # fmt: skip
+        out |= {f"{m}x{m}x{k} D -> {what}": (first, use) for what, use in uses.items()}
+        out |= {
+            f"VALU -> {m}x{m}x{k} srcA": (write, sparse(48, 0, 36, 42)),
+            f"VALU -> {m}x{m}x{k} srcB": (write, sparse(48, 32, 0, 42)),
+            f"VALU -> {m}x{m}x{k} index": (write, sparse(48, 32, 36, 0)),
+            f"VALU -> {m}x{m}x{k} D": (write, first),
+            f"{m}x{m}x{k} srcA -> VALU write": (sparse(16, 0, 36, 42), write),
+            f"{m}x{m}x{k} index -> VALU write": (sparse(16, 32, 36, 0), write),
+            f"dense D -> {m}x{m}x{k} D overlapped": (dense_product(2, 32, 2), first),
+            f"dense D -> {m}x{m}x{k} index": (dense_product(0, 32, 0), sparse(48, 32, 36, 0)),
+        }
+    return out
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_every_pair_of_sparse_products(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    table = sparse_pairs()
+    llvm = recognised(oracle("llc"), target, {what: (p[0], c[0]) for what, (p, c) in table.items()}, tmp_path)
+    required = {what: hazard_rules.required(p[1](target), c[1](target), target) for what, (p, c) in table.items()}
+    assert required == llvm

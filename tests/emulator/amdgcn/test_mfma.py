@@ -1,5 +1,5 @@
-"""Matrix instructions: fragment layouts against AMD's calculator, products against NumPy, passes against LLVM's
-model.
+"""Matrix instructions: fragment layouts against AMD's calculator, products against NumPy (sparse ones with any places),
+passes against LLVM's model.
 """
 
 from __future__ import annotations
@@ -262,3 +262,130 @@ global_store_dword v1, v4, s[8:9]
     out = np.zeros(64, np.float32)
     run(body, [out], checks=True)
     assert (out == 9).all()
+
+
+# ---- products of structured sparsity: A has two of every four elements along K, an index register says which
+
+SPARSE = [(t, r.mnemonic) for t in ("gfx942", "gfx950") for r in mfma.sparse(t)]
+
+
+def execute_sparse(row, target, words_a, words_b, index, words_d, modifiers=""):
+    """Run one sparse product on one wave: (registers of D, what the checks found)."""
+    sources = np.concatenate((words_a, words_b, index[None]))
+    at_b, at_index = 2 + row.a_regs, 2 + row.a_regs + row.b_regs
+    out = words_d.copy()
+    result = name(64, row.d_regs)
+    offsets = [f"offset:{256 * r}" for r in range(16)]
+    body = [
+        "s_load_dwordx4 s[8:11], s[0:1], 0x0",
+        "v_and_b32 v0, 0x3ff, v0",
+        "v_lshlrev_b32 v1, 2, v0",
+        "s_waitcnt lgkmcnt(0)",
+        *[f"global_load_dword v{2 + r}, v1, s[8:9] {offsets[r]}" for r in range(len(sources))],
+        *[f"global_load_dword v{64 + r}, v1, s[10:11] {offsets[r]}" for r in range(row.d_regs)],
+        "s_waitcnt vmcnt(0)",
+        "s_nop 1",
+        f"{row.mnemonic} {result}, {name(2, row.a_regs)}, {name(at_b, row.b_regs)}, v{at_index} {modifiers}",
+        "s_nop 15",
+        *[f"global_store_dword v1, v{64 + r}, s[10:11] {offsets[r]}" for r in range(row.d_regs)],
+    ]
+    return out, run("\n".join(body), [sources, out], target=target, checks="report")
+
+
+def sparse_problem(row, seed, uniform=False):
+    """(A with two of every four elements per row, where they stand, B, D): small integers."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array([(i, j) for i in range(4) for j in range(i + 1, 4)])
+    fours = row.k // 4
+    chosen = pairs[rng.integers(0, 6, (1 if uniform else row.m, 1 if uniform else fours))]
+    places = np.broadcast_to(chosen, (row.m, fours, 2)).reshape(row.m, row.k // 2)
+    kept = rng.integers(-3, 4, (row.m, row.k // 2))
+    return kept, places, rng.integers(-3, 4, (row.k, row.n)), rng.integers(-9, 10, (row.m, row.n))
+
+
+def whole(kept, places, k):
+    """A with its zeros."""
+    out = np.zeros((len(kept), k))
+    np.put_along_axis(out, places + 4 * (np.arange(k // 2) // 2), kept, axis=1)
+    return out
+
+
+def index_words(row, places, byte):
+    """The index register: lane l has the places of elements 4 (l // m) .. of row l % m."""
+    lanes = np.arange(64)
+    mine = places[(lanes % row.m)[:, None], 4 * (lanes // row.m)[:, None] + np.arange(4)]
+    word = (mine << (2 * np.arange(4) + 8 * byte)).sum(axis=1)
+    noise = 0xA5C3965A & ~(0xFF << 8 * byte)
+    return (word | noise).astype(np.uint32)
+
+
+def sparse_words(row, kept, b, d):
+    return (
+        fragment(kept.astype(row.a_dtype.numpy), row.a, row.a_dtype, "MK"),
+        fragment(b.astype(row.b_dtype.numpy), row.b, row.b_dtype, "KN"),
+        fragment(d.astype(np.float32), row.d, row.d_dtype, "MN"),
+    )
+
+
+@pytest.mark.parametrize("byte,uniform", [(0, False), (3, False), (1, True)])
+@pytest.mark.parametrize("target,mnemonic", SPARSE)
+def test_sparse_products(target, mnemonic, byte, uniform):
+    """Exactly, for any two places of every four, from the byte that abid names."""
+    row = isa.lookup(mnemonic, target).extra
+    kept, places, b, d = sparse_problem(row, row.k + byte, uniform)
+    a, bw, dw = sparse_words(row, kept, b, d)
+    got, report = execute_sparse(row, target, a, bw, index_words(row, places, byte), dw, f"abid:{byte}" if byte else "")
+    assert not report.findings
+    assert (unfragment(got, row)[0] == whole(kept, places, row.k) @ b + d).all()
+
+
+def test_a_set_cbsz_takes_the_first_byte():
+    row = isa.lookup("v_smfmac_f32_16x16x32_f16", "gfx942").extra
+    kept, places, b, d = sparse_problem(row, 5)
+    a, bw, dw = sparse_words(row, kept, b, d)
+    got, _ = execute_sparse(row, "gfx942", a, bw, index_words(row, places, 0), dw, "cbsz:1 abid:2")
+    assert (unfragment(got, row)[0] == whole(kept, places, row.k) @ b + d).all()
+
+
+def test_what_is_not_picked_is_not_multiplied():
+    """Infinities and NaN in rows of B that no element of A picks leave D alone; with zeros for A they would not."""
+    row = isa.lookup("v_smfmac_f32_32x32x16_f16", "gfx942").extra
+    kept, _, b, d = sparse_problem(row, 7)
+    places = np.tile((0, 2), row.k // 4)[None].repeat(row.m, axis=0)
+    wild = b.astype(np.float64)
+    wild[1::4], wild[3::4] = np.inf, np.nan
+    a, bw, dw = sparse_words(row, kept, wild, d)
+    got, _ = execute_sparse(row, "gfx942", a, bw, index_words(row, places, 0), dw)
+    assert (unfragment(got, row)[0] == kept @ b[::2] + d).all()
+
+
+def test_places_out_of_order_are_refused():
+    row = isa.lookup("v_smfmac_f32_16x16x32_f16", "gfx942").extra
+    kept, places, b, d = sparse_problem(row, 9)
+    a, bw, dw = sparse_words(row, kept, b, d)
+    _, report = execute_sparse(row, "gfx942", a, bw, index_words(row, places[:, ::-1].copy(), 0), dw)
+    assert [f.kind for f in report.findings] == ["unsupported"]
+    assert "not in order" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "operands,word",
+    [
+        ([isa.Reg("v", 0, 4), isa.Reg("v", 4, 2), isa.Reg("v", 8, 4), isa.Reg("a", 12, 1)], "index"),
+        ([isa.Reg("v", 0, 4), isa.Reg("v", 4, 2), isa.Reg("v", 9, 4), isa.Reg("v", 12, 1)], "even"),
+        ([isa.Reg("v", 0, 4), isa.Reg("v", 4, 2), isa.Reg("v", 8, 4), 0], "index"),
+    ],
+)
+def test_sparse_operand_rules(operands, word):
+    row = isa.lookup("v_smfmac_f32_16x16x32_f16", "gfx942")
+    assert word in " ".join(isa.check_operands(row, operands, "gfx942"))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_sparse_passes_equal_llvms(oracle, target):
+    rows = mfma.sparse(target)
+    lines = [f"{r.mnemonic} {name(0, r.d_regs)}, {name(64, r.a_regs)}, {name(80, r.b_regs)}, v90" for r in rows]
+    said = subprocess.run([oracle("llvm-mca"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={target}", "-instruction-tables"],
+                          input="\n".join(lines) + "\n", capture_output=True, text=True, check=True).stdout  # fmt: skip
+    found = re.findall(r"^\s*\d+\s+\d+\s+([\d.]+)\s.*v_smfmac", said, re.M)
+    assert [float(x) for x in found] == [r.passes[target] for r in rows]

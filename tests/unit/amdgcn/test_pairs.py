@@ -84,3 +84,36 @@ def test_a_product_of_single_elements(chip: str) -> None:
     assert compiled.asm.count("ds_read2") >= 6 and compiled.resources.spills == 0
     compiled.emulate(a, b, c)
     products.expect_equal(c, products.exact(a, b, F32, "KN")[0], F32)
+
+
+def gathered(chip: str, order: tuple[int, ...], kept: bool = False) -> str:
+    """y = a tuple of four words of LDS, in this order, each loaded by itself; `kept`: one of them is used once more."""
+    b = Builder(kernels.new_kernel("gather", chip, ["x", "y"], 1, shared_bytes=1024), get_target(chip))
+    at = b.mul(b.tid(), 16)
+    x, y = (b.buffer(b.param(i), 2048) for i in (0, 1))
+    b.store_shared(at, b.load_global(x, at, bytes=16, type=vector(4)), bytes=16)
+    b.barrier()
+    words = [b.load_shared(b.mul(b.xor(b.tid(), 1), 16), bytes=4, type=B32, imm=4 * i) for i in order]
+    b.store_global(y, at, b.vec(*words), bytes=16)
+    if kept:
+        b.store_global(y, at, words[0], bytes=4, imm=1024)
+    text = compile_kernel_ir(b.kernel, get_target(chip)).text
+    x_ = np.random.default_rng(0).integers(0, 2**32, (128, 4), dtype=np.uint32)
+    y_ = np.zeros_like(x_)
+    run(text, target=chip, grid=(1, 1, 1), block=(64, 1, 1), args=[x_, y_], checks=True)
+    np.testing.assert_array_equal(y_[:64], x_[np.arange(64) ^ 1][:, list(order)])
+    if kept:
+        np.testing.assert_array_equal(y_[64:].reshape(-1)[:256:4], x_[np.arange(64) ^ 1, order[0]])
+    return text
+
+
+def test_a_pair_fills_the_tuple_that_its_results_are_for() -> None:
+    text = gathered("gfx942", (0, 1, 2, 3))
+    assert text.count("ds_read2_b32 ") == 2 and "ds_read_b32 " not in text and "v_mov_b32" not in text
+    assert gathered("gfx942", (2, 3, 1, 0)).count("ds_read2_b32 ") == 2  # offsets come in either order
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0)])
+def test_results_that_somebody_else_wants_stay_apart(order: tuple[int, ...]) -> None:
+    text = gathered("gfx942", order, kept=True)
+    assert text.count("ds_read2_b32 ") == 1 and text.count("ds_read_b32 ") == 2

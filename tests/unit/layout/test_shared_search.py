@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from wavedsl.ir.bank_cycles import bank_cycles
 from wavedsl.ir.bits import kind_of, name_of, number_of, spec
+from wavedsl.ir.column_pairs import rows_apart
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.layout import Digit, make_layout
+from wavedsl.ir.layout import Digit, Layout, make_layout
 from wavedsl.ir.place import row_major
 from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, choose_variant, dma_source
 
@@ -175,3 +176,36 @@ def test_a_padded_place_cannot_be_filled_linearly() -> None:
         dma_source(row_major(TILE, 2, 144), chunk)
     with pytest.raises(CompileError, match="without gaps"):
         dma_source(row_major(TILE, 2, 256), chunk)
+
+
+# ---- rows of column pairs
+
+
+def pairs_of(rows: int, columns: int, lanes: int) -> Layout:
+    """What a lane reads of a tile [K, N] for products of column pairs `lanes` words wide: two columns of 8 rows."""
+    low = lanes.bit_length() - 1
+    inner = spec(
+        N="e0 " + " ".join(f"l{i}" for i in range(low)), K="e1 e2 e3 " + " ".join(f"l{i}" for i in range(low, 6))
+    )
+    k, n = 1 << inner.width("K"), 2 * lanes
+    digits = [Digit("reg", c, d, 1) for d, c in (("N", columns // n), ("K", rows // k)) if c > 1]
+    return make_layout(inner, digits)
+
+
+@pytest.mark.parametrize(("rows", "columns", "lanes"), [(64, 32, 16), (32, 64, 32), (32, 256, 32), (64, 192, 32)])
+def test_a_lanes_own_rows_lie_whole_steps_apart(rows: int, columns: int, lanes: int) -> None:
+    """So two reads of one word each are one instruction wherever the tile lies; and a lane's columns beside the first
+    two do too, 64 columns further."""
+    layout = pairs_of(rows, columns, lanes)
+    found = rows_apart({"K": rows, "N": columns}, 2, layout)
+    assert found and all(p.injective() and p.bytes == rows * columns * 2 for p in found)
+    for place in found:
+        for element in range(0, layout.elements_per_lane, 2):
+            at = place.linear_address(layout.coords(element))
+            assert at % 256 == 0 and place.swizzle(at) == at
+
+
+def test_rows_that_are_no_power_of_two_have_no_such_place() -> None:
+    layout = pairs_of(64, 64, 16)
+    assert rows_apart({"K": 48, "N": 64}, 2, layout) == []
+    assert rows_apart({"K": 64, "N": 24}, 2, layout) == []
