@@ -99,11 +99,21 @@ as the target's costs of global loads assume. Latencies of L2 and memory: arXiv:
 Branches and barriers are not published."""
 
 
+def model_of(target: str) -> ChipModel:
+    """A target's chip; for NVIDIA's that are not in the table the youngest there that is no younger. KeyError for
+    others of AMD's."""
+    if target in CHIPS or not target.startswith("sm_"):
+        return CHIPS[target]
+    number = int(target[3:].rstrip("af"))
+    older = [name for name in SMS if int(name[3:].rstrip("af")) <= number]
+    return SMS[older[-1] if older else "sm_80"]
+
+
 def clock_of(target: str) -> float:
-    """Gigahertz of a target's chip; of A100 for NVIDIA's chips that are not in the table."""
-    return (CHIPS.get(target) or SMS.get(target, SMS["sm_80"])).gigahertz
+    """Gigahertz of a target's chip."""
+    return model_of(target).gigahertz
 
 
 def varied(target: str, **changes: float) -> Any:
     """The chip with some assumptions changed, for sensitivity studies."""
-    return replace(CHIPS[target] if target in CHIPS else SMS[target], **changes)  # type: ignore[arg-type]
+    return replace(model_of(target), **changes)  # type: ignore[arg-type]

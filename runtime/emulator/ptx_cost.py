@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.target import CHIPS, TARGETS
-from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
+from wavedsl.runtime.emulator.cycle_chips import SmModel, model_of
 from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
 from wavedsl.runtime.emulator.ptx_gather import entry_registers
 from wavedsl.runtime.emulator.ptx_module import Inst
@@ -24,12 +24,11 @@ from wavedsl.runtime.emulator.warp_replay import WarpReplay
 
 
 def chip_of(target: str) -> SmModel:
-    """The replay's numbers for a target: those of the youngest chip that is no younger, with as many SMs as its own."""
+    """The replay's numbers for a target, with as many SMs as its own chip has."""
     number = isa.parse_target(target).number
-    older = [name for name in SMS if isa.parse_target(name).number <= number]
-    found = SMS[older[-1] if older else "sm_80"]
-    units = next((c.units for c in CHIPS if c.number == number), found.units)
-    return replace(found, units=units)
+    found = model_of(target)
+    assert isinstance(found, SmModel)
+    return replace(found, units=next((c.units for c in CHIPS if c.number == number), found.units))
 
 
 def resident(target: str, registers: int, shared_bytes: int, threads: int) -> int:

@@ -232,3 +232,14 @@ def test_a_sample_is_clocked_as_a_part_of_its_grid():
     part = report(ring(2), grid=432, data=np.zeros(1 << 20, np.uint8), workgroups=1)
     assert part.cycles == pytest.approx(whole.cycles, rel=0.02)
     assert whole.utilisation["tensor"] > 0.05 and whole.timing.stalls["copies"] > 0
+
+
+@pytest.mark.parametrize(("target", "like"), [("sm_86", "sm_80"), ("sm_89", "sm_80"), ("sm_90", "sm_90a")])
+def test_chips_without_numbers_of_their_own_have_those_of_the_one_before(target, like):
+    """A lone chain takes as long as there; how many SMs there are is known of each."""
+    array = np.zeros(16, np.uint8)
+    body = "\n".join(mma(0) for _ in range(8))
+    text = HEAD.format(target="sm_80", body=body, shared=16)
+    found = run(text, target=target, grid=(1,), block=(32,), args=[array], checks=False)
+    assert found.cycles == run(text, target=like, grid=(1,), block=(32,), args=[array], checks=False).cycles
+    assert found.replay(chip=varied(target, units=1)).cycles == found.cycles
