@@ -33,7 +33,7 @@ from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.amdgcn_text import Program, parse
 from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
-from wavedsl.runtime.emulator.cycle_model import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch
 
 import wavedsl as wd
 from wavedsl.demo import copy as copy_kernel
@@ -308,8 +308,12 @@ PUBLISHED = {published}
 Predicted for our text at the peak clock; published for hand-tuned kernels at whatever clock the board kept."""
 
 
-def error_text() -> str:
+def error_text(target: str) -> str:
     """The errors in one line, to stand beside a prediction."""
+    if target.startswith("sm_"):
+        from wavedsl.runtime.emulator import warp_error
+
+        return warp_error.error_text()
     blocks = "; ".join(f"{{kind}}: median {{m}}, 80 % in {{a}} to {{b}}" for kind, (_, a, m, b) in MCA.items())
     gemms = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in PUBLISHED.items())
     return f"model / llvm-mca per block: {{blocks}}; model / published bf16 GEMMs: {{gemms}}"

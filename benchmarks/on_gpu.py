@@ -79,7 +79,10 @@ class Space:
         calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
         if self.torch is not None:
             calls["torch"] = theirs(self.torch)
-            calls["triton"] = self.torch.compile(theirs(self.torch))
+            # Every case stands alone: else sizes that were seen before make shapes dynamic, and after eight of them the
+            # "compiled" call would silently be the eager one.
+            self.torch.compiler.reset()
+            calls["triton"] = self.torch.compile(theirs(self.torch), dynamic=False)
         return calls
 
 

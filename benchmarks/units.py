@@ -55,16 +55,14 @@ class Units:
         watch.daemon = True
         if self.alive is not None:
             watch.start()
-        dead = False
         try:
             found = {**row, **work()}
         except Exception as error:
             found = {**row, "failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-            dead = not self._lives()
-        finally:
-            watch.cancel()
+        alive = self._lives()  # a rival may have killed the context, which is not the next unit's fault
+        watch.cancel()
         self._keep(key, {**found, "took": round(time.time() - started, 2)})
-        if dead:
+        if not alive:
             self._again()
         return self.rows[key]
 

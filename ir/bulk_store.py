@@ -133,10 +133,10 @@ def reserve(low: Lowering, outlets: list[Outlet]) -> None:
 
 
 def together(low: Lowering, n: Node) -> list[Node]:
-    """The writes that leave panel by panel with this one, in order: those of the outermost region with only pure steps
+    """The writes that leave panel by panel with this one, in order: those of its region with only pure steps
     between, so that what two of them need is computed once and held no longer than a panel."""
     region = low.region_of(n)
-    if region is not low.graph.region:
+    if not low.computes_late(region):
         return [n]
     group: list[Node] = []
     for x in region.nodes:

@@ -29,18 +29,23 @@ FREE = 80
 """Registers that stay free of sums and loads: addresses, slots, and what a few elements take on their way."""
 SHARED = 32
 """As many for each further result: what a panel of two results has in common is held from one to the other."""
+DEALT = 16
+"""As many where results are stored in branches: the numbers of tiles and trips that decide about them."""
 LEAST = 8
 """Registers that loads may hold even where there is less room."""
 
 
 def is_late(low: Lowering, n: Node) -> bool:
     """Whether a read is loaded as results are stored."""
-    region = low.graph.region
-    if not low.computes_late or low.region_of(n) is not region or n.id in low.staged or n.id in low.ring_of:
+    region = low.region_of(n)
+    if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
         return False
-    if not n.dims or not is_tile(low.graph, n) or low.units(n) is not None:
+    if not n.dims or low.units(n) is not None or (region is low.graph.region and not is_tile(low.graph, n)):
         return False
+    before = set() if region is low.graph.region else {x.id for x in region.nodes[: region.nodes.index(n)]}
     for x in region_nodes(region):
+        if x.op == "fence" and x.id in before:
+            continue
         if ROWS[x.op].effect and (x.op not in ("write", "iterate") or x.attrs.get("memory") == n.attrs["memory"]):
             return False
     users = low.users()
@@ -52,12 +57,20 @@ def is_late(low: Lowering, n: Node) -> bool:
             if u.op == "write":
                 if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
                     return False
-            elif ROWS[u.op].index_rule not in ("same", "lift") or u.op == "mma":
+            elif (ROWS[u.op].index_rule not in ("same", "lift") and not sums_one(low, u)) or u.op == "mma":
                 return False
             elif u.id not in seen:
                 seen.add(u.id)
                 work.append(u)
     return True
+
+
+def sums_one(low: Lowering, n: Node) -> bool:
+    """Whether a sum is along a dimension whose tiles have one element, which every lane has."""
+    if n.op != "sum":
+        return False
+    plan = low.plans[str(n.attrs["dim"])]
+    return plan.tile == plan.wave == plan.waves == 1
 
 
 def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:
@@ -127,7 +140,8 @@ class Ahead:
         room = register_room(low)
         held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
         results = len({id(value) for value, _ in pieces})
-        self.most = max(LEAST, room - held - FREE - SHARED * (results - 1))
+        dealt = 0 if low.computes_late(low.graph.region) else DEALT
+        self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
         self.words: list[int] = []
         """Registers that were loaded for each store whose loads have been started."""
         self.flying = 0

@@ -48,11 +48,12 @@ from wavedsl.ir.graph import (
 from wavedsl.ir.infer import Inference, same_layout
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.lower_async import async_steps, started_by_product, undefined
+from wavedsl.ir.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import (
     direct_steps,
@@ -362,7 +363,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     sums = late_sums(low, region)
     low.late_sums |= {n.id for n in sums.values()}
     for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry, trips):
+        if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
@@ -372,6 +373,14 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         carried += list(zip(low.keys(carry), value.chunks))
         next_of.append((carry, last))
     once = invariant_reads(low, region)
+    if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
+        parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
+        low.loop_dim, low.base = outer_dim, outer_base
+        for i, carry in enumerate(region.carries):
+            promise = parts.result(i)
+            for c in range(chunk_count(low.layout(carry), carry.dtype)):
+                context.env["r", n.id, i, c] = promise
+        return
     low.kept |= kept_in_shared(low, region, once, carried)
     emit_invariant(low, region, once, env, outer_dim is not None)
     once = [x for x in once if x.id not in low.kept]
@@ -524,7 +533,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if flag.const is not None:
         results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
     else:
-        with b.if_(flag) as branch:
+        # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
+        with b.if_(flag, stay=low.computes_late(region)) as branch:
             branch.yield_(emit_region(low, n, region, env, carried, False))
         if carried:
             with branch.orelse():

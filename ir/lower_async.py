@@ -1,8 +1,8 @@
 """Lowering of `mma` to asynchronous matrix instructions, which read their operands from shared memory.
 
 One step per product: it fences, starts an instruction per piece of the wave's tile and per step along K, closes the
-group, and waits where whoever emits it asks for that. A value that only starts a sum at zero is never made: the first
-instruction is told to drop what its registers hold.
+group, and waits where whoever emits it asks for that. A value that only starts a sum at zero is never made, unless its
+registers are wanted between tiles: the first instruction is told to drop what its registers hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.graph import Node, Region, ValueType
 from wavedsl.ir.kernel_ir import PRED, Type, Value
 from wavedsl.ir.lower_matrix import needs_zero, port_registers, prepare_step, register_keys
 from wavedsl.ir.lowering import Lowering
@@ -38,6 +38,27 @@ def started_by_product(low: Lowering, region: Region, init: Node, carry: Node, t
     mma = users[0]
     used_as = [position for position, x in enumerate(mma.inputs) if x is carry]
     return used_as == [2] and low.inference.mmas[mma.id].atom.asynchronous
+
+
+LIGHT = ("add", "sub", "mul", "neg", "abs", "fma", "minimum", "maximum", "clamp", "where", "cast", "bitcast")
+"""Operations behind a sum that take few registers beside it, as long as one result comes of it."""
+
+
+def registers_wanted_behind(low: Lowering, loop: Node) -> bool:
+    """Whether what follows a loop needs the registers of its sums for something else: a workgroup takes several tiles,
+    and between them it adds parts of sums, stores several results, or computes what takes many registers.
+
+    An instruction that drops the sums of the tile before has them as an operand, so ptxas keeps their registers from
+    tile to tile: 128 of 240 are no register of the parts' sums then, which spilled up to 1300 bytes. Zeros, one
+    instruction per two registers and tile, end that.
+    """
+    region = low.region_of(loop)
+    if low.strategy.order is None and region is low.graph.region:
+        return False
+    behind = region.nodes[region.nodes.index(loop) + 1 :]
+    wide = [n for n in behind if isinstance(n.type, ValueType) and n.dims and n.op not in ("read", "result")]
+    results = sum(n.op == "write" for n in behind)
+    return results > 1 or any(n.op == "when" for n in behind) or any(n.op not in LIGHT for n in wide)
 
 
 def undefined(low: Lowering, n: Node) -> Fragment:

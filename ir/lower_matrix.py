@@ -69,7 +69,7 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
     tiles, issues = result_tiles(plan), k_issues(plan)
     share = -(-low.partition.waves // low.target.simds)
     unit = "valu" if atom.instruction == "fma" else "mfma"
-    resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks()))
+    resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks() * atom.parts))
     steps = []
     acc = addend(n)
     prepared: list[Any] = []

@@ -17,13 +17,14 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert, high_lanes
-from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
+from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
+from wavedsl.ir.late_reads import sums_one
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
-from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
+from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, is_late_value, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
 from wavedsl.ir.steps import Context
@@ -57,6 +58,10 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
     if plan.ragged or dict(value.layout.extents)[d] > plan.wave:
         inside = inside_masks(low, value.layout, d, context)
 
+    if sums_one(low, n) and inside is None and is_late_value(low, n) and same_layout(value.layout.project(d), layout):
+        places = [dict(zip(layout.dims, offsets)) for offsets in layout.element_offsets()]
+        columns = [value.layout.element_at({**place, d: 0}) for place in places]
+        return Lazy(layout, n.dtype, lambda i: value.element(b, columns[i]), b, [(value, columns)])
     names = [x for x in value.layout.dims if x != d]
     axes = [value.layout.dims.index(x) for x in names]
     parts: dict[tuple[int, ...], Cell] = {}

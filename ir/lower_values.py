@@ -116,7 +116,7 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif rule in ("same", "lift", "relabel"):
         operands = [operand(low, n, i, context) for i in range(len(n.inputs))]
         columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, operands)]
-        if low.computes_late and low.loop_dim is None and n.dtype is not dt.i1:
+        if is_late_value(low, n):
 
             def compute(i: int) -> Value:
                 with b.loc(n.loc):
@@ -138,6 +138,17 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         env[key] = from_elements(b, layout, n.dtype, out)
     else:
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
+
+
+def is_late_value(low: Lowering, n: Node) -> bool:
+    """Whether the elements of a node are computed when somebody asks for them. In a branch nobody outside its region
+    does: what a nested region computed would be there only."""
+    region = low.region_of(n)
+    if not low.computes_late(region) or n.dtype is dt.i1:
+        return False
+    if region is low.graph.region:
+        return low.loop_dim is None
+    return all(low.region_of(u) is region for u in low.users().get(n.id, ()))
 
 
 def operand(low: Lowering, user: Node, position: int, context: Context) -> Fragment:
@@ -244,7 +255,8 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         position, value = unit.position(b, position), unit_fragment(b, unit, value)
     access = GlobalAccess(b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits)
     guard = both(b, one_writer(low, layout, info.names, n), inside)
-    before = Ahead(low, [(value, g) for g in store_groups(access)]).next if low.computes_late else None
+    late = low.computes_late(low.region_of(n))
+    before = Ahead(low, [(value, g) for g in store_groups(access)]).next if late else None
     store_value(b, access, value, guard, n.attrs.get("cache"), before)
 
 

@@ -24,6 +24,7 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
+from wavedsl.ir.late_regions import late_regions
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -87,11 +88,8 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        self.computes_late = any(plan.atom.asynchronous for plan in inference.mmas.values()) and not any(
-            n.op in REGIONS and n.op != "iterate" for n in graph.all_nodes()
-        )
-        """Whether what the outermost region computes behind its loops is computed as it is stored: results of
-        warpgroups' products fill half of the registers."""
+        asynchronous = any(plan.atom.asynchronous for plan in inference.mmas.values())
+        self._late_regions = late_regions(graph) if asynchronous else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
@@ -340,7 +338,7 @@ class Lowering:
             # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
             return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])
         got = [env[k] for k in self.keys(n)]
-        if len(got) == 1 and isinstance(got[0], Fragment):
+        if got and isinstance(got[0], Fragment):  # computed when its elements are asked for
             return got[0]
         return Fragment(layout, n.dtype, got)
 
@@ -449,6 +447,11 @@ class Lowering:
                 for x in u.inputs:
                     got.setdefault(x.id, []).append(u)
         return got
+
+    def computes_late(self, region: Region) -> bool:
+        """Whether what a region computes is computed as it is stored: results of warpgroups' products fill half of the
+        registers. So it is in the outermost region, behind its loops, and in branches behind products."""
+        return id(region) in self._late_regions and (region is self.graph.region or self.strategy.bulk)
 
     def region_of(self, n: Node) -> Region:
         """The region whose list a node is in (a carry's: the one it is an argument of)."""

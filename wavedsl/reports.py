@@ -123,32 +123,35 @@ _KINDS = {"sread": "reads", "swrite": "stores", "gload": "loads", "mma": "produc
 
 
 def model_text(report: Any, target: str) -> str:
-    """The cycle model's prediction of one launch, and on AMD the model's error beside it."""
+    """The cycle model's prediction of one launch, and the model's error beside it."""
     used = ", ".join(f"{unit} {100 * share:.0f}%" for unit, share in report.utilisation.items())
     out = [f"model: {report.cycles} cycles, {report.bank_conflicts} cycles of bank conflicts", f"busy: {used or '-'}"]
     timing = report.timing
     if timing is not None:
-        from wavedsl.runtime.emulator.cycle_chips import CHIPS
+        from wavedsl.runtime.emulator.cycle_chips import clock_of
         from wavedsl.runtime.emulator.cycle_error import error_text
 
-        clock = CHIPS[target].gigahertz
+        clock = clock_of(target)
         out[0] += f", {timing.cycles / clock / 1e3:.3g} us at {clock} GHz"
         total = sum(timing.stalls.values())
         if total:
             shares = (f"{why} {100 * n / total:.0f}%" for why, n in timing.stalls.items() if 200 * n > total)
             out.append(f"waits: {', '.join(shares)}")
-        out.append(f"error: {error_text()}")
+        out.append(f"error: {error_text(target)}")
     return "\n".join(out)
 
 
 def waits_text(timing: Any, asm: str, target: str) -> str:
     """Where the waves of the modelled compute unit waited longest, line by line of the text."""
     from wavedsl.runtime.emulator.amdgcn_text import parse
-    from wavedsl.runtime.emulator.cycle_model import longest_waits
+    from wavedsl.runtime.emulator.cycle_queue import longest_waits
+    from wavedsl.runtime.emulator.ptx import instructions
 
-    rows = [
-        (line.number, clocks, times, line.text) for line, clocks, times in longest_waits(timing, parse(asm, target))
-    ]
+    if target.startswith("gfx"):
+        lines = [(line.number, line.text) for line in parse(asm, target).lines]
+    else:
+        lines = [(inst.line, " ".join(inst.text.split())) for inst in instructions(asm)]
+    rows = [(lines[i][0], clocks, times, lines[i][1]) for i, clocks, times in longest_waits(timing)]
     return table(("line", "clocks waited", "issued", "instruction"), rows)
 
 
@@ -176,7 +179,8 @@ def loop_cycles_text(compiled: Any) -> str:
         rows.append((names.get(first, f"line {program.lines[first].number}"), groups, waves, round(clocks), shares))
     if not rows:
         return "no loops"
-    return table(("loop", "workgroups", "waves of each", "clocks per trip", "busy"), rows) + f"\nerror: {error_text()}"
+    error = error_text(compiled.target)
+    return table(("loop", "workgroups", "waves of each", "clocks per trip", "busy"), rows) + f"\nerror: {error}"
 
 
 def largest_error(got: np.ndarray, want: np.ndarray) -> float:

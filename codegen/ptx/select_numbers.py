@@ -113,7 +113,8 @@ def _approx(name: str) -> Select:
 
     def select_approx(s: Selector, op: Op) -> None:
         if op.result.type.kind == "f32":
-            _lanewise(s, op, (opcode, "approx", "f32"))
+            # Without .ftz ptxas scales what may be a denormal number: three instructions.
+            _lanewise(s, op, (opcode, "approx", *(("ftz",) if op.attrs.get("normal") else ()), "f32"))
         elif name == "rcp":
             _lanewise(s, op, ("rcp", "rn", "f64"))
         elif name == "rsqrt":

@@ -35,7 +35,7 @@ def run(
     (raw, by value), a
     `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic
     shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on sm_90 whose text does not
-    fix it. `workgroups`: run only the first so many of the grid, in whole clusters (the clocks of AMDGCN text are still
+    fix it. `workgroups`: run only the first so many of the grid, in whole clusters (the clocks are still
     those of the whole grid). `checks`: True raises `EmulationError` at the end of the run when there are findings,
     "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
     """

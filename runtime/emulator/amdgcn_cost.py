@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.runtime.emulator.amdgcn_state import LANES, State
-from wavedsl.runtime.emulator.amdgcn_trace import MAX_RECORDED, Tracer, spread
+from wavedsl.runtime.emulator.amdgcn_trace import MAX_RECORDED, Tracer
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
-from wavedsl.runtime.emulator.cycle_model import Launch, Replay, Timing
+from wavedsl.runtime.emulator.cycle_model import Replay
+from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
 from wavedsl.runtime.emulator.report import EmulationReport
 
 _B128 = [

@@ -92,9 +92,3 @@ class Tracer:
                 for j in range(span)
             )
             trace.events.append((lanes.size * size, lines))
-
-
-def spread(total: int, wanted: int) -> list[int]:
-    """`wanted` of the workgroups 0 … total - 1, evenly spread."""
-    n = max(1, min(total, wanted))
-    return sorted({i * total // n for i in range(n)})

@@ -14,7 +14,8 @@ from wavedsl.runtime.emulator.amdgcn_state import LANES
 from wavedsl.runtime.emulator.amdgcn_text import Line, Program
 from wavedsl.runtime.emulator.amdgcn_trace import WaveTrace
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
-from wavedsl.runtime.emulator.cycle_model import Launch, Replay, Timing
+from wavedsl.runtime.emulator.cycle_model import Replay
+from wavedsl.runtime.emulator.cycle_queue import Launch, Timing
 
 _CONTROL = frozenset(("branch", "endpgm", "setpc", "call", "trap"))
 

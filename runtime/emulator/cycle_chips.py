@@ -1,13 +1,16 @@
 """What the cycle model assumes of each chip: one table of rates and latencies, each with its source.
 
-In: nothing. Out: `CHIPS` by target. docs/cycle-model.md prints the table and says how much each unsourced line matters.
+In: nothing. Out: `CHIPS` (AMD) and `SMS` (NVIDIA) by target. docs/cycle-model.md prints the tables and says how much
+each unsourced line matters.
 
 Units: clocks of the compute unit, bytes per clock of one compute unit or of the whole chip, as the field says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 SIMDS = 4
 WAVES_PER_SIMD = 8
@@ -52,6 +55,55 @@ CHIPS = {
 }
 
 
-def varied(target: str, **changes: float) -> ChipModel:
+@dataclass(frozen=True)
+class SmModel(ChipModel):
+    """An NVIDIA chip: `units` are SMs, `l1_lines` what L1 and shared memory have together, `scalar_latency` unused."""
+
+    l1_latency: int = 38
+    """Clocks of a load that hits L1: arXiv:2402.13499 (38 A100, 41 H100)."""
+    shared_latency: int = 29
+    """Clocks of a load from shared memory without conflicts: arXiv:2402.13499 (both chips)."""
+    constant_latency: int = 8
+    """Clocks of a parameter or constant that is in the constant cache. Not published: they are mostly operands."""
+    shared_rate: float = 128.0
+    """Bytes per clock of shared memory and of L1: CUDA programming guide (32 banks of 4 bytes)."""
+    tags: int = 4
+    """Cache lines that L1 looks up per clock. Not published; as many as it delivers sectors."""
+    bulk_latency: int = 170
+    """Clocks that a bulk copy takes beyond a load's: arXiv:2501.12084, unverified."""
+    signal_latency: int = 20
+    """Clocks from the last arrival at an mbarrier to who waits for it. Not published."""
+    product_latency: int = 16
+    """Clocks from the end of a warpgroup's product to its result. Not published beyond totals: arXiv:2402.13499 gives
+    128 clocks for n = 256, which is its time at peak, and about 18 for n = 8."""
+    remote_latency: int = 180
+    """Clocks to another SM of the cluster: arXiv:2402.13499."""
+    pipes: Mapping[str, int] = field(default_factory=dict)
+    """Pipe of a sub-core → clocks of a warp instruction at least: CUDA programming guide, results per clock and SM."""
+
+
+_AMPERE_PIPES = {"alu": 2, "fma": 2, "f64": 4, "sfu": 8, "cvt": 2}
+_HOPPER_PIPES = {"alu": 2, "fma": 1, "f64": 2, "sfu": 8, "cvt": 2}
+SMS = {
+    "sm_80": SmModel(
+        108, 1.41, 128, 192 * 8, 5120.0, 2039 / 1.41, 64.0, 262, 466, taken_branch=8, barrier=20, pipes=_AMPERE_PIPES
+    ),
+    "sm_90a": SmModel(
+        132, 1.83, 128, 256 * 8, 132 * 64.0, 3350 / 1.83, 64.0, 263, 479, taken_branch=8, barrier=20, l1_latency=41,
+        pipes=_HOPPER_PIPES,
+    ),
+}  # fmt: skip
+"""NVIDIA's chips by target. SMs, clocks and bandwidths: data sheets of A100 SXM 80 GB and H100 SXM. L2: 5120 bytes per
+clock on A100 (white paper); none is published of H100, so there the SMs' ports bound it; 64 bytes per clock and port,
+as the target's costs of global loads assume. Latencies of L2 and memory: arXiv:2402.13499, clocks, quoted from memory.
+Branches and barriers are not published."""
+
+
+def clock_of(target: str) -> float:
+    """Gigahertz of a target's chip; of A100 for NVIDIA's chips that are not in the table."""
+    return (CHIPS.get(target) or SMS.get(target, SMS["sm_80"])).gigahertz
+
+
+def varied(target: str, **changes: float) -> Any:
     """The chip with some assumptions changed, for sensitivity studies."""
-    return replace(CHIPS[target], **changes)  # type: ignore[arg-type]
+    return replace(CHIPS[target] if target in CHIPS else SMS[target], **changes)  # type: ignore[arg-type]

@@ -23,8 +23,7 @@ docs/cycle-model.md lists every assumption with its source.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wavedsl.codegen.amdgcn.isa import Inst, Reg, Src, Unit
@@ -32,6 +31,7 @@ from wavedsl.codegen.amdgcn.mfma import with_formats
 from wavedsl.runtime.emulator.amdgcn_text import Line, Program
 from wavedsl.runtime.emulator.amdgcn_trace import WaveTrace
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, ChipModel
+from wavedsl.runtime.emulator.cycle_queue import Launch, Queue, Timing
 
 TURN = 4
 """Clocks between two turns of a SIMD."""
@@ -45,39 +45,6 @@ _PORT = {
 }  # fmt: skip
 _NAMES = {VECTOR: "valu", SCALAR: "salu", BRANCH: "branch"}
 COUNTER_LIMITS = {"vmcnt": 63, "lgkmcnt": 15}
-LIMIT_INSTRUCTIONS = 400_000
-"""Instructions that one replay goes through at most; longer traces are cut, and the rest is extrapolated."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Around the replayed workgroups: `groups` per compute unit in all, `resident` of them at a time, and the part of
-    the memory traffic that misses L2."""
-
-    groups: int
-    resident: int
-    memory_share: float = 1.0
-    used_units: int | None = None
-    """Compute units at work; None: all."""
-
-
-@dataclass
-class Timing:
-    """What a replay found. Clocks are of one compute unit from the first issue to the end of the last wave."""
-
-    cycles: int = 0
-    utilisation: dict[str, float] = field(default_factory=dict)
-    """Unit → busy share: of the four SIMDs for `mfma`, `valu`, `salu`, `branch`; of the compute unit for the rest."""
-    stalls: dict[str, int] = field(default_factory=dict)
-    """Reason → clocks that waves could not issue, summed over waves."""
-    lines: dict[int, int] = field(default_factory=dict)
-    """Number of a static instruction → clocks that waves waited in front of it."""
-    issued: dict[int, int] = field(default_factory=dict)
-    """Number of a static instruction → how often it was issued."""
-    matrix_window: float = 0.0
-    """Busy share of the matrix units between the first and the last matrix instruction: prologue and epilogue aside."""
-    extrapolated: bool = False
-    """Whether only a part was replayed and the rest extended at the same rate."""
 
 
 class _Op:
@@ -228,8 +195,10 @@ class _Group:
         self.latest = 0
 
 
-class Replay:
+class Replay(Queue):
     """One compute unit at work on a queue of workgroups."""
+
+    turn = TURN
 
     def __init__(self, program: Program, spans: Mapping[int, int], target: str, chip: ChipModel, launch: Launch):
         self.program, self.spans, self.target, self.chip, self.launch = program, spans, target, chip, launch
@@ -284,32 +253,8 @@ class Replay:
             else:
                 group.ended += 1
 
-    def run(self, traces: Sequence[Sequence[WaveTrace]]) -> Timing:
-        """Replay the workgroups, each of which is the list of its waves; the first of them again after the last."""
-        launch = self.launch
-        instructions = [sum(self.spans[b] - b + 1 for w in group for b in w.blocks) for group in traces]
-        total = 0
-        wanted = 0
-        while wanted < launch.groups and (wanted <= 2 * launch.resident or total < LIMIT_INSTRUCTIONS):
-            total += instructions[wanted % len(traces)]
-            wanted += 1
-        started = min(wanted, launch.resident)
-        ends: list[int] = []
-        for k in range(started):
-            self._start(traces, k, k, 0)
-        clock = 0
-        while self.waves:
-            clock, ended = self._step()
-            self.last = max(self.last, clock + TURN)
-            if ended is not None:
-                ends.append(clock)
-                if started < wanted:
-                    self._start(traces, started, ended.slot, clock)
-                    started += 1
-        timing = self._timing(max([*ends, self.last]))
-        if wanted < launch.groups:
-            _extend(timing, ends, launch)
-        return timing
+    def _length(self, group: Sequence[WaveTrace]) -> int:
+        return sum(self.spans[b] - b + 1 for w in group for b in w.blocks)
 
     # ---- one instruction
 
@@ -578,24 +523,3 @@ class Replay:
             self.issued,
             self.busy["mfma"] / (SIMDS * window) if window > 0 else 0.0,
         )
-
-
-def _extend(timing: Timing, ends: list[int], launch: Launch) -> None:
-    """Workgroups that were not replayed end at the rate of those that ended behind the first residents."""
-    ends.sort()
-    first = min(launch.resident, len(ends) - 1)
-    span = ends[-1] - ends[first - 1]
-    rate = span / max(1, len(ends) - first)
-    more = int(rate * (launch.groups - len(ends)))
-    if not more:
-        return
-    scale = timing.cycles / (timing.cycles + more) * launch.groups / len(ends)
-    timing.cycles += more
-    timing.utilisation = {name: min(1.0, share * scale) for name, share in timing.utilisation.items()}
-    timing.extrapolated = True
-
-
-def longest_waits(timing: Timing, program: Program, count: int = 12) -> Iterator[tuple[Line, int, int]]:
-    """The lines of the text in front of which waves waited longest: (line, clocks waited, times issued)."""
-    for index, clocks in sorted(timing.lines.items(), key=lambda x: (-x[1], x[0]))[:count]:
-        yield program.lines[index], clocks, timing.issued[index]

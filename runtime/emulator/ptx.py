@@ -20,21 +20,22 @@ from wavedsl.codegen.ptx.target import CHIPS, Chip
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator import ptx_flow, ptx_inline, ptx_parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
+from wavedsl.runtime.emulator.ptx_cost import Cost
 from wavedsl.runtime.emulator.ptx_flow import Flow
+from wavedsl.runtime.emulator.ptx_gather import entry_registers
 from wavedsl.runtime.emulator.ptx_machine import Launch, Machine, place_statics
 from wavedsl.runtime.emulator.ptx_mbarrier import Deadlock
-from wavedsl.runtime.emulator.ptx_module import Function, Module, Param
-from wavedsl.runtime.emulator.ptx_program import Stop, prepare
+from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param
+from wavedsl.runtime.emulator.ptx_program import Stop, looked_up, prepare
 from wavedsl.runtime.emulator.ptx_run import Runner
 from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+from wavedsl.runtime.emulator.warp_ops import registers
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMap, encode
 
 BATCH_WARPS = 256
 """Warps that run together: NumPy's cost is per call up to about here."""
 SPIN_WARPS = 4096
 """The same where CTAs may wait for each other through memory: they must all be resident."""
-_SMS = 108
-"""SMs of a chip that is not in the table."""
 
 
 def run_ptx(
@@ -99,6 +100,7 @@ def run_ptx(
         machine = Machine(launch, batch, collector, rng, order)
         _check_shared(machine, target)
         runner = Runner(prepare(machine, flow))
+        cost = Cost(runner, order[:total], grid3[0] * grid3[1] * grid3[2])
         try:
             for first in range(0, total, batch):
                 runner.run(first)
@@ -113,9 +115,7 @@ def run_ptx(
     report.bank_conflicts = machine.bank_conflicts
     rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
     report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
-    chip = _chip(target)
-    sms = chip.units if chip is not None else _SMS
-    report.set_cycles(*_model(report.instructions, rows, total, warps, report.bank_conflicts, sms))
+    report.set_model(cost.timing)
     return conclude(report, checks)
 
 
@@ -125,6 +125,20 @@ def _read(asm: str, kernel: str | None) -> tuple[Module, Function, Flow | None]:
     module = ptx_parse.parse(asm)
     function = ptx_inline.inline(module, _entry(module, kernel))
     return module, function, ptx_flow.build(function) if function.insts else None
+
+
+def instructions(asm: str, kernel: str | None = None) -> list[Inst]:
+    """The instructions of a kernel, calls inlined, as a replay numbers them."""
+    return _read(asm, kernel)[1].insts
+
+
+def registers_of(asm: str, kernel: str, threads: int) -> int:
+    """The registers of a thread that the replay expects ptxas to give this text, in workgroups of so many threads."""
+    module, function, flow = _read(asm, kernel)
+    if flow is None:
+        return 1
+    rows, _, effects = looked_up(function.insts, module.version, module.target, False)
+    return registers(function, flow, rows, effects, entry_registers(function, threads))
 
 
 def _entry(module: Module, kernel: str | None) -> Function:
@@ -253,46 +267,3 @@ def _spins(f: Function) -> bool:
     """Whether CTAs may wait for each other: a loop may watch memory through an acquiring, volatile or atomic access."""
     words = ("acquire", "volatile", "relaxed", "cas")
     return any(i.name.startswith(("ld.", "atom.")) and any(w in i.name.split(".") for w in words) for i in f.insts)
-
-
-_SUBCORE_UNITS = frozenset(
-    {
-        isa.Unit.ALU,
-        isa.Unit.FMA,
-        isa.Unit.IMAD,
-        isa.Unit.F64,
-        isa.Unit.SFU,
-        isa.Unit.CVT,
-        isa.Unit.TENSOR,
-        isa.Unit.UNIFORM,
-        isa.Unit.BRANCH,
-    }
-)
-
-
-def _model(
-    executed: Counter[str], rows: dict[str, isa.Inst], ctas: int, warps: int, conflicts: int, sms: int
-) -> tuple[int, dict[str, float]]:
-    """Clocks of the busiest SM and each unit's share: issue and unit occupancy, spread over four sub-cores per SM.
-
-    No latency is modelled beyond one instruction's: a lower bound, tight where enough warps are resident.
-    """
-    per_sm = -(-ctas // sms) / ctas
-    busy: dict[str, float] = {}
-    issue = 0
-    longest = 0
-    for name, n in executed.items():
-        row = rows.get(name)
-        if row is None:
-            continue
-        issue += n
-        unit = row.unit.value
-        busy[unit] = busy.get(unit, 0.0) + n * row.interval / (4 if row.unit in _SUBCORE_UNITS else 1)
-        longest = max(longest, row.latency)
-    busy["lsu"] = busy.get("lsu", 0.0) + conflicts
-    issue_cycles = issue / 4
-    cycles = max([issue_cycles, *busy.values()], default=0.0) * per_sm
-    cycles = max(cycles, issue / max(1, ctas * warps)) + longest if issue else 0
-    total = int(np.ceil(cycles))
-    share = {unit: round(min(1.0, b * per_sm / total), 4) for unit, b in sorted(busy.items())} if total else {}
-    return total, share

@@ -105,6 +105,7 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
         for space, at, ls in access.split(access.address(lanes), lanes):
             if space == "global":
                 at, ls = access._aligned(at, ls)
+                access.record(space, at, ls)
             elif space == "shared":
                 offset, ls = access.shared.check(at, width, inst, ls)
                 at = offset + SHARED_BASE

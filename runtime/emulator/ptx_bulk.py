@@ -303,17 +303,17 @@ class BulkCopies:
             self.barriers.progress(mask)
             lanes = self._lanes(mask)
             at, bar = dst(lanes), mbar(lanes)
-            for part, chunks, size, span in get(lanes):
+            for part, chunks, size, span, origin in get(lanes):
                 which = np.searchsorted(lanes, part)
                 if registers:
                     self._place_words(inst, pc, part, at[which], bar[which], chunks, size)
                 else:
-                    self._place(inst, pc, part, at[which], bar[which], ctas, chunks, size, span, unit, remote)
+                    self._place(inst, pc, part, at[which], bar[which], ctas, chunks, size, span, unit, remote, origin)
 
         return run
 
     def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
-        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span)]."""
+        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor)]."""
         at = address_of(self.m, Address(tensor.base, tensor.offset))
         coords = [self._values(c, "s32") for c in tensor.coords]
 
@@ -328,7 +328,7 @@ class BulkCopies:
                 spec, base = found
                 chunks = self._gather(inst, spec, base, corner[:, on], lanes[on])
                 if chunks is not None:
-                    yield lanes[on], chunks, spec.box_bytes, spec.swizzle
+                    yield lanes[on], chunks, spec.box_bytes, spec.swizzle, base
 
         return get
 
@@ -348,12 +348,12 @@ class BulkCopies:
                 if own:
                     index = self._source(inst, pc, part, np.array([a]), n, 0, 16, None)
                     if index is not None:
-                        yield part, self.chunks()[index], n, 0
+                        yield part, self.chunks()[index], n, 0, 0
                     continue
                 words, fault = m.memory.load(a + 16 * np.arange(n // 16), 16)
                 if fault is not None:
                     self._say("out-of-bounds", inst, f"reads {n} bytes: {fault.message}", int(part[0]))
-                yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0
+                yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0, a
 
         return get
 
@@ -373,7 +373,7 @@ class BulkCopies:
         def get(lanes: Array) -> Any:
             words = words_of(self.m, parts, type_, lanes)
             for i in range(len(lanes)):
-                yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0
+                yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0, 0
 
         return get
 
@@ -390,6 +390,7 @@ class BulkCopies:
         span: int,
         unit: int,
         remote: bool,
+        origin: int,
     ) -> None:
         """Issue loads of `size` bytes for lanes: where they go, whom they overwrite, and when they arrive."""
         m = self.m
@@ -430,6 +431,9 @@ class BulkCopies:
             phase = self.barriers.find(inst, key, lanes[lane : lane + 1])
             if phase is None:
                 continue
+            if m.trace is not None:
+                copies = int(np.count_nonzero(op == lane))
+                m.trace.signal(pc, lanes[lane : lane + 1], "copy", key, size, origin, copies)
             load = Load(
                 self, inst, int(lanes[lane]), phase, index[i], chunks[lane], granules[i] if m.checks else None, size
             )
@@ -478,6 +482,8 @@ class BulkCopies:
             g = m.shadow.granules(cta, np.array([offset]), size)
             self._defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
             m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
+        if m.trace is not None:
+            m.trace.signal(pc, lanes, "copy", phase.key, size, 0, 1)
         self.barriers.complete(inst, phase, size, thread)
 
     def _defects(self, inst: Inst, defects: list[Any], lanes: Array) -> None:
@@ -557,6 +563,8 @@ class BulkCopies:
                     continue
                 spec = found[0]
                 ticks = self._ticks(part)
+                if m.trace is not None:
+                    m.trace.signal(pc, part, "store", spec.box_bytes, found[1])
                 index = self._source(inst, pc, part, start[on], spec.box_bytes, spec.swizzle, TILE_ALIGNMENT, ticks)
                 if index is None:
                     continue
@@ -578,6 +586,8 @@ class BulkCopies:
                 if not self._run_is_legal(inst, n, a, int(part[0])):
                     continue
                 ticks = self._ticks(part)
+                if m.trace is not None:
+                    m.trace.signal(pc, part, "store", n, a)
                 index = self._source(inst, pc, part, np.array([s]), n, 0, 16, ticks)
                 if index is None:
                     continue

@@ -114,6 +114,7 @@ class AsyncCopies:
     def _global(self, frm: Access, address: Array, lanes: Array, width: int, n: int) -> Array:
         m = self.m
         kept_address, kept = frm._aligned(address, lanes)
+        frm.record("global", kept_address, kept)
         got, fault = m.memory.load(kept_address, width)
         if fault is not None:
             frm._outside(fault, kept)

@@ -86,6 +86,8 @@ class Machine:
         self.live = np.zeros(self.T, np.bool_)
         self.first = 0
         self._conflict_memo: dict[bytes, int] = {}
+        self.trace: Any = None
+        """The `Tracer` while a batch runs of which something is recorded."""
         self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}
         """(Warp, CTA) -> clock, instruction and thread of the last use of another CTA's shared memory."""
         self.undefined: dict[int, np.ndarray] = {}
@@ -327,7 +329,7 @@ class Machine:
         key = relative.astype(np.int32).tobytes() + bytes([width & 255])
         hit = self._conflict_memo.get(key)
         if hit is None:
-            hit = _conflicts(offsets, width, warps, self.lane_count(warps))
+            hit = conflicts(offsets, width, warps, self.lane_count(warps))
             if len(self._conflict_memo) < 4096:
                 self._conflict_memo[key] = hit
         self.bank_conflicts += hit
@@ -339,7 +341,7 @@ class Machine:
         return np.arange(len(warps)) - np.repeat(starts, np.diff(np.append(starts, len(warps))))
 
 
-def _conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
+def conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
     per_phase = 32 if width <= 4 else 128 // width
     phase = warps * (32 // per_phase) + position // per_phase
     words = max(1, width // 4)

@@ -214,6 +214,8 @@ class MBarriers:
                 if old is not None:
                     new.base = old.base + old.completed + 1
                 self.places[key] = new
+                if m.trace is not None:
+                    m.trace.signal(access.pc, threads, "init", key, expected)
 
         return run
 
@@ -279,7 +281,12 @@ class MBarriers:
                     for t in threads.tolist():
                         self.expect(inst, phase, int(values[t]), t)
                         tokens[t] = self.arrive(inst, phase, np.array([t]), 1)[0]
-                elif (values[threads] == values[threads[0]]).all():
+                    if m.trace is not None:
+                        m.trace.signal(access.pc, threads, "arrive", key, 1, int(values[threads].sum()))
+                    continue
+                if m.trace is not None:
+                    m.trace.signal(access.pc, threads, "arrive", key, int(values[threads[0]]), 0)
+                if (values[threads] == values[threads[0]]).all():
                     tokens[threads] = self.arrive(inst, phase, threads, int(values[threads[0]]))
                 else:
                     for t in threads.tolist():
@@ -306,6 +313,8 @@ class MBarriers:
                 phase = self.find(inst, key, threads)
                 if phase is None:
                     continue
+                if m.trace is not None:
+                    m.trace.signal(access.pc, threads, "expect", key, sign * int(values[threads].sum()))
                 for t in threads.tolist():
                     self.expect(inst, phase, sign * int(values[t]), t)
                     phase.settle()
@@ -359,6 +368,9 @@ class MBarriers:
                     moved |= self._arrivals(phase)
                     now = ready(phase, asked)
                 result[threads] = now
+                if m.trace is not None:
+                    phases = phase.completed if by_parity else int(asked[0]) + 1
+                    m.trace.test(access.pc, threads, now, key, phases)
                 if m.checks and now.any():
                     warps = np.unique(m.global_warp[threads[now]])
                     n = len(phase.released)
@@ -415,6 +427,8 @@ class MBarriers:
                 phase = self.find(inst, key, threads)
                 if phase is None:
                     continue
+                if m.trace is not None:
+                    m.trace.signal(access.pc, threads, "copied", key, "noinc" in row.mods)
                 if "noinc" not in row.mods:
                     phase.pending += len(threads)
                 self.arrive(inst, phase, threads, 1)

@@ -293,6 +293,7 @@ class Access:
         m, width = self.m, self.width
         if space in ("global", "const"):
             address, lanes = self._aligned(address, lanes)
+            self.record(space, address, lanes)
             words, fault = m.memory.load(address, width)
             if fault is not None:
                 self._outside(fault, lanes)
@@ -360,6 +361,7 @@ class Access:
                 m.report("out-of-bounds", self.inst, "writes constant memory", 0 if lanes is None else int(lanes[0]))
                 return
             address, kept = self._aligned(address, lanes)
+            self.record(space, address, kept)
             if kept is not lanes:
                 words = words[:, positions_of(lanes, kept, m.T)]
             try:
@@ -404,6 +406,12 @@ class Access:
             )
         self.touch_shared(offset, kept, (old == (words & np.uint32(limit))).all(axis=0))
 
+    def record(self, space: str, address: Array, lanes: Array) -> None:
+        """Tell the tracer of an access, where one records."""
+        trace = self.m.trace
+        if trace is not None and len(address):
+            trace.access(self.pc, space, self.width, address, lanes)
+
     def touch_shared(
         self, offset: Array, lanes: Array, same: Array | None, *, pending: bool = False, atomic: bool = False
     ) -> Array:
@@ -412,6 +420,7 @@ class Access:
         warps = m.global_warp if lanes is None else m.global_warp[lanes]
         if self.counted:
             m.count_conflicts(offset, self.width, warps)
+            self.record("shared", offset, lanes)
         if not m.checks or not len(offset):
             return None
         cta = m.cta_of if lanes is None else m.cta_of[lanes]

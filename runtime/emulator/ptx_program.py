@@ -42,6 +42,8 @@ class Program:
     watches: list[bool] = field(default_factory=list)
     """Blocks that test an mbarrier."""
     names: list[Counter[str]] = field(default_factory=list)
+    effects: list[tuple[list[Reg], list[Reg]]] = field(default_factory=list)
+    """Registers written and read by each instruction."""
 
 
 def effects_of(insts: list[Inst], rows: list[isa.Inst | None]) -> list[tuple[list[Reg], list[Reg]]]:
@@ -96,7 +98,7 @@ def prepare(m: Machine, flow: Flow) -> Program:
     multiplies = any(r is not None and "wgmma" in r.effects for r in rows)
     wgmmas = Wgmmas(m, insts, rows) if multiplies else None
     engines = Engines(copies, barriers, BulkCopies(m, barriers), wgmmas)
-    program = Program(m, flow, rows, [], engines)
+    program = Program(m, flow, rows, [], engines, effects=effects)
     decoded: list[Any] = [None] * len(insts)
     for b in flow.blocks:
         for i in range(b.start, b.end):

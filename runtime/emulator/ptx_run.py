@@ -21,6 +21,7 @@ from wavedsl.runtime.emulator.ptx_mbarrier import SPINS, Deadlock
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst
 from wavedsl.runtime.emulator.ptx_operands import Destination, source
 from wavedsl.runtime.emulator.ptx_program import Program, Stop
+from wavedsl.runtime.emulator.ptx_trace import Tracer
 from wavedsl.runtime.emulator.ptx_unwritten import blame
 
 QUANTUM = 512
@@ -85,6 +86,7 @@ class Runner:
         self.policy = ("first", "last", "random")[int(self.m.rng.integers(3))] if self.m.checks else "first"
         self.turns: list[Group] = []
         self.budget = MAX_BLOCKS
+        self.tracer: Tracer | None = None
         self.gathering = Gathering(self.m, self._taken, self._add, self._go)
         self.ends = [self._end(b) for b in range(len(self.blocks))]
 
@@ -94,6 +96,7 @@ class Runner:
         """Run CTAs `order[first : first + ctas]` to their end."""
         m = self.m
         m.start(first)
+        m.trace = self.tracer if self.tracer is not None and self.tracer.new_batch(first, m.ctas) else None
         self.p.engines.reset()
         self.gathering.reset()
         for index, state in m.undefined.items():
@@ -175,6 +178,8 @@ class Runner:
             mask = g.mask
             executed[b] += m.NW if mask is None else int(mask.reshape(m.NW, 32).any(axis=1).sum())
             m.clock += blocks[b].end - blocks[b].start
+            if m.trace is not None:
+                m.trace.enter(b, mask)
             for step in steps[b]:
                 step(mask)
             if watches[b] and barriers.failed:
@@ -246,7 +251,7 @@ class Runner:
             return self.gathering.budget(inst, row, follow)
         if "cluster" in row.effects:
             return self.gathering.cluster(inst, row, follow)
-        return self._barrier(inst, row, follow)
+        return self._barrier(block, inst, row, follow)
 
     def _go(self, g: Group, block: int) -> bool:
         if block < 0:
@@ -377,7 +382,7 @@ class Runner:
 
     # -------------------------------------------------------------------------------------------- barriers
 
-    def _barrier(self, inst: Inst, row: isa.Inst, follow: int) -> Any:
+    def _barrier(self, block: Any, inst: Inst, row: isa.Inst, follow: int) -> Any:
         m = self.m
         args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
         number = source(m, args["id"], "u32") if "id" in args else np.zeros(1, np.uint32)
@@ -413,6 +418,9 @@ class Runner:
                 else np.broadcast_to(count() if callable(count) else count, (m.T,))
             )
             for n in np.unique(ids[mask]).tolist():
+                if m.trace is not None:
+                    on = np.flatnonzero(mask & (ids == n))
+                    m.trace.signal(block.end - 1, on, "barrier", n, int(counts[on[0]]) // 32)
                 self._meet(inst, int(n), counts, mask & (ids == n), waits, aligned, follow, g.join, reduce)
             if not waits:
                 g.mask = mask

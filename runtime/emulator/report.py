@@ -60,7 +60,7 @@ class EmulationReport:
 
     `findings`: defects, in order of discovery. `instructions`: executed instructions by mnemonic, one per hardware
     wave that issues it. `cycles`: modelled clocks of the slowest compute unit. `utilisation`: unit → busy share of
-    those cycles. Both are modelled when first asked for; `timing` is all that the AMDGCN model found (else None).
+    those cycles. Both are modelled when first asked for; `timing` is all that the model found (None where nothing ran).
     `bank_conflicts`: extra shared-memory cycles beyond conflict-free. `seed`: the order in which things were
     adversarial.
     """
@@ -90,7 +90,7 @@ class EmulationReport:
     def replay(self, launch: Any = None, chip: Any = None) -> Any:
         """The cycle model once more, as part of another `cycle_model.Launch`, or on a changed `ChipModel`."""
         if self._model is None:
-            raise ValueError("only AMDGCN text is replayed")
+            raise ValueError("nothing ran that could be replayed")
         return self._model(launch, chip)
 
     @property

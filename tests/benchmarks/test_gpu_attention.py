@@ -106,6 +106,13 @@ def test_checks_compile_at_their_full_size(benchmark, capsys, word):
     assert ", 0 failures" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["alibi, d 64", "bias, cap, d 128", "window, d 128"])
+def test_what_is_added_to_scores_does_not_spill(benchmark, capsys, word):
+    assert benchmark.main(["--compile", "sm_90a", "--only", word]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 kernels for sm_90a, 0 failures, 0 with notes"
+
+
 def test_without_a_gpu_nothing_is_timed(benchmark, capsys, monkeypatch):
     class Torch:
         class cuda:

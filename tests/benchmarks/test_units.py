@@ -26,13 +26,17 @@ def dies():
     context.append("dead")
     raise RuntimeError("an illegal access")
 
+def rival_dies():
+    context.append("dead")
+    return {{"error": 0.25}}
+
 def works():
     assert not context
     return {{"error": 0.5}}
 
 done = units.Units(Path({kept!r}), limit=0.5, budget=60, resume="--resume" in sys.argv, alive=alive)
 table = {{"first": works, "raises": lambda: {{}}["nothing"], "dies": dies, "second": works,
-          "hangs": threading.Event().wait, "third": works}}
+          "rival dies": rival_dies, "another": works, "hangs": threading.Event().wait, "third": works}}
 for name, work in table.items():
     row = done.run(name, {{"case": name}}, work)
     print(name, row.get("failed", "right"), flush=True)
@@ -40,7 +44,7 @@ for name, work in table.items():
 
 
 def test_every_unit_has_a_row(tmp_path: Path) -> None:
-    """The program starts itself again twice: what was done is not done again, and the last rows are there."""
+    """The program starts itself again three times: what was done is not done again, and the last rows are there."""
     kept = tmp_path / "rows.json"
     script = tmp_path / "program.py"
     script.write_text(PROGRAM.format(folder=str(FOLDER), kept=str(kept)))
@@ -48,7 +52,7 @@ def test_every_unit_has_a_row(tmp_path: Path) -> None:
     rows = json.loads(kept.read_text())["rows"]
     assert {name: row.get("failed") for name, row in rows.items()} == {
         "first": None, "raises": "KeyError: 'nothing'", "dies": "RuntimeError: an illegal access", "second": None,
-        "hangs": "took more than 0.5 s", "third": None,
+        "rival dies": None, "another": None, "hangs": "took more than 0.5 s", "third": None,
     }  # fmt: skip
     assert all(row["took"] < 0.5 for row in rows.values() if "failed" not in row)
     assert ran.stdout.splitlines()[-1] == "third right"

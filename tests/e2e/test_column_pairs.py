@@ -10,6 +10,8 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
+from wavedsl.ir.kernel_eval import run
+from wavedsl.runtime import emulator
 
 import wavedsl as wd
 
@@ -65,6 +67,28 @@ def test_nothing_is_computed_and_every_read_is_a_pair(tiles: tuple) -> None:
     a, b, c = products.operands(products.F16, tiles[0], tiles[1], 2 * tiles[2], b_order="KN")
     few = kernel.compile(a, b, c, target="gfx942", subs=dict(zip(TILE, tiles)))
     assert few.emulate(a, b, c).bank_conflicts == 0
+
+
+def test_kernel_ir_means_the_same() -> None:
+    """One instruction of 32 x 64 (16 x 32) for the interpreter of the kernel's IR, two for the chip."""
+    a, b, c = products.operands(products.F16, 64, 64, 64, b_order="KN")
+    kernel = products.gemm(products.F16, b_order="KN")
+    compiled = kernel.compile(a, b, c, target="gfx942", subs=dict(zip(TILE, SMALL)))
+    atoms = [op.attrs["atom"] for op in compiled.kernel_ir.body.walk() if op.name == "mma"]
+    assert {x.parts for x in atoms} == {2} and compiled.resources.instructions["mfma"] == 2 * len(atoms)
+    run(compiled.kernel_ir, [a, b, c])
+    products.expect_equal(c, products.exact(a, b, products.F16, b_order="KN")[0], products.F16)
+
+
+@pytest.mark.parametrize("wrong", [("0xdd88", "0x88dd"), (" abid:1", "")], ids=["places", "byte"])
+def test_every_slip_of_the_places_shows(wrong: tuple[str, str]) -> None:
+    a, b, c = products.operands(products.F16, 64, 64, 64, b_order="KN")
+    kernel = products.gemm(products.F16, b_order="KN")
+    compiled = kernel.compile(a, b, c, target="gfx942", subs=dict(zip(TILE, SMALL)))
+    text = compiled.asm.replace(*wrong)
+    assert text != compiled.asm
+    emulator.run(text, target="gfx942", grid=compiled.grid, block=compiled.block, args=[a, b, c], checks=False)
+    assert not np.array_equal(c, products.exact(a, b, products.F16, b_order="KN")[0])
 
 
 def test_columns_keep_apart() -> None:

@@ -23,6 +23,7 @@ FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 DEALT = wd.Schedule(stream_k=True)
 ALONE = wd.Schedule(specialize=False)
+FULL = tiles(128, 256, 64, 64, 256)
 
 CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x256x64": (BF16, tiles(128, 256, 64, 64, 256), {}),
@@ -90,6 +91,37 @@ def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) 
     oracle("ptxas"), oracle("nvdisasm")
     kind, subs, options = CONFIGURATIONS[name]
     guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
+
+
+HEAVY = ("bias relu", "silu", "gelu tanh", "gelu", "scale bias addend", "two silu", "two erf")
+CUTS = {"alone": None, "dealt": DEALT, "split": wd.Schedule(split_k=2)}
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "cut"),
+    [
+        pytest.param(e, c, marks=[] if (e, c) in (("silu", "split"), ("two silu", "dealt")) else pytest.mark.slow)
+        for e in HEAVY
+        for c in CUTS
+    ],
+)
+def test_heavy_epilogues_behind_sums_of_parts_do_not_spill(epilogue: str, cut: str, oracle: Any) -> None:
+    """128 x 256 on two computing warpgroups: sums fill half of the registers, and what is done with them stands once
+    for a whole tile and once for added parts, which are read, added and stored as they come."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kernel = hopper.gemm(BF16, epilogue=epilogue, schedule=CUTS[cut])
+    found = hopper.static(kernel.compile(target="sm_90a", subs={**FULL, M: 4096, N: 4224, K: 4096}).asm)
+    assert found.spills == 0 and not found.codes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", [(256, 128, 64, 64, 128), (256, 128, 64, 128, 128)])
+def test_epilogues_of_dealt_whole_tiles_do_not_spill(tile: tuple[int, ...], oracle: Any) -> None:
+    """As many tiles as whole rounds: nothing is shared, and tiles are placed by loops."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kernel = hopper.gemm(BF16, epilogue="two erf", schedule=DEALT)
+    found = hopper.static(kernel.compile(target="sm_90a", subs={**tiles(*tile), M: 4096, N: 4224, K: 4096}).asm)
+    assert found.spills == 0 and not found.codes
 
 
 def guard(text: str) -> None:

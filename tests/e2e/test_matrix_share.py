@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from wavedsl.runtime.emulator.cycle_model import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch
 
 import wavedsl as wd
 

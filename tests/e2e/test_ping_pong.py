@@ -12,7 +12,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError, EmulationError
 from wavedsl.ir.ping_pong import KIND, check, plan
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
-from wavedsl.runtime.emulator.cycle_model import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -136,6 +137,33 @@ def test_batches_that_the_launch_counts(target: str) -> None:
         a, b, c = given(*sizes)
         compiled.emulate(a, b, c)
         np.testing.assert_array_equal(c, a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "schedule"),
+    [
+        ("two erf", wd.Schedule(stream_k=3)),
+        pytest.param("two silu", wd.Schedule(split_k=2), marks=pytest.mark.slow),
+        pytest.param("scale bias addend", wd.Schedule(stream_k=5), marks=pytest.mark.slow),
+        pytest.param("gelu", wd.Schedule(split_k=3, persistent=True), marks=pytest.mark.slow),
+    ],
+)
+def test_parts_of_wide_tiles_are_added_in_slices(epilogue: str, schedule: Any) -> None:
+    """64 registers a lane at a time, each stored before the next are read; two results share what they are made of."""
+    kernel = hopper.gemm(BF16, epilogue=epilogue, schedule=schedule)
+    m, n, k = 192, 264, 400
+    a, b, c = products.operands(BF16, m, n, k)
+    bias, out = products.numbers((n,), wd.f32, 1), np.full_like(c, np.nan)
+    more = {"gelu": [bias], "scale bias addend": [np.full(n, 2.0**-4, np.float32), bias, np.ones_like(c)]}
+    given = [a, b, *more.get(epilogue, [bias, c]), out]
+    meant = [x.copy() for x in given]
+    subs = hopper.tiles(128, 256, 64, 64, 256)
+    kernel.evaluate(*meant, subs=subs)
+    compiled = kernel.compile(*given, target="sm_90a", subs=subs)
+    assert len(set(re.findall(r"^\$_parts\d+:", compiled.asm, re.M))) == 2
+    compiled.emulate(*given)  # a finding is an error
+    for got, want in zip(given, meant):
+        np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2**-7, atol=2**-7)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,30 @@ def gemm(
                 wd.write(finish(0.5 * x * (1.0 + wd.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))), c)
 
         return gemm_gelu
+    if epilogue == "silu" or epilogue.startswith("two"):
+        # One result, or what the activation is given as well: silu, or gelu by erf.
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_two(
+            a: a_type, b: b_type, bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out], d: wd.Memory[M, N, out]
+        ):
+            x = product(a, b) + wd.read(bias)
+            if epilogue.startswith("two"):
+                wd.write(finish(x), c)
+            wd.write(finish(0.5 * x * (1.0 + wd.erf(x * 0.5**0.5)) if "erf" in epilogue else x * wd.sigmoid(x)), d)
+
+        return gemm_two
+    if epilogue == "scale bias addend":
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_addend(
+            a: a_type, b: b_type, columns: wd.Memory[N, wd.f32], bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, out],
+            d: wd.Memory[M, N, out],
+        ):  # fmt: skip
+            x = product(a, b) * wd.read(columns) + wd.read(bias)
+            wd.write(finish(x + wd.cast(wd.read(c), wd.f32)), d)
+
+        return gemm_addend
     if epilogue == "scales silu":
 
         @wd.wave(constraints, schedule=schedule)

@@ -19,6 +19,7 @@ import numpy as np
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_meaning import CHEAP
 from wavedsl.runtime.emulator.amdgcn_cost import lds_clocks
+from wavedsl.runtime.emulator.warp_events import shared_clocks
 
 Array = Any
 _KINDS = frozenset(("i32", "i64", "pred"))
@@ -29,9 +30,11 @@ class Threads:
 
     def __init__(
         self, kernel: Kernel, target: str, line: int, hidden: Mapping[int, int], grid: tuple[int, ...],
-        group: tuple[int, ...] = (0, 0, 0),
+        group: tuple[int, ...] = (0, 0, 0), lanes: int | None = None,
     ):  # fmt: skip
         self.kernel, self.target, self.line = kernel, target, line
+        self.lanes = lanes or kernel.wave_size
+        """Lanes that access memory together: a wave of the kernel's may be several of the chip's."""
         self.hidden, self.grid, self.group = hidden, grid, group
         self.constant: dict[int, Array | None] = {}
         """Values that no trip changes."""
@@ -46,6 +49,22 @@ class Threads:
         if found is None:
             found = v.op is None or bool(v.op.regions) or any(self.changes(a) for a in v.op.args)
             self.varies[v.id] = found
+        return found
+
+    def served(self, op: Op, lanes: Array) -> int:
+        """Clocks that shared memory needs for an access at byte addresses [lane]."""
+        size, store = op.attrs["bytes"], op.name == "store.shared"
+        if str(op.attrs.get("atom", "")).startswith("ldmatrix"):
+            lanes, size = lanes[: 2 * size], 16  # 8 rows of 16 bytes for every 4 bytes of a lane
+        relative = lanes.astype(np.int64) - int(lanes[0])
+        key = (size, store, relative.tobytes())
+        found = self.lds.get(key)
+        if found is None:
+            if self.target.startswith("gfx"):
+                found = lds_clocks(relative, size, store, self.target)[1]
+            else:
+                found = shared_clocks(size, lanes.astype(np.int64))
+            self.lds[key] = found
         return found
 
     def leaf(self, v: Value) -> Array | None:
@@ -66,6 +85,8 @@ class Threads:
             return np.arange(threads, dtype=np.int32) // np.int32(self.kernel.wave_size)
         if op.name == "wgid":
             return np.full(threads, (*self.group, 0, 0)[op.attrs["axis"]], np.int32)
+        if op.name == "cluster.rank":
+            return np.zeros(threads, np.int32)
         if op.name == "wgcount":
             return np.full(threads, (*self.grid, 1, 1)[op.attrs["axis"]], np.int32)
         if op.name == "param":
@@ -158,15 +179,7 @@ class Frame:
         at = self.value(op.args[0])
         if at is None:
             at = np.arange(kernel.block, dtype=np.int32) * np.int32(size)
-        out = []
-        for lanes in at.reshape(kernel.waves, kernel.wave_size):
-            relative = lanes.astype(np.int64) - int(lanes[0])
-            key = (size, op.name == "store.shared", relative.tobytes())
-            found = threads.lds.get(key)
-            if found is None:
-                found = threads.lds[key] = lds_clocks(relative, size, op.name == "store.shared", threads.target)[1]
-            out.append(found)
-        return out
+        return [threads.served(op, lanes) for lanes in at.reshape(-1, threads.lanes)]
 
     def lines(self, op: Op, wave: int) -> tuple[int, ...]:
         """The cache lines that one access of a wave touches; those of different arrays differ. Empty where it is
@@ -182,7 +195,7 @@ class Frame:
         far = op.name.endswith(".far")
         offset = None if far else self.value(op.args[1])
         base = None if far else self.value(op.args[2])
-        shape = (kernel.waves, kernel.wave_size)
+        shape = (kernel.block // threads.lanes, threads.lanes)
         if offset is None or base is None:
             number = threads.unknown.setdefault(id(op), len(threads.unknown))
             at = (np.arange(kernel.block, dtype=np.int64) * size).reshape(shape)
@@ -200,7 +213,7 @@ class Frame:
         active = None if on is None else on.reshape(shape)
         shift = line.bit_length() - 1
         out: list[tuple[int, ...]] = []
-        for w in range(kernel.waves):
+        for w in range(shape[0]):
             lanes = at[w] if active is None else at[w][active[w]]
             if not lanes.size:
                 out.append(())

@@ -24,7 +24,8 @@ from wavedsl.analysis.lanes import Frame, Threads
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
-from wavedsl.runtime.emulator.cycle_model import TURN, Launch
+from wavedsl.runtime.emulator.cycle_model import TURN
+from wavedsl.runtime.emulator.cycle_queue import Launch
 
 FREE = frozenset(
     {"const", "vec", "slice", "buffer", "yield", "bitcast", "wave", "lane", "tid", "wgid", "undefined", "readfirst"}
@@ -381,10 +382,20 @@ def play(
     """
     chip = chip or CHIPS[target.name]
     threads = Threads(kernel, target.name, chip.line, hidden, grid)
-    resident = max(1, min(launch.resident, launch.groups))
     length = max(1, sum(1 for _ in kernel.body.walk()) * kernel.waves)
-    groups = max(1, min(resident, TOGETHER, MOST_OPS // length))
-    one = _Play(kernel, target, threads, launch, chip).run(groups)
+    groups = together(launch, length)
+    return of_launch(_Play(kernel, target, threads, launch, chip).run(groups), groups, launch)
+
+
+def together(launch: Launch, length: int) -> int:
+    """How many workgroups are played together, each of so many ops."""
+    return max(1, min(launch.resident, launch.groups, TOGETHER, MOST_OPS // max(1, length)))
+
+
+def of_launch(one: Played, groups: int, launch: Launch) -> Played:
+    """The launch's workgroups, of which so many were played: others follow at the same rate, or at that of the busiest
+    pipe."""
+    resident = max(1, min(launch.resident, launch.groups))
     if launch.groups == groups:
         return one
     busy = {unit: clocks / groups * launch.groups for unit, clocks in one.busy.items()}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import ceil, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wavedsl.analysis.flops import Work, count_flops
 from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine_of, residency, unit_clocks
@@ -22,6 +22,9 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
+
+if TYPE_CHECKING:
+    from wavedsl.analysis.played import Played
 
 
 @dataclass(frozen=True)
@@ -292,6 +295,10 @@ def analyze_compiled(
         clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, least / max(1, moved)))
     else:
         clocks, busy = unit_clocks(issued, target, chip.units, resident)
+        played = _warps_played(compiled, target, machine, chip, issued, sizes, min(1.0, least / max(1, moved)))
+        if played is not None:
+            busy = {unit: share * clocks / played.clocks for unit, share in busy.items()}
+            clocks = ceil(played.clocks)
     seconds = {
         "compute": executed / base.peak_compute,
         "hbm": hbm / chip.hbm,
@@ -301,6 +308,8 @@ def analyze_compiled(
     }
     if target.vendor == "amd":  # by cache lines, of which lanes of a wave, and trips, ask for the same ones
         seconds["l2"] = busy.get("memory", 0.0) * clocks / chip.clock
+    elif played is not None:
+        seconds["l2"] = played.busy.get("memory", 0.0) / chip.clock
     bound = max(seconds, key=lambda part: seconds[part])
     return _record(
         compiled.name, chip, target, work.flops, least, dtype, base.unit, shape, strategy,
@@ -320,13 +329,33 @@ def _played(
     that comes from memory."""
     from wavedsl.analysis.played import play
     from wavedsl.runtime.emulator.cycle_chips import varied
-    from wavedsl.runtime.emulator.cycle_model import Launch
+    from wavedsl.runtime.emulator.cycle_queue import Launch
 
     launch = Launch(max(1, ceil(issued.groups / chip.units)), resident, missing, min(chip.units, issued.groups))
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     hidden = hidden_values(compiled, sizes)
     found = play(compiled.kernel_ir, target, launch, hidden, grid, varied(compiled.target, units=chip.units))
     return ceil(found.clocks), {unit: clocks / found.clocks for unit, clocks in found.busy.items()}
+
+
+def _warps_played(
+    compiled: Any, target: Target, machine: Target, chip: Product, issued: Issued, sizes: Mapping[Any, Any],
+    missing: float,
+) -> Played | None:  # fmt: skip
+    """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
+    from wavedsl.analysis.played_warps import play_warps
+    from wavedsl.runtime.emulator.cycle_queue import Launch
+    from wavedsl.runtime.emulator.ptx import registers_of
+
+    kernel = compiled.kernel_ir
+    threads = prod(compiled.block)
+    warps = target.occupancy(registers_of(compiled.asm, compiled.name, threads), compiled.shared_bytes, threads)
+    groups = max(1, ceil(issued.groups / chip.units))
+    launch = Launch(groups, residency(warps, issued.waves, target), missing, min(chip.units, issued.groups))
+    grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
+    return play_warps(
+        kernel, machine, launch, hidden_values(compiled, sizes), grid, chip.units, compiled.shared_bytes
+    )
 
 
 def _warps(compiled: Any, target: Target) -> int:

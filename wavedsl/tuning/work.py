@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -160,9 +160,9 @@ def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def count_clocks(task: Task) -> dict[str, Any]:
     """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by the cycle model, which
-    replays AMDGCN text as part of the launch, else by `grid_seconds`."""
+    replays it as part of the launch."""
+    from wavedsl.runtime.emulator.cycle_chips import varied
     from wavedsl.runtime.on_emulator import sample
-    from wavedsl.targets import get_target
 
     started = time.perf_counter()
     compiled = task.compiled()
@@ -170,46 +170,14 @@ def count_clocks(task: Task) -> dict[str, Any]:
     arguments = [_zeros(compiled, p, values) for p in compiled.params if not p.source]
     report = sample(compiled, arguments)
     groups = prod(int(_extent(g, values)) for g in compiled.grid)
-    target = get_target(task.target)
-    if target.vendor == "amd":
-        from wavedsl.runtime.emulator.cycle_chips import varied
-
-        clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
-        seconds = clocks / task.product.clock
-    else:
-        clocks = report.cycles
-        seconds = grid_seconds(report, groups, _resident(compiled, target), task.product)
+    clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
     return {
         "status": "ok",
         "clocks": clocks,
         "groups": groups,
-        "seconds": seconds,
+        "seconds": clocks / task.product.clock,
         "emulation_seconds": time.perf_counter() - started,
     }
-
-
-def grid_seconds(report: Any, groups: int, resident: int, product: Product) -> float:
-    """Seconds of a grid from the modelled clocks of one workgroup that has a unit to itself.
-
-    Its busiest pipe serves the workgroups of a unit one after the other; what it waits for beyond that overlaps with
-    the other workgroups that reside there.
-    """
-    rounds = ceil(groups / product.units)
-    busy = report.cycles * max(report.utilisation.values(), default=0.0)
-    waits = report.cycles - busy
-    return max(busy * rounds + waits, report.cycles * ceil(rounds / resident)) / product.clock
-
-
-def _resident(compiled: Any, target: Any) -> int:
-    from wavedsl.analysis.issued import residency
-
-    if target.vendor == "amd":
-        return residency(compiled.resources.occupancy, compiled.block[0] // target.wave_size, target)
-    return residency(
-        target.occupancy(1, compiled.shared_bytes, prod(compiled.block)),
-        prod(compiled.block) // target.wave_size,
-        target,
-    )
 
 
 def _extent(expr: Any, values: Mapping[Any, Any]) -> int:

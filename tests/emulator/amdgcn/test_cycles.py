@@ -13,7 +13,7 @@ from amdgcn_harness import load_case, module, run, vector_cases
 from wavedsl.runtime.emulator.amdgcn_text import parse
 from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, varied
-from wavedsl.runtime.emulator.cycle_model import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch
 
 MFMA = "v_mfma_f32_16x16x16_f16 v[{0}:{1}], v[200:201], v[202:203], v[{0}:{1}]"
 INDEPENDENT = "\n".join(MFMA.format(4 * i, 4 * i + 3) for i in range(16))

@@ -1,0 +1,124 @@
+"""What the replays of both vendors' text share: a queue of workgroups on one unit, and what is said of it.
+
+In: recorded workgroups, how many share a unit. Out: `Timing`. A unit holds as many workgroups as reside together; the
+next one starts where one ends. What a unit is, and how long an instruction takes there, its subclasses know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LIMIT_INSTRUCTIONS = 400_000
+"""Instructions that one replay goes through at most; longer traces are cut, and the rest is extrapolated."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Around the replayed workgroups: `groups` per compute unit in all, `resident` of them at a time, and the part of
+    the memory traffic that misses L2."""
+
+    groups: int
+    resident: int
+    memory_share: float = 1.0
+    used_units: int | None = None
+    """Compute units at work; None: all."""
+
+
+@dataclass
+class Timing:
+    """What a replay found. Clocks are of one compute unit from the first issue to the end of the last wave."""
+
+    cycles: int = 0
+    utilisation: dict[str, float] = field(default_factory=dict)
+    """Unit → busy share: of the four SIMDs for `mfma`, `valu`, `salu`, `branch`; of the compute unit for the rest."""
+    stalls: dict[str, int] = field(default_factory=dict)
+    """Reason → clocks that waves could not issue, summed over waves."""
+    lines: dict[int, int] = field(default_factory=dict)
+    """Number of a static instruction → clocks that waves waited in front of it."""
+    issued: dict[int, int] = field(default_factory=dict)
+    """Number of a static instruction → how often it was issued."""
+    matrix_window: float = 0.0
+    """Busy share of the matrix units between the first and the last matrix instruction: prologue and epilogue aside."""
+    extrapolated: bool = False
+    """Whether only a part was replayed and the rest extended at the same rate."""
+
+
+class Queue:
+    """Workgroups that take each other's places on a unit; what a unit is, its subclasses know."""
+
+    launch: Launch
+    waves: list[Any]
+    """Those at work."""
+    last: int
+    turn = 1
+    """Clocks that the last instruction of a wave takes."""
+
+    def _length(self, group: Sequence[Any]) -> int:
+        """Instructions of a recorded workgroup."""
+        raise NotImplementedError
+
+    def _start(self, recorded: Sequence[Sequence[Any]], number: int, slot: int, at: int) -> None:
+        raise NotImplementedError
+
+    def _step(self) -> tuple[int, Any]:
+        """Issue one instruction. Returns its clock, and the workgroup that it ended, if any."""
+        raise NotImplementedError
+
+    def _timing(self, cycles: int) -> Timing:
+        raise NotImplementedError
+
+    def run(self, traces: Sequence[Sequence[Any]]) -> Timing:
+        """Replay the workgroups, each of which is the list of its waves; the first of them again after the last."""
+        launch = self.launch
+        instructions = [self._length(group) for group in traces]
+        total = 0
+        wanted = 0
+        while wanted < launch.groups and (wanted <= 2 * launch.resident or total < LIMIT_INSTRUCTIONS):
+            total += instructions[wanted % len(traces)]
+            wanted += 1
+        started = min(wanted, launch.resident)
+        ends: list[int] = []
+        for k in range(started):
+            self._start(traces, k, k, 0)
+        clock = 0
+        while self.waves:
+            clock, ended = self._step()
+            self.last = max(self.last, clock + self.turn)
+            if ended is not None:
+                ends.append(clock)
+                if started < wanted:
+                    self._start(traces, started, ended.slot, clock)
+                    started += 1
+        timing = self._timing(max([*ends, self.last]))
+        if wanted < launch.groups:
+            extend(timing, ends, launch)
+        return timing
+
+
+def extend(timing: Timing, ends: list[int], launch: Launch) -> None:
+    """Workgroups that were not replayed end at the rate of those that ended behind the first residents."""
+    ends.sort()
+    first = min(launch.resident, len(ends) - 1)
+    span = ends[-1] - ends[first - 1]
+    rate = span / max(1, len(ends) - first)
+    more = int(rate * (launch.groups - len(ends)))
+    if not more:
+        return
+    scale = timing.cycles / (timing.cycles + more) * launch.groups / len(ends)
+    timing.cycles += more
+    timing.utilisation = {name: min(1.0, share * scale) for name, share in timing.utilisation.items()}
+    timing.extrapolated = True
+
+
+def longest_waits(timing: Timing, count: int = 12) -> Iterator[tuple[int, int, int]]:
+    """The instructions in front of which waves waited longest: (number, clocks waited, times issued)."""
+    for index, clocks in sorted(timing.lines.items(), key=lambda x: (-x[1], x[0]))[:count]:
+        yield index, clocks, timing.issued[index]
+
+
+def spread(total: int, wanted: int) -> list[int]:
+    """`wanted` of the workgroups 0 … total - 1, evenly spread."""
+    n = max(1, min(total, wanted))
+    return sorted({i * total // n for i in range(n)})

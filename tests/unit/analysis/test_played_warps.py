@@ -1,0 +1,61 @@
+"""Clocks of NVIDIA's chips from the kernel IR against those of the emitted text, which the emulator runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tune_kernels import BK, BM, BN, K, M, N, gemm
+from wavedsl.runtime.emulator import warp_replay
+from wavedsl.runtime.on_emulator import sample
+
+import wavedsl as wd
+from wavedsl.tuning.candidates import Candidate
+
+CLOSE = 0.12
+
+
+def both(target, tiles, k=512, **schedule):
+    """(predicted clocks of the fullest SM, those of the text) of a product of 1024 x 1024 x k."""
+    choice = Candidate(tuple((str(s), n) for s, n in tiles.items()), tuple(schedule.items()))
+    subs = {M: 1024, N: 1024, K: k, **tiles}
+    compiled = gemm.variant(choice).compile(target=target, subs=subs)
+    arrays = [np.zeros((1024, k), np.float16), np.zeros((1024, k), np.float16), np.zeros((1024, 1024), np.float32)]
+    return wd.analyze(compiled, subs=subs).clocks, sample(compiled, arrays).cycles
+
+
+@pytest.fixture
+def nobody_is_stuck(monkeypatch):
+    """Everybody who waits in a replay is let go by whom he waits for."""
+
+    def stuck(self, t):
+        raise AssertionError(f"warps wait for what never comes at clock {t}")
+
+    monkeypatch.setattr(warp_replay.WarpReplay, "_unpark", stuck)
+
+
+@pytest.mark.parametrize(
+    ("target", "tiles", "schedule"),
+    [
+        ("sm_80", {BM: 128, BN: 128, BK: 16}, {"stages": 2}),  # waits for its copies in every trip
+        ("sm_80", {BM: 64, BN: 64, BK: 32}, {"stages": 3}),  # several that reside together, and a rest
+        ("sm_90a", {BM: 128, BN: 64, BK: 128}, {"stages": 4}),  # roles, mbarriers, products of warpgroups
+        ("sm_90a", {BM: 128, BN: 128, BK: 64}, {"stages": 4, "cluster": 2}),  # arrivals and copies from elsewhere
+        ("sm_90a", {BM: 128, BN: 128, BK: 64}, {"stages": 3, "persistent": 1}),  # a loop over tiles around
+    ],
+)
+def test_predicted_clocks_are_those_of_the_text(nobody_is_stuck, target, tiles, schedule):
+    predicted, measured = both(target, tiles, **schedule)
+    assert predicted == pytest.approx(measured, rel=CLOSE)
+
+
+def test_trips_that_are_left_out_count():
+    """Twice the trips, twice the clocks, less prologue and epilogue; most of them are not replayed."""
+    short, long = (both("sm_80", {BM: 64, BN: 64, BK: 32}, k, stages=3) for k in (1024, 2048))
+    assert long[0] - short[0] == pytest.approx(long[1] - short[1], rel=CLOSE)
+    assert long[0] > 1.7 * short[0]
+
+
+def test_what_waits_is_predicted_slower():
+    """Two stages of narrow tiles wait for memory, three do not: pipes alone do not tell them apart."""
+    two, three = (both("sm_80", {BM: 128, BN: 128, BK: 16}, stages=n) for n in (2, 3))
+    assert two[1] > 1.3 * three[1] and two[0] > 1.3 * three[0]

@@ -1,0 +1,429 @@
+"""Clocks of an SM before anything runs: a kernel's IR turned into warps' instructions, and replayed.
+
+In: a kernel's IR, the values of its hidden parameters, how the launch loads the chip. Out: `Played`. What the warp
+replay makes of emitted text (`runtime/emulator/warp_replay.py`) it makes of the IR as well: stretches without control
+flow are its blocks, the addresses of `lanes` its events, and mbarriers follow from the ring's own arithmetic. Of a
+long loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out
+count for.
+
+What the IR does not show is left out: instructions that the back end adds or folds. Of a cluster one workgroup is
+replayed: what it does to the others they do to it, at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from wavedsl.analysis.lanes import Frame, Threads
+from wavedsl.analysis.played import MANY, MOST_OPS, SLOW, Played, of_launch, together
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.target import Target
+from wavedsl.runtime.emulator import warp_ops as w
+from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
+from wavedsl.runtime.emulator.cycle_queue import Launch, Timing
+from wavedsl.runtime.emulator.ptx_flow import Block, Flow
+from wavedsl.runtime.emulator.ptx_trace import WarpTrace
+from wavedsl.runtime.emulator.warp_replay import WarpReplay
+
+WARP = 32
+FREE = frozenset(
+    {"const", "vec", "slice", "buffer", "bitcast", "wave", "lane", "tid", "wgid", "wgcount", "undefined", "readfirst"}
+    | {"matrix.tile", "elect", "cluster.rank"}
+)
+"""Ops that name registers, are folded into others, or are hoisted out of everything."""
+ENDS = frozenset(
+    {"barrier", "fence", "wave.barrier", "turn.take", "turn.give", "signal.wait", "registers", "cluster.barrier"}
+)
+"""Ops behind which a block of the text ends."""
+_GLOBAL = frozenset(("load.global", "store.global", "load.far", "store.far", "copy.async"))
+_GLOBAL |= {"atomic.global", "atomic.far"}
+_SIGNALS = frozenset(
+    ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
+)
+_BARRIERS = frozenset(("barrier", "wave.barrier", "turn.take", "turn.give"))
+_EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
+TRIPS = ((10, 2), (5, 2))
+"""Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
+
+
+@dataclass
+class _Item:
+    """Part of a region: a block (its number, and its ops that have events), or a `for` or `if`."""
+
+    block: int = -1
+    events: Sequence[tuple[int, Op]] = ()
+    control: Op | None = None
+
+
+class _Program:
+    """What the replay needs of a `WarpProgram`: blocks of IR ops."""
+
+    def __init__(self, kernel: Kernel, machine: Target, chip: SmModel):
+        self.kernel, self.chip = kernel, chip
+        self.atoms = {a.name: a for a in machine.mma_atoms}
+        self.flow = Flow([], {})
+        self.known: list[list[w.WarpOp]] = []
+        self.sources: list[str] = []
+        self.held: dict[int, tuple[int, ...]] = {}
+        self.items: dict[int, list[_Item]] = {}
+        self.moved: dict[tuple[int, str], int] = {}
+        self.number = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.sources)
+
+    def ops(self, block: int) -> list[w.WarpOp]:
+        return self.known[block]
+
+    def classes(self, v: Value) -> tuple[int, ...]:
+        """What a reader of a value waits for."""
+        found = self.held.get(v.id)
+        if found is None:
+            op = v.op
+            if op is not None and not op.regions and op.name in FREE:
+                found = tuple(dict.fromkeys(c for a in op.args for c in self.classes(a)))
+            else:
+                found = (len(self.sources),)
+                self.sources.append("dependence")
+            self.held[v.id] = found
+        return found
+
+    def new(self, kind: int, port: str = "issue", latency: int = 4, busy: int = 1) -> w.WarpOp:
+        op = w.WarpOp()
+        op.index, op.kind, op.port, op.busy, op.latency = self.number, kind, port, busy, latency
+        op.reads = op.writes = ()
+        op.limit, op.bypass, op.memory, op.traffic = 0, False, "dependence", 0
+        self.number += 1
+        return op
+
+    def block(self, ops: list[w.WarpOp], ends: bool) -> int:
+        self.known.append(w.scheduled(ops, ends))
+        self.flow.blocks.append(Block(self.number - len(ops), self.number, []))
+        return len(self.known) - 1
+
+    def hand_over(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value]) -> int:
+        """The block of names by which values go on under others."""
+        key = id(op), what
+        found = self.moved.get(key)
+        if found is None:
+            names = []
+            for v, target in zip(values, to):
+                name = self.new(w.NAME)
+                name.reads, name.writes = self.classes(v), self.classes(target)
+                if name.reads != name.writes:
+                    names.append(name)
+            # Names that others still read come last; what goes round in a ring is a clock or two off.
+            read = {c for n in names for c in n.reads}
+            names.sort(key=lambda n: n.writes[0] in read)
+            self.known.append(names)
+            self.flow.blocks.append(Block(self.number - len(names), self.number, []))
+            found = self.moved[key] = len(self.known) - 1
+        return found
+
+    def region(self, region: Region) -> list[_Item]:
+        """The blocks and control ops of a region, in order."""
+        found = self.items.get(id(region))
+        if found is not None:
+            return found
+        found = self.items[id(region)] = []
+        ops: list[w.WarpOp] = []
+        events: list[tuple[int, Op]] = []
+
+        def close(ends: bool) -> None:
+            nonlocal ops, events
+            if ops:
+                found.append(_Item(self.block(ops, ends), events))
+            ops, events = [], []
+
+        for op in region.ops:
+            if op.regions:
+                close(False)
+                found.append(_Item(control=op))
+                continue
+            if op.name in FREE or op.name == "yield":
+                continue
+            made = self.made(op)
+            if op.name in _EVENTS:
+                events.append((made.index, op))
+            ops.append(made)
+            if op.name in ENDS or op.name.startswith("matrix."):
+                close(True)
+        close(False)
+        return found
+
+    # ------------------------------------------------------------------------------------------------ single ops
+
+    def made(self, op: Op) -> w.WarpOp:
+        """The warp instruction that an op becomes."""
+        name, chip = op.name, self.chip
+        if name in ("mma", "mma.scaled"):
+            atom = self.atom(op)
+            made = self.new(w.PLAIN, "tensor", atom.latency, atom.cycles)
+            made.memory = "matrix"
+        elif name == "copy.async":
+            made = self.new(w.COPY, "lsu")
+            made.bypass = op.attrs["bytes"] == 16
+        elif name in _GLOBAL or name in ("load.shared", "store.shared"):
+            made = self.new(w.ACCESS, "lsu")
+            made.memory = "shared" if name.endswith("shared") else "memory"
+            made.bypass = not name.startswith("load")
+        elif name in _WAITS:
+            made = self.new(_WAITS[name])
+            made.limit = self.limit(op)
+        elif name == "matrix.start":
+            atom = self.atom(op)
+            made = self.new(w.PRODUCT, busy=atom.cycles)
+            elements = atom.k * atom.n + (atom.m * atom.k if op.args[0].type.kind == "i64" else 0)
+            made.traffic = elements * atom.a_dtype.bits // 32
+            return made  # its sum is there when a wait says so
+        elif name in _SIGNALS:
+            made = self.new(w.BULK if name.startswith("copy") else w.SIGNAL, "lsu")
+        elif name == "param":
+            made = self.new(w.PLAIN, "uniform", chip.constant_latency)
+        elif name.startswith("shuffle") or name == "any_lane":
+            made = self.new(w.PLAIN, "lsu", chip.shared_latency)
+        elif op.row.effects and not op.results:
+            made = self.new(w.SIGNAL, "lsu", 20)
+        else:
+            words = max([1, *(r.type.n for r in op.results)]) * MANY.get(name, 1)
+            port = "sfu" if name in SLOW else "fma" if name.startswith("f") and name != "fcmp" else "alu"
+            busy = chip.pipes.get(port, 1) * words
+            made = self.new(w.PLAIN, port, (20 if port == "sfu" else 4) + busy - chip.pipes.get(port, 1), busy)
+        made.reads = tuple(dict.fromkeys(c for a in op.args for c in self.classes(a)))
+        made.writes = tuple(dict.fromkeys(c for r in op.results for c in self.classes(r)))
+        if made.memory != "dependence":
+            for c in made.writes:
+                self.sources[c] = made.memory
+        return made
+
+    def atom(self, op: Op) -> Any:
+        found = op.attrs["atom"]
+        return self.atoms[found] if isinstance(found, str) else found
+
+    def limit(self, op: Op) -> int:
+        if op.name == "bulk.wait":
+            return int(op.attrs["pending"]) << 1 | bool(op.attrs["reading"])
+        return int(op.attrs.get("pending", op.name != "turn.give"))
+
+
+_WAITS = {
+    "copy.commit": w.COMMIT, "copy.wait": w.COPIES, "barrier": w.BARRIER, "fence": w.BARRIER, "wave.barrier": w.BARRIER,
+    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.BARRIER, "matrix.commit": w.CLOSE,
+    "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
+}  # fmt: skip
+Visit = dict[int, Sequence[tuple[Any, ...]]]
+
+
+class _Events:
+    """What the replay needs of `warp_events.Events`: visits belong to one warp here."""
+
+    first = (0,)
+
+    def of(self, visit: Visit, index: int, warp: int) -> Sequence[tuple[Any, ...]]:
+        return visit.get(index, ())
+
+    def rank(self, key: int, first: int) -> int:
+        return 0
+
+
+class _Walk:
+    """Goes through a kernel wave by wave and writes down what each warp runs. `trips`: see `TRIPS`."""
+
+    def __init__(self, program: _Program, threads: Threads, trips: tuple[int, int]):
+        self.program, self.threads, self.kernel = program, threads, program.kernel
+        self.begin, self.end = trips
+        self.each = self.kernel.wave_size // WARP
+        self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
+        self.asked: dict[tuple[int, int], int] = {}
+        """(warp, mbarrier) → the phases that it last waited for."""
+        self.played = self.total = 0
+        notes = self.kernel.notes.get("lowering")
+        self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
+
+    def run(self) -> list[WarpTrace]:
+        frame = Frame(self.threads)
+        for wave in range(self.kernel.waves):
+            self.region(self.kernel.body, frame, wave, range(wave * self.each, (wave + 1) * self.each))
+        return self.warps
+
+    def region(self, region: Region, frame: Frame, wave: int, warps: range) -> None:
+        blocks = self.program.flow.blocks
+        for item in self.program.region(region):
+            op = item.control
+            if op is None:
+                length = len(warps) * (blocks[item.block].end - blocks[item.block].start)
+                self.played += length
+                self.total += length
+                for warp in warps:
+                    visit: Visit = {}
+                    for index, what in item.events:
+                        found = self.events(what, frame, warp)
+                        if found:
+                            visit[index] = found
+                    self.warps[warp].visits.append((item.block, visit))  # type: ignore[arg-type]
+            elif op.name == "for":
+                self.loop(op, frame, wave, warps)
+            else:
+                self.branch(op, frame, wave, warps)
+
+    def names(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value], warps: range) -> None:
+        if to:
+            block = self.program.hand_over(op, what, values, to)
+            for warp in warps:
+                self.warps[warp].visits.append((block, {}))
+
+    def branch(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
+        condition = op.args[0]
+        taken = frame.of_wave(condition, wave)
+        region = op.regions[0] if taken is not False else op.regions[1] if len(op.regions) > 1 else None
+        if region is None:
+            return
+        inside = range(warps.start, warps.start + 1) if taken is None and _elected(condition) else warps
+        self.region(region, frame, wave, inside)
+        if region.ops and region.ops[-1].name == "yield":
+            self.names(op, f"if {taken}", region.ops[-1].args, op.results, warps)
+
+    def counters(self, op: Op, frame: Frame) -> tuple[list[int], int]:
+        """The loop counter in the trips that are replayed, and how many are left out."""
+        lo, hi, step = (frame.uniform(v) for v in op.args[:3])
+        if op.attrs.get("again"):
+            values = range(1)  # data end it
+        elif lo is None or hi is None or not step:
+            values = range(self.trips.get(op.attrs.get("label", "")) or 1)
+        else:
+            values = range(lo, max(lo, hi), step)
+        first, last = TRIPS[0]
+        if len(values) <= first + last:
+            return list(values), 0
+        return [*values[: self.begin], *values[-self.end :]], len(values) - self.begin - self.end
+
+    def loop(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
+        body = op.regions[0]
+        counters, left = self.counters(op, frame)
+        carried = body.args[1:]
+        self.names(op, "enter", op.args[3:], carried, warps)
+        before: Frame | None = None
+        mark = 0
+        for number, counter in enumerate(counters):
+            inner = frame.trip(op, number, counter, before)
+            mark = self.total
+            self.region(body, inner, wave, warps)
+            if carried:
+                self.names(op, "again", body.ops[-1].args, carried, warps)
+            before = inner
+            if left and number == self.begin - 1:
+                self.total += (self.total - mark) * left
+        self.names(op, "leave", carried, op.results, warps)
+
+    # ------------------------------------------------------------------------------------------------ events
+
+    def events(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
+        """The events of one op and warp, as `warp_events` has them."""
+        name = op.name
+        if name in ("load.shared", "store.shared"):
+            return (("shared", frame.shared(op, warp)),)
+        if name in _GLOBAL:
+            sectors = frame.lines(op, warp)
+            if not sectors:
+                return ()
+            lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
+            found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
+            if name == "copy.async":
+                return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
+            return (found,)
+        wave = warp // self.each
+        if name == "wave.barrier":
+            return (("barrier", WARP, 1 + wave, self.each),)
+        if name in ("turn.take", "turn.give"):  # between waves 0 and 1
+            return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
+        if name == "barrier":
+            threads = op.attrs.get("threads")
+            return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
+        return self.signal(op, frame, warp)
+
+    def signal(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
+        name = op.name
+        if name == "copy.bulk.store":
+            lanes = self.lanes(op.args[2], frame, warp)
+            return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
+        key = frame.uniform(op.args[2 if name == "copy.bulk" else 0])
+        if key is None:
+            return ()
+        if name == "signal.init":
+            return (("init", 1, key, op.attrs["count"]),)
+        if name == "signal.expect":
+            return (("arrive", 1, key, 1, op.attrs["bytes"]),)
+        if name == "copy.bulk":
+            copies = max(1, int(op.attrs["cluster"]).bit_count())
+            return (("copy", 1, key, self.box(op) * copies, 0, copies),)
+        if name.startswith("signal.arrive"):
+            lanes = self.lanes(op.args[-1], frame, warp)
+            return (("arrive", lanes, key, 1, 0),) if lanes else ()
+        parity = frame.uniform(op.args[1])
+        phases = self.asked.get((warp, key), -1) + 1
+        if parity is not None and phases % 2 == parity % 2:
+            phases += 1
+        self.asked[warp, key] = phases
+        return (("test", 1, key, phases),)
+
+    def lanes(self, mask: Value, frame: Frame, warp: int) -> int:
+        """Lanes of a warp whose mask is set; unknown: the first of the wave."""
+        if mask.const is not None:
+            return WARP if mask.const else 0
+        found = frame.value(mask)
+        if found is None:
+            return int(warp % self.each == 0)
+        return int(found[warp * WARP : (warp + 1) * WARP].sum())
+
+    def box(self, op: Op) -> int:
+        """Bytes of a tensor map's box."""
+        source = op.args[0].op
+        param = self.kernel.params[source.attrs["index"]] if source is not None and source.name == "param" else None
+        return 0 if param is None or param.map is None else prod(param.map.box) * param.dtype.bits // 8
+
+
+def _elected(v: Value) -> bool:
+    """Whether a condition holds in one thread of a wave."""
+    return v.op is not None and (v.op.name == "elect" or any(_elected(a) for a in v.op.args))
+
+
+def play_warps(
+    kernel: Kernel, machine: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...], units: int,
+    shared_bytes: int,
+) -> Played | None:  # fmt: skip
+    """The workgroups of the SM that has most of them, while others load the chip of so many SMs as `launch` says;
+    `machine` describes what the kernel was compiled with. None for chips without an `SmModel`."""
+    if machine.name not in SMS:
+        return None
+    chip = replace(SMS[machine.name], units=units)
+    program = _Program(kernel, machine, chip)
+    threads = Threads(kernel, machine.name, 32, hidden, grid, lanes=WARP)
+    walks = [_Walk(program, threads, trips) for trips in TRIPS]
+    traces = [walk.run() for walk in walks]
+    longer, shorter = walks
+    left = longer.total - longer.played
+    whole = launch.groups * longer.played <= MOST_OPS
+    groups = launch.groups if whole else together(launch, longer.played)
+    resident = min(groups, launch.resident) if whole else groups
+    found: list[Timing] = []
+    for warps in traces if left else traces[:1]:
+        taken = resident * -(-shared_bytes // chip.line)
+        here = Launch(groups, resident, launch.memory_share, launch.used_units)
+        replay = WarpReplay(program, _Events(), chip, here, 1, max(64, chip.l1_lines - taken))  # type: ignore[arg-type]
+        found.append(replay.run([warps]))
+    clocks, busy = _busy(found[0])
+    if left and longer.played > shorter.played:
+        scale = left / (longer.played - shorter.played)
+        less, idle = _busy(found[1])
+        clocks += max(0.0, clocks - less) * scale
+        busy = {u: b + max(0.0, b - idle.get(u, 0.0)) * scale for u, b in busy.items()}
+    return of_launch(Played(clocks, busy), groups, launch)
+
+
+def _busy(timing: Timing) -> tuple[float, dict[str, float]]:
+    return float(timing.cycles), {u: share * timing.cycles for u, share in timing.utilisation.items()}
+
