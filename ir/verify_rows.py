@@ -122,6 +122,7 @@ def _shift(op: Op) -> str:
 def _select(op: Op) -> str:
     return "" if op.args[1].type is op.args[2].type else f"chooses between {op.args[1].type} and {op.args[2].type}"
 
+
 RULES = {
     "atomic.global": _atomic, "atomic.far": _atomic,
     "load.far": _load, "store.far": _store,
