@@ -20,13 +20,14 @@ from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
-from wavedsl.ir.kernel_verify import Finding, check, describe
+from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.pair_floats import pair_floats
 from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips, unroll
+from wavedsl.ir.verify_ops import Finding, describe
 
 Run = Callable[[Kernel, "Target | None"], "Kernel | None"]
 """Changes the kernel in place (returning None), returns a new one, or the same one if there was nothing to change."""
