@@ -48,7 +48,7 @@ from wavedsl.ir.passes import (
 )
 from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
 from wavedsl.ir.precision import at_precision
-from wavedsl.ir.retile import finer
+from wavedsl.ir.retile import finer, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
@@ -116,6 +116,9 @@ def lowered(
                 cut_again = finer(graph, plan.partition, plan.inference, kernel, choices)
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
+                kernel = by(plan)
+            while (light := lighter(graph, plan.partition, plan.inference, kernel, choices, plan.target)) is not None:
+                plan = with_partition(graph, plan, light)
                 kernel = by(plan)
             if choices.ping_pong and not turns:
                 check_apart(graph, kernel)

@@ -1,4 +1,4 @@
-"""Loop tiles that the compiler makes finer than the user's, because a pipeline of two fits only then.
+"""Loop tiles that the compiler makes finer than the user's, because a pipeline of two, or its registers, fit only then.
 
 In: a graph, its partition, the kernel that was lowered from them, if it could be. Out: the partition with which to
 lower again, or None where the first one stays.
@@ -8,24 +8,38 @@ Half the tile in two slots takes the same memory, and one tile is copied while t
 nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
 else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
 
+A trip of a wide tile may hold more than a wave has registers for: what it adds up, what its products read, and what is
+on its way to shared memory for the next. Allocation then computes addresses anew in the loop, and moves or spills what
+does not fit. Half the tile has half of all but the sums.
+
 A loop whose trips workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they
 read (unless it lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.target import Target
 
 LEAST_ROW = 64
 """Bytes of a row of a finer tile: what four lanes of 16 bytes read."""
+
+
+FILLED = 1 / 2
+"""Share of a wave's registers beyond which a trip's sums, operands and copies on their way make allocation compute
+addresses anew: of f16 loops of all tiles with waves of 16 to 128 a side on gfx90a, gfx942 and gfx950, those with 288
+registers and more of 512 have vector instructions or spills, those with 256 and fewer have none."""
 
 
 def finer(
@@ -41,6 +55,25 @@ def finer(
     else:
         loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
         single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
+    return _halved(graph, partition, inference, single)
+
+
+def lighter(
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target
+) -> Partition | None:
+    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`."""
+    if choices.stages is not None or target.vendor != "amd":  # elsewhere copies pass by registers, and reads wait
+        return None
+    sums = {str(n.attrs["body"].dim): _sums(n, inference) for n in graph.all_nodes() if n.op == "iterate"}
+    full = {
+        note.dim for note in kernel.notes["lowering"].loops
+        if (note.trips or 0) > 1 and sums.get(note.dim, 0) + _held(note) > FILLED * target.registers
+    }  # fmt: skip
+    return _halved(graph, partition, inference, full)
+
+
+def _halved(graph: Graph, partition: Partition, inference: Inference, dims: Collection[str]) -> Partition | None:
+    """The partition with halved tiles of those of these loops for which no one can tell."""
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
         if n.op != "iterate":
@@ -49,7 +82,7 @@ def finer(
         plan = partition.dims[region.dim]
         if any(base == region.dim for base, _ in partition.derived.values()):
             continue
-        if str(region.dim) not in single or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
+        if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
             continue
         sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
         if min(sizes, default=0) * plan.tile // 2 < LEAST_ROW:
@@ -58,6 +91,16 @@ def finer(
     if not changed:
         return None
     return replace(partition, dims={d: changed.get(d, p) for d, p in partition.dims.items()})
+
+
+def _sums(n: Node, inference: Inference) -> int:
+    """Registers of what a loop carries."""
+    return sum(register_count(inference.layouts[c.id], c.dtype) for c in n.attrs["body"].carries)
+
+
+def _held(note: LoopNote) -> int:
+    """Registers of the operands that a trip reads, and of its copies that pass by registers."""
+    return sum(step.words for step in note.steps if step.kind in ("gload", "sread"))
 
 
 def _only_products(region: Region, inference: Inference) -> bool:

@@ -224,8 +224,8 @@ def _sparse(m: int, k: int, dtype: DType, passes: int) -> None:
 
     Lane l holds, of row l % m of A, elements 4 (l // m) .. of those that are there, and in the index register where
     they stand in their fours: two bits each, lowest element first. Passes are those of the dense product of half the K
-    (LLVM's scheduling model), fragments its too; B has all of K, 8 neighbours a lane (AMD's matrix calculator,
-    Composable Kernel's layouts).
+    (LLVM's scheduling model), fragments its too; B has all of K, 8 neighbours a lane (Composable
+    Kernel's layouts; docs/unverified.md).
     """
     row = Mfma(
         f"v_smfmac_f32_{m}x{m}x{k}_{_SUFFIX[dtype]}", "", m, m, k, 1, dtype, dtype, dt.f32,
