@@ -1,6 +1,7 @@
 """Instructions and registers of the AMDGCN that is emitted, each beside its limit.
 
     python benchmarks/amdgcn_counts.py [--no-run]
+    python benchmarks/amdgcn_counts.py --every-tile        # 1656 loops, some minutes: which of them compute anything
 
 * small: the product 64 x 64 x 128 in tiles of 32 x 32 x 64 on four waves of 16 x 16, f16: what a wave executes, static
   instructions, registers, waits;
@@ -20,11 +21,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,6 +56,10 @@ TILES = (
 )
 TURNED = (*TILES, ((32, 64, 64, 32, 32), "f16"), ((32, 32, 64, 16, 16), "f16"))
 """Tiles whose B is [K, N]; small ones, of which LDS is the limit, among them."""
+SIDES, DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
+WAVES = ((1, 1), (2, 2), (2, 1), (1, 2), (4, 2))
+MOST_SUMS = 128 * 64
+"""`every_tile`: workgroup tiles, divided among these waves into 16 to 128 a side and at most so many elements."""
 SLACK = 1.10
 """What holds for shapes that are named, holds within this factor for others."""
 
@@ -231,6 +238,26 @@ def turned_rows(targets: tuple[str, ...] = TARGETS, tiles: tuple | None = None) 
     return out
 
 
+def every_tile(target: str, order: str) -> Iterator[tuple[tuple[int, ...], float, float, int]]:
+    """(workgroup tile M, N, K and wave tile M, N; vector instructions per step of the loop, accumulator moves in it,
+    spills) of static products of f16 with B as [N, K] or [K, N]: all tiles of `SIDES`, `DEPTHS` and `WAVES` that fit
+    shared memory."""
+    kernels = example("gemm_kernels", HERE)
+    form = kernels.Form(wd.f16, out=wd.f32, b=order)
+    for m, n, k, (waves_m, waves_n) in itertools.product(SIDES, SIDES, DEPTHS, WAVES):
+        wave = m // waves_m, n // waves_n
+        if not (16 <= min(wave) and max(wave) <= 128 and wave[0] * wave[1] <= MOST_SUMS):
+            continue
+        sizes = {kernels.M: 64 * m, kernels.N: 64 * n, kernels.K: 64 * k}
+        try:
+            made = kernels.product(form, kernels.Config(m, n, k, *wave)).compile(target=target, subs=sizes)
+        except wd.ConstraintError:  # more than shared memory
+            continue
+        loops = [x for x in made.resources.loops if x.instructions["mfma"]]
+        valu, moves = (sum(x.instructions[c] / x.steps for x in loops) for c in ("valu", "accmove"))
+        yield (m, n, k, *wave), valu, moves, made.resources.spills
+
+
 def wrong(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows above their limit, or counted otherwise by LLVM's disassembler."""
     return [
@@ -247,7 +274,10 @@ def main() -> int:
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--no-run", action="store_true", help="static numbers only")
+    options.add_argument("--every-tile", action="store_true", help="only: vector instructions in the loop of any tile")
     given = options.parse_args()
+    if given.every_tile:
+        return sweep()
     tools = [shutil.which(name) for name in ("llvm-mc", "llvm-objdump")]
     found = rows(run=not given.no_run, oracles=(tools[0], tools[1]) if all(tools) else None)  # type: ignore[arg-type]
     found += turned_rows()
@@ -257,6 +287,19 @@ def main() -> int:
     for r in wrong(found):
         print("OVER:", r)
     return 1 if wrong(found) else 0
+
+
+def sweep() -> int:
+    """Print which of all tiles' loops compute, move or spill anything; 1 if one does."""
+    status = 0
+    for target, order in itertools.product(TARGETS, ("NK", "KN")):
+        found = list(every_tile(target, order))
+        bad = [x for x in found if any(x[1:])]
+        print(f"{target}, B as [{order[0]}, {order[1]}]: {len(found)} tiles, {len(bad)} with more than products")
+        for tile, valu, moves, spills in bad:
+            print(f"  {tile}: {valu:g} vector instructions and {moves:g} accumulator moves a step, {spills} spills")
+        status |= bool(bad)
+    return status
 
 
 if __name__ == "__main__":

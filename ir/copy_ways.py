@@ -149,11 +149,11 @@ class Trip:
         return max(self.products, taken) if self.slots > 1 else self.products + taken
 
 
-PREFERRED = 1.5
-"""How much longer a trip may be by `Trip.clocks` if nothing is computed to transpose a tile. That estimate knows no
-latencies: a trip that it calls a sixth to a third longer takes 0.82 to 1.05 times the clocks of the cycle model in
-seven of eight cases, 1.10 in the eighth (docs/design/003-amdgcn.md). Stores of single 16-bit elements, which every such
-tile allows, keep LDS busy twice as long as words and each is read at least once, so none is longer than this."""
+PREFERRED = 2.25
+"""How much longer a trip may be by `Trip.clocks` if nothing is computed to transpose a tile: as much as storing single
+16-bit elements ever adds, so no loop over those computes anything. That estimate knows no latencies: a trip that it
+calls a sixth to a third longer takes 0.82 to 1.05 times the clocks of the cycle model in seven of eight cases, 1.10 in
+the eighth. Only tiles with 16 of K on gfx90a, whose rows meet in few banks, pay more (docs/design/003-amdgcn.md)."""
 
 
 def without_arithmetic(found: Sequence[tuple[float, int, bool]], trip: Trip | None) -> int:

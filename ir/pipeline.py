@@ -117,7 +117,9 @@ def lowered(
             if cut_again is not None:
                 plan = with_partition(graph, plan, cut_again)
                 kernel = by(plan)
-            while (light := lighter(graph, plan.partition, plan.inference, kernel, choices, plan.target)) is not None:
+            while (
+                light := lighter(graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
+            ) is not None:
                 plan = with_partition(graph, plan, light)
                 kernel = by(plan)
             if choices.ping_pong and not turns:

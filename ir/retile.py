@@ -23,11 +23,11 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.column_pairs import Rows
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import Kernel
-from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.target import Target
@@ -40,6 +40,10 @@ FILLED = 1 / 2
 """Share of a wave's registers beyond which a trip's sums, operands and copies on their way make allocation compute
 addresses anew: of f16 loops of all tiles with waves of 16 to 128 a side on gfx90a, gfx942 and gfx950, those with 288
 registers and more of 512 have vector instructions or spills, those with 256 and fewer have none."""
+ACROSS = 48
+"""Registers more where an operand lies across K in memory and is copied through registers: its single elements go to
+many rows of shared memory, or its words come from many, each by an address. With 224 registers such loops of the same
+tiles move accumulators or have vector instructions, with 208 none."""
 
 
 def finer(
@@ -59,16 +63,24 @@ def finer(
 
 
 def lighter(
-    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target
-) -> Partition | None:
-    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`."""
-    if choices.stages is not None or target.vendor != "amd":  # elsewhere copies pass by registers, and reads wait
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target,
+    rows: Rows,
+) -> Partition | None:  # fmt: skip
+    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`.
+    `rows`: reads whose rows are contiguous in memory (`column_pairs`)."""
+    if choices.stages is not None or target.vendor != "amd":  # elsewhere nothing is copied through registers ahead
         return None
-    sums = {str(n.attrs["body"].dim): _sums(n, inference) for n in graph.all_nodes() if n.op == "iterate"}
-    full = {
-        note.dim for note in kernel.notes["lowering"].loops
-        if (note.trips or 0) > 1 and sums.get(note.dim, 0) + _held(note) > FILLED * target.registers
-    }  # fmt: skip
+    loops = {str(n.attrs["body"].dim): n for n in graph.all_nodes() if n.op == "iterate"}
+    full = set()
+    for note in kernel.notes["lowering"].loops:
+        n = loops.get(note.dim)
+        if n is None or (note.trips or 0) < 2:
+            continue
+        held = _sums(n, inference) + sum(step.words for step in note.steps if step.kind in ("gload", "sread"))
+        if any(step.kind == "gload" for step in note.steps) and _across(n.attrs["body"], rows):
+            held += ACROSS
+        if held > FILLED * target.registers:
+            full.add(note.dim)
     return _halved(graph, partition, inference, full)
 
 
@@ -98,9 +110,9 @@ def _sums(n: Node, inference: Inference) -> int:
     return sum(register_count(inference.layouts[c.id], c.dtype) for c in n.attrs["body"].carries)
 
 
-def _held(note: LoopNote) -> int:
-    """Registers of the operands that a trip reads, and of its copies that pass by registers."""
-    return sum(step.words for step in note.steps if step.kind in ("gload", "sread"))
+def _across(region: Region, rows: Rows) -> bool:
+    """Whether a tile that the loop reads is contiguous in memory along another dimension than the loop's."""
+    return any(rows.get(n.id, str(region.dim)) != str(region.dim) for n in region.nodes if n.op == "read")
 
 
 def _only_products(region: Region, inference: Inference) -> bool:

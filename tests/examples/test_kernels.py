@@ -48,7 +48,7 @@ def load(name: str) -> Any:
 
 
 def test_every_example_is_listed() -> None:
-    others = {"common", "copy", "gemm"}  # and attention*.py: tests/examples/test_examples.py runs them
+    others = {"common", "copy", "gemm", "torch_op"}  # and attention*.py: tests/examples/test_examples.py runs them
     found = {p.stem for p in EXAMPLES.glob("*.py") if not p.stem.startswith("attention")}
     assert found - others == set(CASES)
 

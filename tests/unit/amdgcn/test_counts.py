@@ -43,3 +43,13 @@ def test_turned_operands_are_within_their_limits(counts: Any, target: str, every
     rows = counts.turned_rows((target,), None if every else SOME[target])
     assert len(rows) == 4 * (1 + len(counts.TURNED) if every else len(SOME[target]))
     assert counts.wrong(rows) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["NK", "KN"])
+@pytest.mark.parametrize("target", list(SOME))
+def test_no_tile_computes_in_its_loop(counts: Any, target: str, order: str) -> None:
+    """No vector instruction, accumulator move or spill in the loop of a static f16 product, whatever its tiles."""
+    found = list(counts.every_tile(target, order))
+    assert len(found) > 250
+    assert [x for x in found if any(x[1:])] == []
