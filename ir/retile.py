@@ -34,12 +34,10 @@ from wavedsl.ir.target import Target
 
 LEAST_ROW = 64
 """Bytes of a row of a finer tile: what four lanes of 16 bytes read."""
-
-
 FILLED = 1 / 2
 """Share of a wave's registers beyond which a trip's sums, operands and copies on their way make allocation compute
 addresses anew: of f16 loops of all tiles with waves of 16 to 128 a side on gfx90a, gfx942 and gfx950, those with 288
-registers and more of 512 have vector instructions or spills, those with 256 and fewer have none."""
+registers and more of 512 have vector instructions or spills, those with 256 and fewer, and `ACROSS`, have none."""
 ACROSS = 48
 """Registers more where an operand lies across K in memory and is copied through registers: its single elements go to
 many rows of shared memory, or its words come from many, each by an address. With 224 registers such loops of the same
