@@ -1,4 +1,4 @@
-"""A kernel as an operator of torch: `torch.library`, gradients, `torch.compile`.
+"""A kernel as an operator of torch: registered, with gradients, under `torch.compile`.
 
     pip install torch
     python examples/torch_op.py --m 100 --n 300                 on a GPU if there is one, else on the emulator
@@ -19,6 +19,7 @@ import argparse
 
 try:
     import torch
+    from torch import library
 except ImportError:
     sys.exit("examples/torch_op.py needs torch: pip install torch")
 
@@ -63,7 +64,7 @@ def to_g(
 # -------------------------------------------------------------------------------------------------------- the operator
 
 
-@torch.library.custom_op("wavedsl_examples::rms_norm", mutates_args=())
+@library.custom_op("wavedsl_examples::rms_norm", mutates_args=())
 def rms_norm(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """y and r of rows x [M, N] and gains g [N], all f32."""
     y, r = torch.empty_like(x), x.new_empty(x.shape[0])
@@ -76,7 +77,7 @@ def _(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.empty_like(x), x.new_empty(x.shape[0])
 
 
-@torch.library.custom_op("wavedsl_examples::rms_norm_backward", mutates_args=())
+@library.custom_op("wavedsl_examples::rms_norm_backward", mutates_args=())
 def rms_norm_backward(
     x: torch.Tensor, g: torch.Tensor, r: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -139,8 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
             error, allowed = (got - want).abs().max().item(), 2e-5 * want.abs().max().item()
             print(f"{name} {what}: largest error against torch in f64 {error:.3g}, allowed {allowed:.3g}")
             good &= error <= allowed
-    torch.library.opcheck(rms_norm, (x.requires_grad_(), g.requires_grad_()))
-    print("torch.library.opcheck: fine")
+    library.opcheck(rms_norm, (x.requires_grad_(), g.requires_grad_()))
+    print("opcheck: fine")
     return 0 if good else 1
 
 

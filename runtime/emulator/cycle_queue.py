@@ -6,6 +6,7 @@ next one starts where one ends. What a unit is, and how long an instruction take
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,7 +46,7 @@ class Timing:
     """Whether only a part was replayed and the rest extended at the same rate."""
 
 
-class Queue:
+class Queue(ABC):
     """Workgroups that take each other's places on a unit; what a unit is, its subclasses know."""
 
     launch: Launch
@@ -55,19 +56,21 @@ class Queue:
     turn = 1
     """Clocks that the last instruction of a wave takes."""
 
+    @abstractmethod
     def _length(self, group: Sequence[Any]) -> int:
         """Instructions of a recorded workgroup."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _start(self, recorded: Sequence[Sequence[Any]], number: int, slot: int, at: int) -> None:
-        raise NotImplementedError
+        """Put the launch's workgroup `number` to work at clock `at`, in place `slot` of those that reside together."""
 
+    @abstractmethod
     def _step(self) -> tuple[int, Any]:
         """Issue one instruction. Returns its clock, and the workgroup that it ended, if any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _timing(self, cycles: int) -> Timing:
-        raise NotImplementedError
+        """What the replay of so many clocks amounts to."""
 
     def run(self, traces: Sequence[Sequence[Any]]) -> Timing:
         """Replay the workgroups, each of which is the list of its waves; the first of them again after the last."""
