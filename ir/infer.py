@@ -201,10 +201,11 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
-            if rule == "project":
-                source = chosen.get(classes.find(n.inputs[0].id))
+            reduced = _reduced(n)
+            if reduced is not None:
+                source = chosen.get(classes.find(reduced.inputs[0].id))
                 if source is not None and own not in chosen:
-                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    chosen[own] = source.project(str(reduced.attrs["dim"]))
                     changed = True
             elif rule == "regroup":
                 source = chosen.get(classes.find(n.inputs[0].id))
@@ -322,6 +323,11 @@ def _join_sums(region: Region, classes: _Classes) -> None:
             source = n.inputs[0]
             if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
+            elif source.op == "scan":
+                classes.join(n.id, source.inputs[0].id)
+        elif n.op in ("reduce", "scan") and isinstance(n.type, tuple):
+            for x in n.inputs[1:]:  # elements that are combined together lie in one lane
+                classes.join(x.id, n.inputs[0].id)
         elif not isinstance(n.type, ValueType):
             continue
         elif n.op in PRODUCTS:
@@ -552,7 +558,14 @@ def _written_along(graph: Graph, classes: _Classes) -> dict[int, str]:
 
 def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, chosen: dict[int, Layout]) -> bool:
     """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
-    return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
+    found = [r for n in members[c] if (r := _reduced(n)) is not None]
+    return any(classes.find(r.inputs[0].id) not in chosen for r in found)
+
+
+def _reduced(n: Node) -> Node | None:
+    """The reduction that gives a value: the node itself, or of several results the one they are of."""
+    made = n.inputs[0] if n.op == "result" else n
+    return made if ROWS[made.op].index_rule == "project" else None
 
 
 def _coalesced_for(
