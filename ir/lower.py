@@ -30,6 +30,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.early_tiles import wait_for_early_tiles
 from wavedsl.ir.emit_loop import emit_pipelined, emit_straight
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, convert, route, scratch_bytes
@@ -45,7 +46,7 @@ from wavedsl.ir.graph import (
     next_values,
     region_nodes,
 )
-from wavedsl.ir.infer import Inference, same_layout
+from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.late_parts import Parts, adds_parts

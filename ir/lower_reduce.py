@@ -14,12 +14,12 @@ from typing import Any
 from wavedsl.ir.access import total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert, high_lanes
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.late_reads import sums_one
 from wavedsl.ir.layout import Layout
