@@ -16,9 +16,9 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
-from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.plan_reads import contraction_fed, wants_shared
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
