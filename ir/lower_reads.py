@@ -8,8 +8,10 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
+from wavedsl.ir.copy_tile import CopyLanes, copy_access, copy_directly, store_copied, store_transposed
 from wavedsl.ir.copy_ways import Trip, transposing_clocks
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.fragment_loads import FragmentLoads, wave_digits
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
@@ -18,23 +20,12 @@ from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.memory_depth import memory_depth
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.place_address import place_address
 from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.shared_search import PlaceChoice
-from wavedsl.ir.staging import (
-    CopyLanes,
-    FragmentLoads,
-    Staged,
-    copy_access,
-    copy_directly,
-    place_address,
-    plan_matrix,
-    plan_staged,
-    store_copied,
-    store_transposed,
-    tile_extents,
-    wave_digits,
-)
+from wavedsl.ir.staged import Staged, tile_extents
+from wavedsl.ir.staging import plan_matrix, plan_staged
 from wavedsl.ir.steps import Context, Key, Step
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom

@@ -20,7 +20,7 @@ from math import ceil, prod
 
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.staging import tile_extents
+from wavedsl.ir.staged import tile_extents
 
 MOST_STAGES = 8
 """As many as a ring of bulk copies has at most."""

@@ -19,7 +19,8 @@ from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
+from wavedsl.ir.staged import Staged
+from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
