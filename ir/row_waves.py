@@ -1,9 +1,9 @@
 """Rows that are long for one wave: the waves that share them, where the user has not said.
 
 In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
-Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, until no lane
-has more than `LANE_WORDS` words of a value. Waves that share a row join their sums through shared memory, which is cheap
-beside registers that spill; a product's waves are chosen elsewhere (`partition.py`).
+Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, until no
+lane has more than `LANE_WORDS` words of a value. Waves that share a row join their sums through shared memory, which is
+cheap beside registers that spill; a product's waves are chosen elsewhere (`partition.py`).
 """
 
 from __future__ import annotations
