@@ -216,8 +216,8 @@ def cases() -> list[Case]:
                 add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0)
         for m in (16, 64):
             add("products", f"skinny {m}", target, planned, m, "skinny", target, fences=0, narrow_copies=0)
-        add("bytes", "gemv 1", target, planned, 1, "gemv", target, narrow_accesses=0)
-        add("bytes", "gemv 4", target, planned, 4, "gemv", target, narrow_accesses=0)
+        add("bytes", "gemv 1", target, planned, 1, "gemv", target, narrow_accesses=0, fmul=4)
+        add("bytes", "gemv 4", target, planned, 4, "gemv", target, narrow_accesses=0, fmul=4)
         add("bytes", "row sum", target, rows, bound.row_sum, target, ROW, narrow_accesses=1)  # its result
         for name, make, *given in (
             ("copy", bound.copy), ("elementwise", bound.scaled_sum), ("softmax", bound.softmax, ROW),
