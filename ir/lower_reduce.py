@@ -148,7 +148,8 @@ def _with_product(b: Builder, n: Node, so_far: Cell, cell: Cell) -> Cell | None:
     made = cell[0].op
     if n.op != "sum" or made is None or made.name != "fmul":
         return None
-    return (b.ffma(*made.args, so_far[0]),)
+    x, y = made.args
+    return (b.ffma(x, y, so_far[0]),)
 
 
 def _joined(b: Builder, op: str, dtype: DType, x: Value, y: Value) -> Value:
