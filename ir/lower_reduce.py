@@ -102,10 +102,13 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     """Raise CompileError for an operation along a dimension that several workgroups share."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1:
-        raise CompileError(
-            f"{n.op} along {d}, which is spread over workgroups", n.loc, f"do not tile {d} over workgroups"
-        )
+    if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
+        hint = f"do not tile {d} over workgroups"
+        if n.op in ("sum", "max", "min"):
+            atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
+            where = f"wd.IndexMapping(({d},), {{ONE: 0}})"
+            hint += f", or let them meet in an array of one element: wd.{atomic}(x, out, mapping={where})"
+        raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 
 def lane_bits(layout: Layout, d: str) -> list[int]:
