@@ -22,11 +22,11 @@ from wavedsl.ir.access import combine_fields, lane_coordinate, scaled, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
+from wavedsl.ir.derived_layout import renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
-from wavedsl.ir.infer import renamed_bits, same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering

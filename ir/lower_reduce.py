@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from wavedsl.ir.access import total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert, high_lanes
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.late_reads import sums_one
 from wavedsl.ir.layout import Layout
@@ -85,19 +85,21 @@ def emit_reduction(
         return Lazy(layout, n.dtype, lambda i: value.element(b, columns[i]), b, [(value, columns)])
     # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
     two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
-    cells = _joined_cells(low, d, value.layout, lambda i: how.load(value, i), how, inside, two, n.id in low.late_sums)
+    cells = _joined_cells(low, n, value.layout, lambda i: how.load(value, i), how, inside, two, n.id in low.late_sums)
     reduced = value.layout.project(d)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)
 
 
 def _joined_cells(
-    low: Lowering, d: str, layout: Layout, load: Callable[[int], Cell], how: Joining, inside: list[Value] | None,
+    low: Lowering, n: Node, layout: Layout, load: Callable[[int], Cell], how: Joining, inside: list[Value] | None,
     two: bool = False, late: bool = False,
 ) -> list[Cell]:  # fmt: skip
-    """One cell per element of the layout without `d`. `load`: the cell of an element; `inside`: which elements are
-    there; `two`: as two chains of even and odd elements; `late`: lanes and waves keep their parts."""
-    b, plan = low.b, low.plans[d]
+    """One cell per element of the layout without the dimension that `n` reduces. `load`: the cell of an element;
+    `inside`: which elements are there; `two`: as two chains of even and odd elements; `late`: lanes and waves keep
+    their parts."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
     names = [x for x in layout.dims if x != d]
     axes = [layout.dims.index(x) for x in names]
     parts: dict[tuple[int, ...], Cell] = {}
@@ -108,7 +110,10 @@ def _joined_cells(
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
         chain = others if two and i % 2 and at in parts else parts
-        chain[at] = how.join(chain[at], cell) if at in chain else cell
+        if at not in chain:
+            chain[at] = cell
+        else:
+            chain[at] = _with_product(b, n, chain[at], cell) or how.join(chain[at], cell)
     for at, cell in others.items():
         parts[at] = how.join(parts[at], cell)
     reduced = layout.project(d)
@@ -136,7 +141,7 @@ def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment
     inside: list[Value] | None = None
     if plan.ragged or dict(layout.extents)[d] > plan.wave:
         inside = inside_masks(low, layout, d, context)
-    cells = [pair.finish(c) for c in _joined_cells(low, d, layout, loaded.__getitem__, pair, inside)]
+    cells = [pair.finish(c) for c in _joined_cells(low, n, layout, loaded.__getitem__, pair, inside)]
     reduced = layout.project(d)
     return tuple(from_elements(b, reduced, x.dtype, [c[k] for c in cells]) for k, x in enumerate(n.inputs))
 
@@ -180,6 +185,15 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
     return Reduction(
         lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
     )
+
+
+def _with_product(b: Builder, n: Node, so_far: Cell, cell: Cell) -> Cell | None:
+    """A sum's next cell where that is a product: one multiply-add instead of rounding the product first."""
+    made = cell[0].op
+    if n.op != "sum" or made is None or made.name != "fmul":
+        return None
+    x, y = made.args
+    return (b.ffma(x, y, so_far[0]),)
 
 
 def _joined(b: Builder, op: str, dtype: DType, x: Value, y: Value) -> Value:

@@ -14,11 +14,11 @@ from typing import Any
 
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, from_elements
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_reduce import (

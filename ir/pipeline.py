@@ -6,7 +6,8 @@
     plan      ways to cut and to lay out, best first                                              plans.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
       infer     which lane and register holds which element of every value                       infer.py
-    lower     steps of every region: shared memory, addresses         lower.py, staging.py, copy_tile.py, steps.py
+    lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
+      place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
     split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
