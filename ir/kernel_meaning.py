@@ -124,6 +124,12 @@ def _widen(op: Op, w: Array) -> Array:
     return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
 
 
+def _halves(op: Op, a: Array, b: Array) -> Array:
+    how: Any = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op.attrs["how"]]
+    x, y = (np.ascontiguousarray(w).view(np.uint32)[..., None].view(np.float16) for w in (a, b))
+    return np.ascontiguousarray(how(x, y)).view(np.uint32)[..., 0]
+
+
 def _round_tf32(a: Array) -> Array:
     """Nearest with 10 mantissa bits, ties away from zero; infinities and NaNs stay."""
     bits = a.view(np.uint32)
@@ -244,6 +250,7 @@ TYPED: dict[str, Callable[..., Array]] = {
     "pack": _pack,
     "unpack": _unpack,
     "widen": _widen,
+    "halves": _halves,
     "permute_bytes": _permute_bytes,
     "bitcast": _bitcast,
     "vec": _vec,

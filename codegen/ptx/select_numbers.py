@@ -417,6 +417,12 @@ def _unpack(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+def _two_halves(s: Selector, op: Op) -> None:
+    """.rn forbids the fusion of a product and a sum, which would round once."""
+    x, y = (s.regs(a)[0] for a in op.args)
+    s.values[op.result.id] = (s.set("b32", (op.attrs["how"], "rn", "f16x2"), x, y),)
+
+
 def _widen(s: Selector, op: Op) -> None:
     """Two small numbers of a word become two halves. An integer n is put where the mantissa of a power of two ends,
     which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
@@ -589,7 +595,7 @@ SELECT: dict[str, Select] = {
     "unpack": _unpack,
     "round_tf32": _round_tf32,
     "bitcast": _bitcast,
-    "widen": _widen,
+    "widen": _widen, "halves": _two_halves,
     "permute_bytes": _permute_bytes,
     "vec": _vec,
     "slice": _slice,
