@@ -74,7 +74,10 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
         chain = others if two and i % 2 and at in parts else parts
-        chain[at] = how.join(chain[at], cell) if at in chain else cell
+        if at not in chain:
+            chain[at] = cell
+        else:
+            chain[at] = _with_product(b, n, chain[at], cell) or how.join(chain[at], cell)
     for at, cell in others.items():
         parts[at] = how.join(parts[at], cell)
     reduced = value.layout.project(d)
@@ -99,10 +102,13 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     """Raise CompileError for an operation along a dimension that several workgroups share."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1:
-        raise CompileError(
-            f"{n.op} along {d}, which is spread over workgroups", n.loc, f"do not tile {d} over workgroups"
-        )
+    if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
+        hint = f"do not tile {d} over workgroups"
+        if n.op in ("sum", "max", "min"):
+            atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
+            where = f"wd.IndexMapping(({d},), {{ONE: 0}})"
+            hint += f", or let them meet in an array of one element: wd.{atomic}(x, out, mapping={where})"
+        raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 
 def lane_bits(layout: Layout, d: str) -> list[int]:
@@ -138,6 +144,15 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
     return Reduction(
         lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
     )
+
+
+def _with_product(b: Builder, n: Node, so_far: Cell, cell: Cell) -> Cell | None:
+    """A sum's next cell where that is a product: one multiply-add instead of rounding the product first."""
+    made = cell[0].op
+    if n.op != "sum" or made is None or made.name != "fmul":
+        return None
+    x, y = made.args
+    return (b.ffma(x, y, so_far[0]),)
 
 
 def _joined(b: Builder, op: str, dtype: DType, x: Value, y: Value) -> Value:

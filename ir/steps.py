@@ -87,6 +87,8 @@ class Step:
     """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
+    prepared: Key | None = None
+    """Where such a step finds its register operand, if not under the operand's own keys."""
 
     def reads_shared(self, buffer: str) -> bool:
         """Whether the step reads this shared buffer."""

@@ -59,6 +59,8 @@ class Strategy:
     """Whether products of neighbouring trips run together (`product_stages`)."""
     turns: bool = False
     """Whether two warpgroups start theirs in turn."""
+    ahead: bool = False
+    """Whether register operands are made while the instructions before them run (`operands_ahead`)."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -74,6 +76,8 @@ class Strategy:
         if "products" in self.why:
             stages = "two stages" + (", warpgroups in turn" if self.turns else "")
             out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
+        if "operands" in self.why:
+            out.append(f"operands: {'made ahead' if self.ahead else 'made in front of their product'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:

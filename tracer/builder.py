@@ -195,7 +195,8 @@ class Builder:
                 raise TraceError(
                     f"{op}: unknown symbol {s}",
                     loc or here(),
-                    hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}"),
+                    hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}")
+                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}",
                 )
             self.named.add(s)
         return expr

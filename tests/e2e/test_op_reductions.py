@@ -133,3 +133,15 @@ def test_nothing_to_choose_from(target: str) -> None:
     agree(kernel, [np.zeros((0, 5), np.float32), np.zeros(5, np.int32)], target)
     total = column_kernel(lambda x: wd.sum(x, dim=M), wd.f32, wd.f32)
     agree(total, [np.zeros((0, 5), np.float32), np.ones(5, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_sum_of_products_multiplies_and_adds_at_once(target: str) -> None:
+    """The first of a lane's elements is a product, or of two chains each first one; the others come to the sum by a
+    multiply-add each."""
+    kernel = row_kernel(lambda x: wd.sum(x * x, dim=N), wd.f32, wd.f32)
+    subs = {M: 8, N: 4096, BM: 1, BN: 4096, WM: 1, WN: 4096}
+    ops = [op.name for op in kernel.compile(target=target, subs=subs).kernel_ir.body.walk()]
+    lanes = 64 if target.startswith("gfx") else 32
+    chains = ops.count("fmul")
+    assert chains in (1, 2) and ops.count("ffma") == 4096 // lanes - chains
