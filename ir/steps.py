@@ -1,8 +1,8 @@
 """What a region of code is made of before it is kernel IR: `Step`s, the values that they pass to each other, and the
 order that was chosen for them.
 
-In: nothing; `lower.py` makes one list of steps per region, `plan_body.py` a `BodySchedule` of it. Out: kernel IR,
-when `emit_loop.py` or `ring_loops.py` call the steps with a `Context`.
+In: nothing; `lower_regions.py` makes one list of steps per region, `plan_body.py` a `BodySchedule` of it. Out: kernel
+IR, when `emit_loop.py` or `ring_loops.py` call the steps with a `Context`.
 
 A step of stage s works on iteration t + (S - 1 - s) in trip t of the steady state. Stages before the last only load,
 copy and read; everything with an effect or a carried value is in the last stage.

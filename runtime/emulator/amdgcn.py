@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import Reg, Src, Unit, check_operands
+from wavedsl.codegen.amdgcn.isa import Reg, Src, check_operands
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
@@ -724,6 +724,3 @@ def _counts(program: Program) -> tuple[int, int]:
             _COUNTS.clear()
         found = _COUNTS[id(program)] = (program, register_counts(program))
     return found[1]
-
-
-__all__ = ["Unit", "run_amdgcn"]
