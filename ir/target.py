@@ -148,6 +148,8 @@ class Target:
     branch that is not taken by a neighbour holds up nobody."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    """(operation, f16 or bf16): what is computed for both halves of a word at once."""
     widens: frozenset[tuple[str, str]] = frozenset()
     """(packed dtype, f16 or bf16): pairs that become a word of the wider one without single numbers between."""
     small_floats: frozenset[str] = frozenset()
