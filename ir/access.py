@@ -1,4 +1,4 @@
-"""Accesses to array arguments: vector widths, addresses, masks. (middle.md §4)
+"""Accesses to array arguments: vector widths, addresses, masks.
 
 In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: kernel IR
 loads and stores.

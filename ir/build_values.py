@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from wavedsl.ir import dtypes as dt
 from wavedsl.ir import small_floats
 from wavedsl.ir.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.build_core import Core, Operand
@@ -20,13 +18,9 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import MIRROR, decided
+from wavedsl.ir.half_pairs import loaded, packed_pair
 from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
 from wavedsl.ir.open_regions import flatten
-
-_HALVES = {"fadd": "add", "fsub": "sub", "fmul": "mul"}
-"""Operations that chips have for pairs of f16."""
-_MOST_F16 = 65504.0
-"""The largest finite f16."""
 
 
 class Values(Core):
@@ -361,58 +355,8 @@ class Values(Core):
             return first.args[0]
         if not self.packs(dtype):
             return small_floats.pack(self, values, dtype)
-        if dtype is dt.f16 and all(v.const is not None and v.const == v.const for v in values):
-            with np.errstate(over="ignore"):
-                low, high = (int(np.float32(v.const).astype(np.float16).view(np.uint16)) for v in values)
-            return self.const(high << 16 | low, B32)
-        found = self._widened(values, dtype)
-        if found is None and dtype is dt.f16:
-            found = self._halves(values)
+        found = packed_pair(self, values, dtype)
         return found if found is not None else self._pure("pack", tuple(values), B32, {"dtype": dtype})
-
-    def _halves(self, values: Sequence[Value]) -> Value | None:
-        """Sums, differences and products of pairs of f16 as one step on words. None for anything else.
-
-        INVARIANT: f32 has more than twice the bits of f16, and two more: rounding the f32 result again gives what
-        rounding the exact one does.
-        """
-        low, high = (v.op for v in values)
-        if low is None or high is None or low.name != high.name or low.name not in _HALVES or self.target is None:
-            return None
-        words = [self._both(x, y) for x, y in zip(low.args, high.args)]
-        if any(w is None for w in words) or all(x is y for x, y in zip(low.args, high.args)):
-            return None
-        return self._pure("halves", tuple(w for w in words if w is not None), B32, {"how": _HALVES[low.name]})
-
-    def _both(self, low: Value, high: Value) -> Value | None:
-        """Two f16 numbers as a word: one that both come from, bytes of two, or a constant twice."""
-        if low is high and low.const is not None:
-            if abs(low.const) > _MOST_F16 or float(np.float16(low.const)) != low.const:
-                return None
-            return self.pack((low, high), dt.f16)
-        if any(v.op is None or v.op.name != "unpack" or v.op.attrs["dtype"] is not dt.f16 for v in (low, high)):
-            return None
-        first, second = low.op, high.op
-        assert first is not None and second is not None
-        places = [0x100 * (2 * op.attrs["index"] + 1) + 2 * op.attrs["index"] for op in (first, second)]
-        if first.args == second.args:
-            return self.permute_bytes(first.args[0], first.args[0], places[1] << 16 | places[0])
-        return self.permute_bytes(second.args[0], first.args[0], places[1] + 0x404 << 16 | places[0])
-
-    def _widened(self, values: Sequence[Value], dtype: DType) -> Value | None:
-        """A pair of numbers as one step from the packed word that both come from; None where the chip has none."""
-        if self.target is None or dtype.name not in ("f16", "bf16"):
-            return None
-        found: list[tuple[Value, DType, int]] = []
-        for v in values:
-            made = v.op.args[0].op if v.op is not None and v.op.name == "cvt" else v.op
-            if made is None or made.name != "unpack" or (made is v.op) != made.attrs["dtype"].is_float:
-                return None
-            found.append((made.args[0], made.attrs["dtype"], made.attrs["index"]))
-        (word, source, index), second = found
-        if index % 2 or second != (word, source, index + 1) or (source.name, dtype.name) not in self.target.widens:
-            return None
-        return self._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
 
     def packs(self, dtype: DType) -> bool:
         """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
@@ -424,12 +368,13 @@ class Values(Core):
             raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.slot} {dtype}")
         if word.const == 0 and dtype.kind != "scale":
             return self.const(0, F32 if dtype.is_float else I32)
-        if dtype is dt.f16 and word.const is not None:
-            number = float(np.uint16(int(word.const) >> 16 * index & 0xFFFF).view(np.float16))
-            if number == number:
-                return self.const(number, F32)
         if not self.packs(dtype):
-            return small_floats.unpack(self, word, dtype, index)
+            found = small_floats.unpack(self, word, dtype, index)
+            self.small[found.id] = word, dtype, index
+            return found
+        if dtype.is_float and dtype.bits == 8:
+            word, even = loaded(word, dtype, index & ~1)
+            index = even | index & 1
         return self._pure("unpack", (word,), F32 if dtype.is_float else I32, {"dtype": dtype, "index": index})
 
     def round_tf32(self, a: Value) -> Value:

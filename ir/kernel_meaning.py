@@ -124,10 +124,11 @@ def _widen(op: Op, w: Array) -> Array:
     return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
 
 
-def _halves(op: Op, a: Array, b: Array) -> Array:
-    how: Any = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op.attrs["how"]]
-    x, y = (np.ascontiguousarray(w).view(np.uint32)[..., None].view(np.float16) for w in (a, b))
-    return np.ascontiguousarray(how(x, y)).view(np.uint32)[..., 0]
+def _pair(op: Op, a: Array, b: Array) -> Array:
+    dtype = op.attrs["dtype"]
+    wide = [np.ascontiguousarray(x).view(np.uint32)[..., None].view(dtype.numpy).astype(np.float32) for x in (a, b)]
+    rows = PLAIN[op.attrs["operation"]](*wide).astype(dtype.numpy)
+    return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
 
 
 def _round_tf32(a: Array) -> Array:
@@ -250,7 +251,7 @@ TYPED: dict[str, Callable[..., Array]] = {
     "pack": _pack,
     "unpack": _unpack,
     "widen": _widen,
-    "halves": _halves,
+    "pair": _pair,
     "permute_bytes": _permute_bytes,
     "bitcast": _bitcast,
     "vec": _vec,

@@ -63,10 +63,10 @@ def binary(s: Selector, op: Op) -> None:
             k += 1
 
 
-@lower("halves")
-def halves(s: Selector, op: Op) -> None:
-    how = op.attrs["how"]
-    mods = {"neg_lo": (0, 1), "neg_hi": (0, 1)} if how == "sub" else {}
+@lower("pair")
+def pair(s: Selector, op: Op) -> None:
+    how = op.attrs["operation"]
+    mods = {"neg_lo": (0, 1), "neg_hi": (0, 1)} if how == "fsub" else {}
     s.vop3(s.rows.named(roles.HALVES[how]), s.result(op), *(s.words(x)[0] for x in op.args), **mods)
 
 

@@ -1,6 +1,6 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
-A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
+A buffer is a resource descriptor in four scalar registers: base, stride 0, size in bytes, 0x27000. The
 address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, and a
 launch refuses others. Descriptors of one size copy the pair of it and the last word from the first. The hardware drops
 what lies at or past the size, which also realises masks: a lane that is masked off gets an offset that is past the end

@@ -4,7 +4,7 @@
           ── the best `keep` share ──▶ checked on the emulator ──▶ measured ──▶ the fastest is pinned
 
 Measuring is timing on the device where the target is a GPU at hand, else the emulator's cycle model of one workgroup,
-extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon
+extended to the grid (`work.count_clocks`): the report says which. Every result is written to the results file as soon
 as it is there, so an interrupted run goes on where it stopped.
 """
 
