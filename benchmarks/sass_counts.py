@@ -2,6 +2,7 @@
 
     python benchmarks/sass_counts.py                     all cases; nothing runs, no GPU is needed
     python benchmarks/sass_counts.py --cases gemm        those whose name contains a word
+    python benchmarks/sass_counts.py --triton PYTHON     beside Triton's tutorials; PYTHON is an interpreter that has it
 
 * products: matrix products on sm_90a (`wgmma`) and sm_80 (`mma.sync`), its text assembled for sm_89 too. Of the loop
   with the matrix instructions: what else a trip issues, also per 2^20 FLOP of a warp; of the copying warps' loop: what
@@ -18,6 +19,8 @@ compute unit. The exit status is 1 where a number is above its limit.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -241,6 +244,45 @@ def counted(chosen: Sequence[Case]) -> list[dict[str, Any]]:
     return out
 
 
+BESIDE = {
+    # (ours, Triton's): on which chips
+    ("gemm 128x256x64", "gemm"): ("sm_90a",),
+    ("gemm 128x256x64", "gemm persistent, TMA"): ("sm_90a",),
+    ("gemm 128x128x32", "gemm"): ("sm_80",),
+    **{(f"attention {d}{c}",) * 2: ("sm_90a",) for d in (64, 128) for c in ("", " causal")},
+    ("softmax", "softmax"): ("sm_90a", "sm_80"),
+    ("rms norm", "rms norm"): ("sm_90a", "sm_80"),
+    ("elementwise", "elementwise"): ("sm_90a", "sm_80"),
+}
+RATIO = ("others per score", "others per 2^20 FLOP", "issued per 16 bytes")
+"""What of two kernels is compared: the first that both have."""
+
+
+def triton(python: str) -> tuple[str, list[Case]]:
+    """Triton's version and its kernels; `python`: an interpreter that has it. The assembler is ours."""
+    command = [python, str(Path(__file__).with_name("triton_sass.py"))]
+    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    kernels = [Case(x["name"], x["kind"], x["arch"], lambda x=x: x["text"]) for x in said["kernels"]]
+    return said["version"], kernels
+
+
+def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """Our kernel, Triton's, the chip, registers and spilled bytes of both, what `RATIO` names, and ours / theirs."""
+    mine, its = ({(r["kernel"], r["target"], r["what"]): r["value"] for r in x} for x in (ours, theirs))
+    out = []
+    for (one, other), archs in BESIDE.items():
+        for arch in archs:
+            what = next(x for x in RATIO if (one, arch, x) in mine and (other, arch, x) in its)
+            a, b = mine[one, arch, what], its[other, arch, what]
+            more = [
+                found[name, arch, x]
+                for x in ("registers", "spilled bytes")
+                for found, name in ((mine, one), (its, other))
+            ]
+            out.append([one, other, arch, *more, what, a, b, round(a / b, 2)])
+    return out
+
+
 def over(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows above their limit."""
     return [row for row in found if row["limit"] is not None and row["value"] > row["limit"]]
@@ -254,6 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cases", default="", metavar="WORD", help="those whose name contains it; nothing is kept")
+    options.add_argument("--triton", metavar="PYTHON", help="an interpreter that has Triton")
     given = options.parse_args(arguments)
     chosen = [case for case in cases() if given.cases in f"{case.name} {case.arch}"]
     found = counted(chosen)
@@ -266,8 +309,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if lines:
             print(table(("kernel", "target", *shown), lines), end="\n\n")
     if not given.cases:
-        versions = {tool: toolchain.version_of(find()) for tool, find in TOOLS.items()}
-        print(record.write("sass_counts", found, tools=versions))
+        more: dict[str, Any] = {"tools": {tool: toolchain.version_of(find()) for tool, find in TOOLS.items()}}
+        if given.triton:
+            version, kernels = triton(given.triton)
+            theirs = counted(kernels)
+            more["triton"] = {"version": version, "rows": theirs}
+            print(table(AGAINST, beside(found, theirs)), end="\n\n")
+        print(record.write("sass_counts", found, **more))
     for row in over(found):
         print("OVER:", row)
     return 1 if over(found) else 0
@@ -287,6 +335,10 @@ HEADS = {
         "ffma", "fadd", "fmul", "mufu", "convert", "integer", "branch",
     ),
 }  # fmt: skip
+AGAINST = (
+    "ours", "Triton's", "target", "registers", "its registers", "spilled", "its spilled", "what", "value", "its",
+    "ratio",
+)  # fmt: skip
 TOOLS = {"ptxas": sass.toolchain.find_ptxas, "nvdisasm": sass.toolchain.find_nvdisasm}
 
 
