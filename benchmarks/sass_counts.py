@@ -182,6 +182,19 @@ FLOATS = {
 }  # fmt: skip
 """Most float instructions per score of attention, by head size: a multiply-add, a maximum and an addition each, and a
 trip's multiplications of O by what its maxima changed, 1/2 of a head per key of a block."""
+OTHERS = {
+    ("sm_90a", 64): 6.6, ("sm_90a", 128): 7.3, ("sm_90a", 256): 11.8, ("sm_80", 64): 7.5, ("sm_80", 128): 10.5,
+    ("sm_80", 256): 20.5,
+}  # fmt: skip
+"""What a trip issues per score beside products, all in all: sm_80's threads load their operands and copy."""
+GRADIENTS = {
+    ("sm_90a", 64, "dK dV"): 11.8, ("sm_90a", 64, "dQ"): 7.6, ("sm_90a", 128, "dK dV"): 13.3,
+    ("sm_90a", 128, "dQ"): 8.6, ("sm_80", 64, "dK dV"): 14.6, ("sm_80", 64, "dQ"): 8.4, ("sm_80", 128, "dK dV"): 17.9,
+    ("sm_80", 128, "dQ"): 13.3,
+}  # fmt: skip
+
+
+SKINNY = {("sm_90a", 16): 47, ("sm_90a", 64): 47, ("sm_80", 16): 100, ("sm_80", 64): 148}
 
 
 def cases() -> list[Case]:
@@ -199,34 +212,42 @@ def cases() -> list[Case]:
         ("128x256x64 stream-K", BF16, Config(128, 256, 64, 64, 256, (("stream_k", True),))),
         ("128x128x64", BF16, Config(128, 128, 64, 64, 128)),
         ("fp8 128x256x128", FP8, Config(128, 256, 128, 64, 256)),
-        ("tf32 128x256x32", Form(wd.tf32, out=wd.f32), Config(128, 256, 32, 64, 256)),
     ):
-        add("products", f"gemm {name}", "sm_90a", gemm, form, config, fences=0)
+        add("products", f"gemm {name}", "sm_90a", gemm, form, config, fences=0, others=52, copying_role=40)
+    # Numbers are rounded to tf32 on their way to shared memory, by all threads.
+    tf32 = Form(wd.tf32, out=wd.f32), Config(128, 256, 32, 64, 256)
+    add("products", "gemm tf32 128x256x32", "sm_90a", gemm, *tf32, fences=0, others=345)
     for arch in ("sm_80", "sm_89"):
         for name, form, config in (
             ("128x128x32", BF16, Config(128, 128, 32, 64, 64)),
             ("128x256x32", BF16, Config(128, 256, 32, 64, 64)),
         ):
-            add("products", f"gemm {name}", arch, gemm, form, config, "sm_80", fences=0, narrow_copies=0)
+            limits = {"fences": 0, "narrow_copies": 0, "others": 62}
+            add("products", f"gemm {name}", arch, gemm, form, config, "sm_80", **limits)
     for target in ("sm_90a", "sm_80"):
         for d in (64, 128, 256):
             for causal in (False, True):
-                name = f"attention {d}{' causal' * causal}"
-                most = FLOATS[target, d]
-                add("scores", name, target, forward, d, causal, target, fences=0, float_per_score=most)
+                most = {"float_per_score": FLOATS[target, d], "others_per_score": OTHERS[target, d]}
+                add(
+                    "scores", f"attention {d}{' causal' * causal}", target, forward, d, causal, target, fences=0, **most
+                )
         for d in (64, 128):
             for which, name in ((1, "dK dV"), (-1, "dQ")):
-                add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0)
+                most = {"others_per_score": GRADIENTS[target, d, name]}
+                add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0, **most)
         for m in (16, 64):
-            add("products", f"skinny {m}", target, planned, m, "skinny", target, fences=0, narrow_copies=0)
-        add("bytes", "gemv 1", target, planned, 1, "gemv", target, narrow_accesses=0, fmul=4)
-        add("bytes", "gemv 4", target, planned, 4, "gemv", target, narrow_accesses=0, fmul=4)
-        add("bytes", "row sum", target, rows, bound.row_sum, target, ROW, narrow_accesses=1)  # its result
-        for name, make, *given in (
-            ("copy", bound.copy), ("elementwise", bound.scaled_sum), ("softmax", bound.softmax, ROW),
-            ("rms norm", bound.rms_norm, ROW), ("transpose", bound.transpose),
+            limits = {"fences": 0, "narrow_copies": 0, "others": SKINNY[target, m]}
+            add("products", f"skinny {m}", target, planned, m, "skinny", target, **limits)
+        for m in (1, 4):
+            limits = {"narrow_accesses": 0, "fmul": 4, "issued_per_16_bytes": 21.5}
+            add("bytes", f"gemv {m}", target, planned, m, "gemv", target, **limits)
+        for name, most, make, *given in (
+            ("copy", 7, bound.copy), ("elementwise", 15, bound.scaled_sum), ("softmax", 42.5, bound.softmax, ROW),
+            ("rms norm", 18.5, bound.rms_norm, ROW), ("transpose", 10, bound.transpose),
+            ("row sum", 22.5, bound.row_sum, ROW),
         ):  # fmt: skip
-            add("bytes", name, target, rows, make, target, *given, narrow_accesses=0)
+            own = int(name == "row sum")  # its result is a number
+            add("bytes", name, target, rows, make, target, *given, narrow_accesses=own, issued_per_16_bytes=most)
     return out
 
 
