@@ -37,7 +37,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.value_classes import Classes, join_region, join_sums, waits_for_other, written_along
+from wavedsl.ir.value_classes import Classes, join_region, join_sums, reduction, waits_for_other, written_along
 from wavedsl.ir.views import is_tile, view_dims
 
 
@@ -160,10 +160,11 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
-            if rule == "project":
-                source = chosen.get(classes.find(n.inputs[0].id))
+            reduced = reduction(n)
+            if reduced is not None:
+                source = chosen.get(classes.find(reduced.inputs[0].id))
                 if source is not None and own not in chosen:
-                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    chosen[own] = source.project(str(reduced.attrs["dim"]))
                     changed = True
             elif rule == "regroup":
                 source = chosen.get(classes.find(n.inputs[0].id))

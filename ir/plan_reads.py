@@ -13,9 +13,9 @@ from wavedsl.ir.copy_ways import Trip
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.matrix_count import k_issues, result_tiles
+from wavedsl.ir.matrix_count import instructions
 from wavedsl.ir.matrix_tile import ALIGN
-from wavedsl.ir.memory_depth import memory_depth
+from wavedsl.ir.memory_depth import memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.staged import Staged, tile_extents
 from wavedsl.ir.staging import plan_matrix, plan_staged
@@ -137,11 +137,7 @@ def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: i
     busy = product_clocks(low, region)
     width = max(target.copy_async)
     whole = target.cost("copy.async", width)
-    bytes = 0
-    for n in reads:
-        info, layout = low.view_info(n), low.layout(n)
-        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
-        bytes += prod(extents.values()) * info.elsize
+    bytes = sum(tile_bytes(low, n) for n in reads)
     moved = bytes * whole.cycles // (width * target.wave_size)
     return None if (depth - 1) * busy >= whole.latency + moved else False
 
@@ -152,8 +148,7 @@ def product_clocks(low: Lowering, region: Region) -> int:
     for n in region_nodes(region):
         if n.op == "mma":
             plan = low.inference.mmas[n.id]
-            count = len(result_tiles(plan)) * len(k_issues(plan))
-            busy += count * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
+            busy += instructions(plan) * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
     return busy
 
 

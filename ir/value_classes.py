@@ -61,6 +61,11 @@ def join_sums(region: Region, classes: Classes) -> None:
             source = n.inputs[0]
             if source.op in REGIONS:
                 classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
+            elif source.op == "scan":
+                classes.join(n.id, source.inputs[0].id)
+        elif n.op in ("reduce", "scan") and isinstance(n.type, tuple):
+            for x in n.inputs[1:]:  # elements that are combined together lie in one lane
+                classes.join(x.id, n.inputs[0].id)
         elif not isinstance(n.type, ValueType):
             continue
         elif n.op in PRODUCTS:
@@ -104,4 +109,11 @@ def written_along(graph: Graph, classes: Classes) -> dict[int, str]:
 
 def waits_for_other(c: int, members: dict[int, list[Node]], classes: Classes, chosen: dict[int, Layout]) -> bool:
     """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
-    return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
+    found = [r for n in members[c] if (r := reduction(n)) is not None]
+    return any(classes.find(r.inputs[0].id) not in chosen for r in found)
+
+
+def reduction(n: Node) -> Node | None:
+    """The reduction that gives a value: the node itself, or of several results the one they are of."""
+    made = n.inputs[0] if n.op == "result" else n
+    return made if ROWS[made.op].index_rule == "project" else None

@@ -272,7 +272,7 @@ class Builder:
             found.append(self.value(node))
         return found
 
-    def run_region(self, body: Callable[..., Any], arguments: Sequence[Value], region: Region) -> Any:
+    def run_region(self, body: Callable[..., Any], arguments: Sequence[Any], region: Region) -> Any:
         self.regions.append(region)
         outer = self.namespace
         try:
