@@ -96,7 +96,9 @@ def test_fast_functions_stay_within_theirs(op: str, target: str) -> None:
         assert ".rn.f32" in slower.asm or op == "exp"
         assert not [line for line in compiled.asm.splitlines() if "div.rn" in line or "sqrt.rn" in line]
     else:
-        assert (compiled.resources.instructions["valu"] < slower.resources.instructions["valu"]) == (op != "exp")
+        assert (compiled.resources.instructions["valu"] < slower.resources.instructions["valu"]) == (
+            op not in ("exp", "sigmoid")
+        )
 
 
 def test_fast_math_is_fast_for_the_whole_kernel() -> None:
