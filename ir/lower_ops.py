@@ -185,7 +185,7 @@ def _tanh(b: Builder, dtype: DType, x: Value) -> Value:
     """1 - 2 / (exp(2|x|) + 1) with the sign of x; below 1/4, where that cancels, an odd polynomial."""
     one = b.const(1.0, x.type)
     ax = b.fabs(x)
-    big = b.fsub(one, b.fdiv(b.const(2.0, x.type), b.fadd(_exp(b, dtype, b.fadd(ax, ax)), one)))
+    big = b.ffma(b.const(-2.0, x.type), b.rcp(b.fadd(_exp(b, dtype, b.fadd(ax, ax)), one)), one)
     x2 = b.fmul(x, x)
     p = b.const(-0.053968254, x.type)
     for c in (0.13333333, -0.33333333):
