@@ -101,6 +101,15 @@ def test_fast_functions_stay_within_theirs(op: str, target: str) -> None:
         )
 
 
+@pytest.mark.parametrize("op", ["exp", "sigmoid", "tanh"])
+def test_functions_take_the_approximations_that_their_bounds_allow(op: str) -> None:
+    """An exponential and a reciprocal are one machine instruction each of NVIDIA's chips."""
+    x = np.zeros(64, np.float32)
+    text = unary(getattr(wd, op), wd.f32).compile(x, x.copy(), target="sm_80").asm
+    assert "ex2.approx.ftz.f32" in text and "div." not in text
+    assert ("rcp.approx.ftz.f32" in text) == (op != "exp")
+
+
 def test_fast_math_is_fast_for_the_whole_kernel() -> None:
     """`/` too; what is in f64 stays as it is, and cannot be asked for."""
 
