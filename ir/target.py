@@ -137,6 +137,8 @@ class Target:
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
     bytes_in_flight: float = 0.0
     """Bytes that one unit must have on their way for its share of that rate: what comes in a latency; 0: not known."""
+    l2_bytes: int = 0
+    """Bytes of the reference product's L2; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False

@@ -194,6 +194,7 @@ def _target(chip: Chip) -> Target:
         instead=instead,
         occupancy=_occupancy(chip),
         memory_rate=product.hbm / product.clock if product else 0.0,
+        l2_bytes=product.l2_bytes if product else 0,
         bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
