@@ -1,4 +1,4 @@
-"""Accesses to array arguments: vector widths, addresses, masks. (middle.md §4)
+"""Accesses to array arguments: vector widths, addresses, masks.
 
 In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: kernel IR
 loads and stores.
@@ -449,16 +449,6 @@ def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
     if isinstance(lane, int):
         lane = b.i32(lane)
     return b.cmp("slt", lane, edge)
-
-
-def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | None = None) -> Fragment:
-    """Read every element of a layout straight into registers. Elements that are masked off are 0."""
-    width, bits = vector_elements(access.info, access.layout, access.plans, False)
-    groups = element_groups(access.layout, bits)
-    loads = []
-    for group in groups:
-        loads.append((group, load_group(b, access, dtype, group, width, guard)))
-    return assemble(b, access.layout, dtype, loads)
 
 
 def load_group(

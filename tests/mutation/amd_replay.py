@@ -240,7 +240,7 @@ def broken_waits(p: Program) -> set[Broken]:
 
 
 def wait_states(p: Effect, c: Effect, target: str) -> int:
-    """How many wait states must lie between two instructions (cdna.md, section 3)."""
+    """How many wait states must lie between two instructions (LLVM's GCNHazardRecognizer)."""
     column = _COLUMN[target]
     newer = target != "gfx90a"
     valu, matrix = _is_valu(c), c.name.startswith(_MATRIX)

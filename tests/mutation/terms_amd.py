@@ -33,7 +33,7 @@ COPIES = 1 << 16
 _COPIES = ("v_mov_b", "s_mov_b", "v_accvgpr_", "v_readfirstlane")
 _ACROSS = re.compile(r"dpp|quad_perm|row_|wave_|sdwa|sel:|op_sel")
 _RAW = 0x20000
-"""Descriptor word 3 but for DST_SEL and NUM_FORMAT, which untyped accesses do not look at (cdna.md, 5.1)."""
+"""Descriptor word 3 but for DST_SEL and NUM_FORMAT, which untyped accesses do not look at."""
 _BUFFER = {"ushort": 2, "short": 2, "short_d16_hi": 2, "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16}
 _DS = re.compile(r"ds_(?:read|write)_[bu](8|16|32|64|96|128)$")
 _DS2 = re.compile(r"ds_(?:read|write)2(st64)?_b(32|64)$")

@@ -59,7 +59,7 @@ def test_an_unknown_topic_is_named(monkeypatch, capsys):
 
 
 def test_a_full_file_is_explained(monkeypatch, capsys):
-    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.HardwareConstraint(waves_per_block=(1, 1, 1))])
     def wide(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
         x = wd.read(a)
         wd.write(x * wd.sum(x, dim=K), b)
