@@ -18,6 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
 from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import check
@@ -185,6 +186,9 @@ STRENGTH_REDUCE = Pass(
 
 PAIR_FLOATS = Pass(
     "pair_floats", pair_floats, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
+INTO_BRANCHES = Pass(
+    "sink_into_branches", sink_into_branches, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
 SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SPLIT_LOOPS = Pass(

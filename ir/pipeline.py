@@ -15,6 +15,7 @@
     stores    copies to shared memory that nobody reads                                           dead_stores.py
     pair      f32 arithmetic on neighbouring registers                                            pair_floats.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
+    branch    what one branch alone reads is computed there                                       into_branches.py
     sink      conditions move down to their readers                                               sink.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
@@ -40,6 +41,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import (
     DEAD_CODE,
     DEAD_STORES,
+    INTO_BRANCHES,
     PAIR_FLOATS,
     SINK_CONDITIONS,
     SPLIT_LOOPS,
@@ -77,7 +79,7 @@ def build_kernel(
         raise
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
+    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():
         wrong = problems(kernel.notes["decisions"], kernel)

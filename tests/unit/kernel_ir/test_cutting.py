@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.builder import Builder, new_kernel
+from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_eval import run
 from wavedsl.ir.kernel_ir import F32, I32, Param, vector
 from wavedsl.ir.kernel_verify import check
@@ -163,6 +164,38 @@ def test_conditions_stand_before_their_readers_and_again_before_far_ones() -> No
     masks_made = [i for i, op in enumerate(ops) if op.name == "cmp"]
     assert len(masks_made) == 40  # once per reader: the second ones are far away
     assert all(ops[i + 1].name == "select" and ops[i].results[0] in ops[i + 1].args for i in masks_made)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_one_branch_reads_is_computed_there(taken: bool) -> None:
+    """A chain that the branch alone reads moves in order; what others read too and what a loop separates stays."""
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write")]
+    kernel = new_kernel("k", "gfx942", params=params, grid=(2, 1, 1))
+    b = Builder(kernel)
+    lane = b.lane()
+    x = b.cvt(lane, F32)
+    early = b.fmul(x, 7.0)
+    with b.for_(0, 3, 1, [x]) as loop:
+        loop.yield_(b.fadd(loop.carried[0], 1.0))
+    (y,) = loop.results
+    both, chain = b.fadd(y, 2.0), b.fmul(b.fadd(y, 3.0), 5.0)
+    out = b.buffer(b.param(0), 512)
+    b.store_global(out, b.mul(lane, 4), both)
+    with b.if_(b.cmp("eq", b.wgid(0), 0 if taken else 2)):
+        b.store_global(out, b.add(b.mul(lane, 4), 256), b.fadd(b.fadd(chain, both), early))
+    kernel = b.finish()
+    want, got = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    run(kernel, [want])
+    before = [op.name for op in kernel.body.ops]
+    sink_into_branches(kernel, TARGET)
+    run(kernel, [got])
+    assert np.array_equal(want, got) and want[:64].any() and bool(want[64:].any()) == taken
+    assert not check(kernel, TARGET)
+    (branch,) = (op for op in kernel.body.ops if op.name == "if")
+    inside = [op.name for op in branch.regions[0].ops]
+    assert inside[:4] == ["fadd", "fmul", "fadd", "fadd"] and before.count("fadd") == 4
+    left = [op.name for op in kernel.body.ops]
+    assert left.count("fadd") == 1 and left.count("fmul") == 1
 
 
 def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
