@@ -23,7 +23,7 @@ from wavedsl.ir.lower_async import Issue, pieces
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import release, wait_full
-from wavedsl.ir.roles import ring_states, rings_inside, set_states
+from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
 from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 UNIT_CLOCKS = 128
@@ -133,17 +133,11 @@ def emit_ahead(
 ) -> list[Value]:  # fmt: skip
     """The loop, of two trips or more or of a number that is known when it runs. Returns the final values of what it
     carries. One that may have no trip is skipped whole."""
-    if isinstance(trips, int):
+
+    def play() -> list[Value]:
         return _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
-    b, rings = low.b, rings_inside(low, region)
-    before = ring_states(rings)
-    with b.if_(b.cmp("sgt", trips, 0)) as branch:
-        results = _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
-        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
-    with branch.orelse():
-        branch.yield_([*(v for _, v in carried), *before])
-    set_states(rings, branch.results[len(carried) :])
-    return list(branch.results[: len(carried)])
+
+    return unless_empty(low, region, trips, carried, play)
 
 
 def _trips(
