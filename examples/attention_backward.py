@@ -372,6 +372,8 @@ def tile_of(target: str, d: int, e: int | None = None, bits: int = 16) -> Tiles:
         return Tiles(128, step, 2, wide > 320)
     few = target == "sm_80"
     small = wide > (128 if few else 256)
+    if few and not small:
+        return Tiles(128, 32, 8)
     large = wide > 320  # then four waves' rows of Q and dO leave nothing of 64 KiB
     return Tiles(64, 16 if small else 32, 4, few and small, 1 + large)
 

@@ -209,3 +209,11 @@ def test_every_pair_of_options(case: dict[str, Any]) -> None:
         return
     sizes = {"b": 1 + ("b" in shared), "h": max(case["group"], 1 + ("h" in shared)), "m": m, "n": n, "d": d, "e": e}
     differentiate(case["target"], variant, sizes, shared)
+
+
+def test_scores_become_operands_where_they_are() -> None:
+    """Four products in a chain: both operand orders of each are tried, so nothing moves between lanes."""
+    names = dict(zip("BHGMNDE", (2, 8, 8, 1024, 1024, 64, 64)))
+    kernel = backward.keys_kernel(Variant(wd.bf16, causal=True), tile=(32, 128), waves=8)
+    text = kernel.compile(target="sm_80", subs={getattr(backward, name): n for name, n in names.items()}).asm
+    assert text.count("mma.sync") >= 64 and "shfl" not in text
