@@ -24,6 +24,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.facts import BITS, full
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
@@ -441,14 +442,22 @@ def whole_buffer(
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
-    """lane + offset < limit. The offset joins the limit: that is uniform, the lane's part is not."""
+    """lane + offset < limit. The offset joins the limit where scalar registers hold uniform numbers. PTX has none: there
+    a number per offset would be kept, through loops even, so all offsets share lane - limit and are constants beside it."""
     if isinstance(limit, int):
-        edge: Any = limit - offset
-    else:
-        edge = b.sub(limit, offset) if offset else limit
+        return b.cmp("slt", b.i32(lane) if isinstance(lane, int) else lane, limit - offset)
     if isinstance(lane, int):
         lane = b.i32(lane)
-    return b.cmp("slt", lane, edge)
+    if offset and b.target is not None and b.target.vendor != "amd" and _difference_fits(lane, limit):
+        return b.cmp("slt", b.sub(lane, limit), -offset)
+    return b.cmp("slt", lane, b.sub(limit, offset) if offset else limit)
+
+
+def _difference_fits(x: Value, y: Value) -> bool:
+    """Whether x - y does not wrap, by what is known of both."""
+    lo, hi, _ = full(BITS[x.type.kind])
+    known = None not in (x.lo, x.hi, y.lo, y.hi)
+    return known and lo <= x.lo - y.hi and x.hi - y.lo <= hi
 
 
 def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | None = None) -> Fragment:
