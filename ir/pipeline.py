@@ -8,6 +8,7 @@
     lower     steps of every region: shared memory, addresses                    lower.py, staging.py, steps.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
+    merge     carried integers that are always equal (slots of rings in step)                merge_carried.py
     split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                        unroll_rule.py, unroll.py
     stores    copies to shared memory that nobody reads                                           dead_stores.py
@@ -38,6 +39,7 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import (
     DEAD_CODE,
     DEAD_STORES,
+    MERGE_CARRIED,
     PAIR_FLOATS,
     SINK_CONDITIONS,
     SPLIT_LOOPS,
@@ -74,7 +76,7 @@ def build_kernel(
         raise
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
+    passes = (DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, SINK_CONDITIONS)
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():
         wrong = problems(kernel.notes["decisions"], kernel)
