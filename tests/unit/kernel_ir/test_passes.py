@@ -8,7 +8,17 @@ from wavedsl.ir.kernel_eval import run
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_text import differences, parse, text
 from wavedsl.ir.kernel_verify import check
-from wavedsl.ir.passes import CHECKS, DEAD_CODE, REBUILD, SHORT_LOOPS, STRENGTH_REDUCE, Pass, run_passes, unroll_pass
+from wavedsl.ir.passes import (
+    CHECKS,
+    DEAD_CODE,
+    MERGE_CARRIED,
+    REBUILD,
+    SHORT_LOOPS,
+    STRENGTH_REDUCE,
+    Pass,
+    run_passes,
+    unroll_pass,
+)
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.unroll import unroll
 
@@ -36,7 +46,13 @@ def test_passes_keep_the_meaning_of_random_loops(seed):
     kernel, words = random_loops(seed)
     want = results(kernel, words)
     effects = [op.name for op in kernel.body.walk() if "write global" in op.row.effects]
-    for sequence in ([DEAD_CODE], [REBUILD], [DEAD_CODE, STRENGTH_REDUCE], [REBUILD, SHORT_LOOPS, STRENGTH_REDUCE]):
+    for sequence in (
+        [DEAD_CODE],
+        [REBUILD],
+        [DEAD_CODE, MERGE_CARRIED],
+        [DEAD_CODE, STRENGTH_REDUCE],
+        [REBUILD, SHORT_LOOPS, STRENGTH_REDUCE],
+    ):
         fresh, _ = random_loops(seed)
         got, facts = run_passes(fresh, sequence, checked=True)
         assert np.array_equal(results(got, words), want), [p.name for p in sequence]
