@@ -24,7 +24,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.facts import BITS, full
+from wavedsl.ir.facts import BITS, full, multiple_of
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
@@ -443,7 +443,9 @@ def whole_buffer(
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
     """lane + offset < limit. The offset joins the limit where scalar registers hold uniform numbers. PTX has none: there
-    a number per offset would be kept, through loops even, so all offsets share lane - limit and are constants beside it."""
+    a number per offset would be kept, through loops even, so all offsets share lane - limit and are constants beside it.
+    Where lane and limit are multiples of a number, offsets between two multiples of it are below together."""
+    offset -= offset % max(1, gcd(*(x if isinstance(x, int) else multiple_of(x) for x in (lane, limit))))
     if isinstance(limit, int):
         return b.cmp("slt", b.i32(lane) if isinstance(lane, int) else lane, limit - offset)
     if isinstance(lane, int):
