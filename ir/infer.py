@@ -38,7 +38,15 @@ from wavedsl.ir.graph import (
     next_values,
 )
 from wavedsl.ir.layout import Digit, Layout, make_layout
-from wavedsl.ir.mma_plan import MmaPlan, makeable, mma_options, mma_plan, paired_products, shared_reads
+from wavedsl.ir.mma_plan import (
+    MmaPlan,
+    lasting_operands,
+    makeable,
+    mma_options,
+    mma_plan,
+    paired_products,
+    shared_reads,
+)
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
@@ -150,6 +158,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
     wide = any(a.asynchronous for a in target.mma_atoms)
     read_tiles = shared_reads(graph) if wide else frozenset()
     made_tiles = makeable(graph) if wide else frozenset()
+    lasting = lasting_operands(graph, made_tiles)
     made_by: dict[int, int] = {}
     for n in products:
         made_by.setdefault(classes.find(n.id), n.id)
@@ -173,7 +182,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
             )
             for n in products
         },
-        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired),
+        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired, lasting),
     )
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)

@@ -224,6 +224,22 @@ def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(out)
 
 
+LASTING = 64
+"""Registers per lane from which on an operand that a loop does not change is better stored once and read from shared
+memory in every trip: with sums of a head size of 256 they do not fit beside what a trip computes."""
+
+
+def lasting_operands(graph: Graph, made_tiles: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Those of `makeable` that do not have the dimension of the loop around their product."""
+    return frozenset(
+        (n.id, position)
+        for region in graph.regions()
+        for n in region.nodes
+        for position in (0, 1)
+        if (n.id, position) in made_tiles and region.dim is not None and region.dim not in n.inputs[position].dims
+    )
+
+
 def _product_dims(node: Node) -> tuple[Any, Any, Any]:
     """The dimensions (M, N, K) of a product; M or N is None where an operand has only K."""
     a, b = (node.inputs[p] for p in factors(node))
@@ -251,9 +267,10 @@ def mma_plan(
     read_tiles: frozenset[int] = frozenset(),
     made_tiles: frozenset[tuple[int, int]] = frozenset(),
     paired: frozenset[int] = frozenset(),
+    lasting: frozenset[tuple[int, int]] = frozenset(),
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`: those that
-    `paired_products` has found."""
+    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`, `lasting`: what
+    `paired_products` and `lasting_operands` have found."""
     atom, swap = option.atom, option.swap
     m, n, k = _product_dims(node)
     if swap:
@@ -262,7 +279,7 @@ def mma_plan(
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
-        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired)
+        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired, lasting)
     scales = None
     if atom.scale_block:
         step_bits, order = _scaled_steps(atom, wk)
@@ -333,13 +350,16 @@ def _scale_layout(
 def _async_plan(
     node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
     read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]], paired: frozenset[int],
+    lasting: frozenset[tuple[int, int]],
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
     operands = (node.inputs[1], node.inputs[0]) if swap else tuple(node.inputs[:2])
     made_b = operands[1].id not in read_tiles
     # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
-    made_a = made_b and operands[0].id not in read_tiles and (node.id, 1 if swap else 0) in made_tiles
+    own = (node.id, 1 if swap else 0)
+    stays = own in lasting and wave_m * wave_k * operands[0].dtype.bits >= LASTING * 32 * target.wave_size
+    made_a = operands[0].id not in read_tiles and own in made_tiles and (made_b or stays)
     a_shared = operands[0].id in read_tiles or made_a
     sizes = dict(zip(names, waves))
 
