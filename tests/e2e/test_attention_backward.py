@@ -26,7 +26,7 @@ Variant = backward.Variant
 def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
     """Run the kernels with the target's tiles, compare within the bound; all arguments."""
     given = backward.arguments_of(variant, sizes, sizes["m"], shared)
-    tiles = backward.tile_of(target, sizes["d"], sizes["e"], variant.dtype.bits)
+    tiles = backward.tile_for(variant, target, sizes["d"], sizes["e"])
     for kernel in backward.kernels(variant, tiles, shared):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
@@ -44,7 +44,7 @@ def differentiate_packed(
     if bad:
         forward = packed.numpy_gradients(variant, given, np.float32, order)
         given["o"], given["lse"] = forward["o"].astype(given["o"].dtype), forward["lse"].astype(np.float32)
-    for kernel in packed.kernels(variant, backward.tile_of(target, d, e, variant.dtype.bits), order):
+    for kernel in packed.kernels(variant, backward.tile_for(variant, target, d, e, packed=True), order):
         mine = packed.arguments_for(kernel, given)
         kernel.compile(**mine, target=target, subs=extents if "starts_q" in mine else None).emulate(**mine)
     assert packed.check(variant, given, order) == 0
