@@ -137,7 +137,7 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
-    tile, waves = forward.tile_for(variant, target, size["d"])
+    tile, waves = forward.tile_for(variant, target, size["d"], size["n"])
     launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
     return int(forward.check(variant, given))
 
