@@ -56,7 +56,7 @@ def softmax(dtype: wd.DType, columns: int) -> Any:
     def softmaxed(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
         x = wd.cast(wd.read(a), wd.f32)
         e = wd.exp(x - wd.max(x, dim=N))
-        wd.write(wd.cast(e / wd.sum(e, dim=N), dtype), b)
+        wd.write(wd.cast(e * (1.0 / wd.sum(e, dim=N)), dtype), b)
 
     return softmaxed
 

@@ -135,7 +135,9 @@ def log_sum_exp(variant: Variant, scale, top, total):
     return wd.fma(top, scale, wd.log(total)) if raw else top + wd.log(total)
 
 
-def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), waves: int = 4):
+def attention_kernel(
+    variant: Variant, *, tile: tuple[int, int] = (128, 64), waves: int = 4, schedule: wd.Schedule | None = None
+):
     """Attention on `tile` queries x keys at a time. Its arguments: q, k, v, o, scale, then those that the variant has
     of bias, slopes, sink, lse. The scale must be positive."""
     dtype, out = variant.dtype, variant.out or variant.dtype
@@ -150,6 +152,7 @@ def attention_kernel(variant: Variant, *, tile: tuple[int, int] = (128, 64), wav
             wd.WaveConstraint(M, BM / waves),
         ],
         subs={BM: tile[0], BN: tile[1]},
+        schedule=schedule,
     )
     def attention(
         q: wd.Memory[(*variant.dims(H, M, D), dtype)],

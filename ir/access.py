@@ -442,8 +442,8 @@ def whole_buffer(
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
-    """lane + offset < limit. The offset joins the limit where scalar registers hold uniform numbers. PTX has none: there
-    a number per offset would be kept, through loops even, so all offsets share lane - limit and are constants beside it.
+    """lane + offset < limit. The offset joins the limit where scalar registers hold what is uniform. PTX has none: there
+    a number per offset would be kept, through loops even; all offsets share lane - limit and are constants beside it.
     Where lane and limit are multiples of a number, offsets between two multiples of it are below together."""
     offset -= offset % max(1, gcd(*(x if isinstance(x, int) else multiple_of(x) for x in (lane, limit))))
     if isinstance(limit, int):
@@ -458,8 +458,9 @@ def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
 def _difference_fits(x: Value, y: Value) -> bool:
     """Whether x - y does not wrap, by what is known of both."""
     lo, hi, _ = full(BITS[x.type.kind])
-    known = None not in (x.lo, x.hi, y.lo, y.hi)
-    return known and lo <= x.lo - y.hi and x.hi - y.lo <= hi
+    if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
+        return False
+    return lo <= x.lo - y.hi and x.hi - y.lo <= hi
 
 
 def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | None = None) -> Fragment:

@@ -131,6 +131,24 @@ class Core:
         """How many regions enclose the definition of `v` (0: the kernel's body)."""
         return self._depth[v.id]
 
+    # --------------------------------------------------------------------------------------------- moving what is built
+
+    def here(self) -> int:
+        """A position in the open region, for `cut`."""
+        return len(self._frames[-1].ops)
+
+    def cut(self, position: int) -> list[Op]:
+        """Take the open region's ops from a position on out of it. All but dead ones are to be placed again before
+        anything is built that may use them."""
+        ops = self._frames[-1].ops
+        taken = ops[position:]
+        del ops[position:]
+        return taken
+
+    def place(self, ops: Sequence[Op]) -> None:
+        """Put ops that were cut out at the end of the open region."""
+        self._frames[-1].ops.extend(ops)
+
     def fail(self, message: str, hint: str = "") -> CompileError:
         """A CompileError at the current location."""
         return CompileError(message, self._loc, hint)

@@ -295,9 +295,8 @@ class Values(Core):
     def ftrunc(self, a: Value) -> Value:
         return self._pure("ftrunc", (a,), a.type)
 
-    def exp2(self, a: Value, normal: bool = False) -> Value:
-        """`normal`: the result is known to be no denormal number, so a chip need not see to those."""
-        return self._pure("exp2", (a,), a.type, {"normal": True} if normal else None)
+    def exp2(self, a: Value) -> Value:
+        return self._pure("exp2", (a,), a.type)
 
     def log2(self, a: Value) -> Value:
         return self._pure("log2", (a,), a.type)

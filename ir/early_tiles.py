@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.graph import Region, region_nodes
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.staging import Staged
+from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import BodySchedule, Step
 
 

@@ -70,44 +70,60 @@ def _logical(run: Run, node: Node) -> Named:
     return Named(value.dims[:-1], np.asarray((np.any if node.op == "any" else np.all)(array, axis=-1)))
 
 
-def _combined(run: Run, node: Node, left: Any, right: Any, dims: tuple[Any, ...]) -> Any:
-    """The combining function on arrays of elements."""
+Arrays = list[Any]
+
+
+def _combined(run: Run, node: Node, left: Arrays, right: Arrays, dims: tuple[Any, ...]) -> Arrays:
+    """The combining function on arrays of elements, one array per value that is combined."""
     body: Region = node.attrs["body"]
-    for carry, array in zip(body.carries, (left, right)):
+    for carry, array in zip(body.carries, (*left, *right)):
         run.results[carry.id] = Named(dims, array)
     run.region(body)
-    return np.broadcast_to(run.aligned(run.get(body.yields[0]), dims), left.shape)
+    return [np.broadcast_to(run.aligned(run.get(last), dims), x.shape) for last, x in zip(body.yields, left)]
 
 
-def _identity(run: Run, node: Node) -> Any:
-    return np.asarray(node.attrs["identity"], np.float64 if node.inputs[0].dtype.is_float else None).astype(
-        run.numpy_type(node.inputs[0].dtype)
-    )
+def _operands(run: Run, node: Node) -> tuple[tuple[Any, ...], Arrays, Arrays]:
+    """(dimensions, the one that is combined last; arrays; identities) of a `reduce` or `scan`."""
+    values = [run.whole(x, last=node.attrs["dim"]) for x in node.inputs]
+    along = node.attrs["dim"]
+    dims = (*run.hidden(*values), *(d for d in node.inputs[0].dims if d != along), along)
+    arrays = np.broadcast_arrays(*(run.aligned(v, dims) for v in values))
+    given = node.attrs["identity"]
+    identities = [
+        np.asarray(number, np.float64 if x.dtype.is_float else None).astype(run.numpy_type(x.dtype))
+        for number, x in zip(given if isinstance(given, tuple) else (given,), node.inputs)
+    ]
+    return dims, list(arrays), identities
+
+
+def _named(node: Node, dims: tuple[Any, ...], arrays: Arrays) -> Any:
+    found = tuple(Named(dims, x) for x in arrays)
+    return found if isinstance(node.type, tuple) else found[0]
 
 
 @meaning("reduce")
-def _reduce(run: Run, node: Node) -> Named:
-    value = run.whole(node.inputs[0], last=node.attrs["dim"])
-    array = value.array
-    if array.shape[-1] == 0:
-        return Named(value.dims[:-1], np.full(array.shape[:-1], _identity(run, node)))
-    while array.shape[-1] > 1:
-        half = array.shape[-1] // 2
-        paired = _combined(run, node, array[..., :half], array[..., half : 2 * half], value.dims)
-        array = np.concatenate([paired, array[..., 2 * half :]], axis=-1)
-    return Named(value.dims[:-1], array[..., 0])
+def _reduce(run: Run, node: Node) -> Any:
+    dims, arrays, identities = _operands(run, node)
+    if arrays[0].shape[-1] == 0:
+        return _named(node, dims[:-1], [np.full(x.shape[:-1], i) for x, i in zip(arrays, identities)])
+    while (count := arrays[0].shape[-1]) > 1:
+        half = count // 2
+        left, right = ([x[..., start : start + half] for x in arrays] for start in (0, half))
+        paired = _combined(run, node, left, right, dims)
+        arrays = [np.concatenate([p, x[..., 2 * half :]], axis=-1) for p, x in zip(paired, arrays)]
+    return _named(node, dims[:-1], [x[..., 0] for x in arrays])
 
 
 @meaning("scan")
-def _scan(run: Run, node: Node) -> Named:
-    value = run.whole(node.inputs[0], last=node.attrs["dim"])
-    array = np.array(value.array)
+def _scan(run: Run, node: Node) -> Any:
+    dims, arrays, _ = _operands(run, node)
+    arrays = [np.array(x) for x in arrays]
     step = 1
-    while step < array.shape[-1]:
-        later = _combined(run, node, array[..., :-step], array[..., step:], value.dims)
-        array = np.concatenate([array[..., :step], later], axis=-1)
+    while step < arrays[0].shape[-1]:
+        later = _combined(run, node, [x[..., :-step] for x in arrays], [x[..., step:] for x in arrays], dims)
+        arrays = [np.concatenate([x[..., :step], y], axis=-1) for x, y in zip(arrays, later)]
         step *= 2
-    return Named(value.dims, array)
+    return _named(node, dims, arrays)
 
 
 @meaning("cumsum")

@@ -22,11 +22,11 @@ from wavedsl.ir.access import combine_fields, lane_coordinate, scaled, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
+from wavedsl.ir.derived_layout import renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
-from wavedsl.ir.infer import renamed_bits, same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
@@ -70,7 +70,9 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             source = low.inference.operand_layout(n, 0)
             projected = source.project(d)
             kept = source if n.op in ("scan", "cumsum") else projected
-            pairs.append((kept, layouts[n.id], n.dtype))
+            if not isinstance(n.type, tuple):
+                pairs.append((kept, layouts[n.id], n.dtype))
+            pairs += [(low.inference.operand_layout(n, i), source, x.dtype) for i, x in enumerate(n.inputs[1:], 1)]
             columns = zip(source.inner.ins, source.inner.coordinate_columns(d))
             across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
@@ -87,6 +89,10 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             reducing.append(n)
         elif n.op == "sort":
             pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
+        elif n.op == "result" and n.inputs[0].op in ("reduce", "scan"):
+            source = low.inference.operand_layout(n.inputs[0], 0)
+            kept = source if n.inputs[0].op == "scan" else source.project(str(n.inputs[0].attrs["dim"]))
+            pairs.append((kept, layouts[n.id], n.dtype))
         elif n.op == "result" and n.inputs[0].op == "topk":
             sort = n.inputs[0]
             along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
@@ -152,7 +158,7 @@ def regroup_bytes(low: Lowering, n: Node) -> int:
 
 def cell_bytes(n: Node) -> int:
     """Bytes of what waves leave each other for one element of a reduction or scan."""
-    own = max(4, n.inputs[0].dtype.bits // 8)
+    own = sum(max(4, x.dtype.bits // 8) for x in n.inputs)
     return own + 4 if n.op in ("argmax", "argmin") else own
 
 

@@ -14,45 +14,30 @@ replicas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, spec, with_bits
-from wavedsl.ir.chain import absorbed as wide_box
+from wavedsl.ir.bits import spec
 from wavedsl.ir.chain import choose_chains
+from wavedsl.ir.coalesced import coalesced, coalesced_for
 from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.convert import plan_convert
+from wavedsl.ir.derived_layout import coarse_layout, project_to, renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.graph import (
-    PRODUCTS,
-    REGIONS,
-    Graph,
-    Node,
-    Region,
-    ValueType,
-    addend,
-    initial_values,
-    next_values,
-)
-from wavedsl.ir.layout import Digit, Layout, make_layout
-from wavedsl.ir.mma_plan import (
-    MmaPlan,
-    lasting_operands,
-    makeable,
-    mma_options,
-    mma_plan,
-    paired_products,
-    shared_reads,
-)
-from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
+from wavedsl.ir.layout import Layout, make_layout
+from wavedsl.ir.mma_options import mma_options
+from wavedsl.ir.mma_plan import MmaPlan, mma_plan
+from wavedsl.ir.mma_tiles import lasting_operands, makeable, paired_products, shared_reads
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
-from wavedsl.ir.row_layout import absorbed, leading_layout, regrouped, row_layout
+from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.symbols import AddressSpace, dim_name
-from wavedsl.ir.target import VECTOR_BYTES, Target
+from wavedsl.ir.target import Target
+from wavedsl.ir.value_classes import Classes, join_region, join_sums, reduction, waits_for_other, written_along
 from wavedsl.ir.views import is_tile, view_dims
 
 
@@ -89,45 +74,11 @@ class Inference:
         return self.layouts[user.inputs[position].id] if demanded is None else demanded
 
 
-class _Classes:
-    """Union-find over node ids."""
-
-    def __init__(self) -> None:
-        self.parent: dict[int, int] = {}
-        self.left: dict[int, int] = {}
-        self.settled: set[int] = set()
-        """Classes that are not joined with each other."""
-
-    def find(self, x: int) -> int:
-        if x in self.left:
-            return self.left[x]
-        p = self.parent.setdefault(x, x)
-        while p != x:
-            self.parent[x] = self.parent.setdefault(p, p)
-            x, p = p, self.parent[p]
-        return x
-
-    def join(self, a: int, b: int) -> None:
-        a, b = self.find(a), self.find(b)
-        if a == b or {a, b} <= self.settled:
-            return
-        self.parent[max(a, b)] = min(a, b)
-        if {a, b} & self.settled:
-            self.settled.add(min(a, b))
-
-    def leave(self, *values: int) -> None:
-        """Make a class of their own of values whose class is settled: nobody else changes class."""
-        for x in values:
-            self.left[x] = -1 - min(values)
-
-
 class _Conflict(CompileError):
     """Two products would have to leave one class of values in different layouts."""
 
 
-def infer(
-    graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS
-) -> Inference:
+def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS) -> Inference:
     """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError
     where no matrix instruction fits, CompileError on a conflict."""
     try:
@@ -139,12 +90,12 @@ def infer(
 def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool) -> Inference:
     """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
     convert."""
-    classes = _Classes()
+    classes = Classes()
     nodes = {n.id: n for n in graph.all_nodes()}
-    _join_sums(graph.region, classes)
+    join_sums(graph.region, classes)
     if apart:
         classes.settled = {classes.find(n.id) for n in nodes.values() if n.op in PRODUCTS}
-    _join_region(graph.region, classes)
+    join_region(graph.region, classes)
     members: dict[int, list[Node]] = {}
     for n in nodes.values():
         if isinstance(n.type, ValueType):
@@ -153,7 +104,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
 
     out = Inference()
     chosen: dict[int, Layout] = {}
-    contiguous = _written_along(graph, classes)
+    contiguous = written_along(graph, classes)
     products = [n for n in nodes.values() if n.op in PRODUCTS]
     wide = any(a.asynchronous for a in target.mma_atoms)
     read_tiles = shared_reads(graph) if wide else frozenset()
@@ -210,10 +161,11 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
                 continue
             own = classes.find(n.id)
             rule = ROWS[n.op].index_rule
-            if rule == "project":
-                source = chosen.get(classes.find(n.inputs[0].id))
+            reduced = reduction(n)
+            if reduced is not None:
+                source = chosen.get(classes.find(reduced.inputs[0].id))
                 if source is not None and own not in chosen:
-                    chosen[own] = source.project(str(n.attrs["dim"]))
+                    chosen[own] = source.project(str(reduced.attrs["dim"]))
                     changed = True
             elif rule == "regroup":
                 source = chosen.get(classes.find(n.inputs[0].id))
@@ -241,11 +193,11 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
                             changed = True
         if not changed:
             free = [c for c in members if c not in chosen and widest[c].dims]
-            pending = [c for c in free if not _waits_for_other(c, members, classes, chosen)] or free
+            pending = [c for c in free if not waits_for_other(c, members, classes, chosen)] or free
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
-            chosen[c] = _coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+            chosen[c] = coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(target.lane_bits))))
@@ -257,13 +209,8 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
     return out
 
 
-def is_packed_read(n: Node) -> bool:
-    """Whether a value comes straight from a packed array, which decides how it can lie in registers."""
-    return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
-
-
 def _settle_packed(
-    out: Inference, chosen: dict[int, Layout], classes: _Classes, nodes: Mapping[int, Node], graph: Graph,
+    out: Inference, chosen: dict[int, Layout], classes: Classes, nodes: Mapping[int, Node], graph: Graph,
     partition: Partition, target: Target,
 ) -> None:  # fmt: skip
     """Reads and writes of packed arrays move whole units: a value that lies otherwise is converted at its use."""
@@ -317,52 +264,8 @@ def _settle_packed(
                 out.demands[u.id, p] = wanted
 
 
-def _join_sums(region: Region, classes: _Classes) -> None:
-    """What lies alike whatever the user means: what a loop carries, a product and its addend, what an operation with a
-    result of its own layout takes."""
-    for n in region.nodes:
-        body = n.attrs.get("body")
-        if body is not None and n.op in REGIONS:
-            _join_sums(body, classes)
-            for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
-                classes.join(init.id, carry.id)
-                classes.join(carry.id, last.id)
-        if n.op == "result":
-            source = n.inputs[0]
-            if source.op in REGIONS:
-                classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
-        elif not isinstance(n.type, ValueType):
-            continue
-        elif n.op in PRODUCTS:
-            added = addend(n)
-            if added is not None:
-                classes.join(n.id, added.id)
-        elif n.op in ("scan", "cumsum", "shuffle"):
-            if not is_packed_read(n.inputs[0]):
-                classes.join(n.id, n.inputs[0].id)
-        elif n.op.startswith("atomic_"):
-            for x in n.inputs[: ATOMIC_VALUES[n.op]]:
-                if set(x.dims) == set(n.dims) and n.dims:
-                    classes.join(n.id, x.id)
-
-
-def _join_region(region: Region, classes: _Classes) -> None:
-    """Values that meet elementwise."""
-    for n in region.nodes:
-        body = n.attrs.get("body")
-        if body is not None and n.op in REGIONS:
-            _join_region(body, classes)
-        apart = (*PRODUCTS, "result", "scan", "cumsum", "shuffle")
-        if n.op in apart or not isinstance(n.type, ValueType) or n.op.startswith("atomic_"):
-            continue
-        if ROWS[n.op].index_rule in ("same", "relabel"):
-            for x in n.inputs:
-                if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims and not is_packed_read(x):
-                    classes.join(n.id, x.id)
-
-
 def _demand(
-    out: Inference, chosen: dict[int, Layout], classes: _Classes, user: Node, position: int, layout: Layout
+    out: Inference, chosen: dict[int, Layout], classes: Classes, user: Node, position: int, layout: Layout
 ) -> None:
     """The operand at `position` should have `layout`; a second, different demand on a class becomes a conversion at
     that use."""
@@ -374,7 +277,7 @@ def _demand(
 
 
 def _packed_apart(
-    chosen: dict[int, Layout], classes: _Classes, nodes: Mapping[int, Node], x: Node, port: Layout
+    chosen: dict[int, Layout], classes: Classes, nodes: Mapping[int, Node], x: Node, port: Layout
 ) -> None:
     """An operand that is rounded for its product alone is packed in the product's own order where wide elements are
     only renamed for that: packed as they lie, bytes would be taken apart again."""
@@ -389,7 +292,7 @@ def _packed_apart(
 
 
 def _settle_result(
-    out: Inference, chosen: dict[int, Layout], classes: _Classes, n: Node, nodes: Mapping[int, Node]
+    out: Inference, chosen: dict[int, Layout], classes: Classes, n: Node, nodes: Mapping[int, Node]
 ) -> None:
     """A product's result lies as its instruction leaves it. Where another product has decided how values lie that it
     meets, it keeps its own layout, and its uses convert it; a sum that a loop carries cannot do so."""
@@ -417,7 +320,7 @@ def _settle_result(
 
 
 def _demand_row(
-    out: Inference, chosen: dict[int, Layout], classes: _Classes, n: Node, nodes: Mapping[int, Node],
+    out: Inference, chosen: dict[int, Layout], classes: Classes, n: Node, nodes: Mapping[int, Node],
     partition: Partition, target: Target,
 ) -> None:  # fmt: skip
     """Sorts take a whole row in one wave and leave it so."""
@@ -433,75 +336,6 @@ def _demand_row(
     for r in nodes.values():
         if r.op == "result" and r.inputs[0] is n:
             chosen.setdefault(classes.find(r.id), first)
-
-
-def same_layout(a: Layout, b: Layout) -> bool:
-    """Equal up to the order in which dimensions are listed."""
-    if a.inner is b.inner and a.digits == b.digits and a.extents == b.extents:
-        return True
-    if a.digits != b.digits or dict(a.extents) != dict(b.extents):
-        return False
-    return _drives(a.inner) == _drives(b.inner)
-
-
-def _drives(inner: Bits) -> dict[int, frozenset[int]]:
-    """Input bit → the coordinate bits that it drives."""
-    return {
-        x: frozenset(o for j, o in enumerate(inner.outs) if column >> j & 1) for x, column in zip(inner.ins, inner.cols)
-    }
-
-
-def coarse_layout(layout: Layout, n: Node) -> Layout:
-    """The layout in which a `repeat_interleave` takes its operand where it gives `layout`: every lane holds the
-    elements that stand for its own."""
-    dim, count = str(n.attrs["dim"]), n.attrs["count"]
-    part = next(dim_name(d) for d in n.inputs[0].dims if d not in n.dims)
-    if count & (count - 1):
-        raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
-    low = count.bit_length() - 1
-    if layout.inner.width(dim) < low:
-        layout = wide_box(layout)
-    if layout.inner.width(dim) < low or dict(layout.extents)[dim] % count:
-        raise CompileError(
-            f"repeat_interleave: a wave's {dict(layout.extents)[dim]} elements of {dim} are no multiple of {count}",
-            n.loc,
-            f"give a wave a multiple of {count}",
-        )
-    inner = layout.inner
-    keep = [j for j, o in enumerate(inner.outs) if kind_of(o) != dim or number_of(o) >= low]
-    outs = [bit(part, number_of(o) - low) if kind_of(o) == dim else o for o in (inner.outs[j] for j in keep)]
-    ins, cols = [], []
-    for x, c in zip(inner.ins, inner.cols):
-        column = sum((c >> j & 1) << i for i, j in enumerate(keep))
-        if column or not c or kind_of(x) not in REGISTER_KINDS:
-            ins.append(x)
-            cols.append(column)
-    digits = tuple(Digit(g.kind, g.extent, part if g.dim == dim else g.dim, g.stride) for g in layout.digits)
-    extents = tuple((part, s // count) if d == dim else (d, s) for d, s in layout.extents)
-    return Layout(Bits(ins, outs, cols), digits, extents)
-
-
-def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
-    """`layout` without the dimensions that are not in `dims`."""
-    keep = set(dims)
-    for d in layout.dims:
-        if d not in keep:
-            layout = layout.project(d)
-    return layout
-
-
-def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:
-    """The layout that a reshape gives by renaming bits of its operand's; None where it must move elements."""
-    before, after = list(n.inputs[0].dims), list(n.dims)
-    while before and after and before[0] == after[0]:
-        before.pop(0)
-        after.pop(0)
-    extents = {d: partition.dims[d].extent for d in (*before, *after)}
-    if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
-        return None  # a tile larger than its dimension has places that no element of the operand goes to
-    theirs, ours = ([(dim_name(d), extents[d] or 0) for d in dims] for dims in (before, after))
-    aim = regrouped(source, theirs, ours)
-    return None if aim is None else aim.reorder([dim_name(d) for d in n.dims])
 
 
 def _edge_demands(out: Inference, order: list[Node]) -> None:
@@ -543,119 +377,3 @@ def _index_demands(out: Inference, n: Node) -> None:
             want = project_to(layout, map(str, n.inputs[c].dims))
             if not same_layout(out.layouts[n.inputs[c].id], want):
                 out.demands[n.id, c] = want
-
-
-# ---- classes that no matrix instruction fixes ------------------------------------------------------------------------
-
-
-def _written_along(graph: Graph, classes: _Classes) -> dict[int, str]:
-    """Class → the innermost dimension of an array that a value of the class is written to."""
-    found: dict[int, str] = {}
-    for n in graph.all_nodes():
-        if n.op == "write":
-            dims = [d for d in graph.argument(n.attrs["memory"]).dims if d not in graph.index_dims]
-            if dims:
-                found.setdefault(classes.find(n.inputs[0].id), str(dims[-1]))
-    return found
-
-
-def _waits_for_other(c: int, members: dict[int, list[Node]], classes: _Classes, chosen: dict[int, Layout]) -> bool:
-    """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
-    return any(ROWS[n.op].index_rule == "project" and classes.find(n.inputs[0].id) not in chosen for n in members[c])
-
-
-def _coalesced_for(
-    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
-) -> Layout:
-    """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
-    the next. `exact`: without padding.
-
-    The order of dimensions is that of the array which is written or read with the widest element. Where no array has
-    all dimensions of the class, that of the largest tile which is read and then repeated along the others.
-    """
-    order = list(widest.dims)
-    bits = widest.dtype.bits
-    ids = {n.id for n in nodes}
-    limit = VECTOR_BYTES * 8
-    repeated = _largest_repeated(nodes, graph, partition)
-    if repeated is not None:
-        dims = [d for d in view_dims(graph, repeated) if d in widest.dims]
-        order = [d for d in order if d not in dims] + dims
-        bits = graph.argument(repeated.attrs["memory"]).dtype.bits
-        if repeated.attrs.get("elements_per_thread"):
-            limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
-    for n in graph.all_nodes():
-        touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
-        if touches and is_tile(graph, n):
-            argument = graph.argument(n.attrs["memory"])
-            dims = [d for d in view_dims(graph, n) if d in widest.dims]
-            if set(dims) == set(widest.dims):
-                order = dims
-                bits = max(bits, argument.dtype.bits)
-            if n.attrs.get("elements_per_thread"):
-                limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
-
-
-def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> Node | None:
-    """The read with the most bytes per wave among those that values of a class repeat along dimensions which the read
-    lacks; what is computed of one read alone counts as it."""
-    found: Node | None = None
-    most = 0
-    for n in nodes:
-        for x in n.inputs if ROWS[n.op].index_rule in ("same", "lift") else ():
-            while x.op != "read" and ROWS[x.op].index_rule == "same" and len(x.inputs) == 1:
-                x = x.inputs[0]
-            if x.op != "read" or not set(x.dims) < set(n.dims) or not is_tile(graph, x):
-                continue
-            size = prod(partition.dims[d].wave for d in x.dims) * graph.argument(x.attrs["memory"]).dtype.bits
-            if size > most:
-                found, most = x, size
-    return found
-
-
-def coalesced(
-    order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    least: int = 1, exact: bool = False,
-) -> Layout:  # fmt: skip
-    """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
-    `least`: neighbours along the innermost dimension that must be in one lane.
-
-    A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
-    `exact`: lanes lie along that part only, and what is left of them are replicas.
-    """
-    lanes_left = target.lane_bits
-    element = max(0, (limit // bits).bit_length() - 1)
-    whole = sum((waves[d] - 1).bit_length() for d in order)
-    element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
-    element = max(element, least.bit_length() - 1)
-    lane = 0
-    strings: dict[str, str] = {}
-    digits: list[Digit] = []
-    extents: dict[str, int] = {}
-    next_element = 0
-    for d in reversed(order):
-        size = waves[d]
-        own: list[str] = []
-        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
-        if element and not next_element:
-            take = min(element, width)
-            while take and size % (1 << take):
-                take -= 1
-            own += [f"e{i}" for i in range(take)]
-            next_element = take
-        element = 0
-        take = min(lanes_left, max(0, width - len(own)))
-        # Pad to lanes only when it wastes less than half of them.
-        own += [f"l{lane + i}" for i in range(take)]
-        lane += take
-        lanes_left -= take
-        box = 1 << len(own)
-        count = -(-size // box)
-        strings[dim_name(d)] = " ".join(own)
-        extents[dim_name(d)] = count * box
-        if count > 1:
-            digits.insert(0, Digit("reg", count, dim_name(d), 1))
-    free = " ".join(f"l{i}" for i in range(lane, target.lane_bits))
-    inner = spec(with_bits(strings), free=free)
-    return Layout(inner, tuple(digits), tuple((dim_name(d), extents[dim_name(d)]) for d in order))

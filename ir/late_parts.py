@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.fragment import Lazy
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.late_reads import is_late
 from wavedsl.ir.lower_values import is_late_value

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from math import copysign
 
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.exchange import high_lanes
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.lower_async import starts_at_zero
 from wavedsl.ir.lower_matrix import summed_over_waves

@@ -7,7 +7,7 @@ registers are wanted between tiles: the first instruction is told to drop what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
@@ -113,6 +113,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     latency = atom.cycles * (count - 1) + atom.latency
     step = Step(f"mma %{n.id}", "mma", resources, latency, tuple(dict.fromkeys(uses)), low.keys(n), emit, "", n.loc)
     step.node = n
+    step.prepared = prepared
     step.reads = tuple(dict.fromkeys(buffers))
     return [*steps, step]
 
@@ -126,40 +127,79 @@ def pieces(plan: MmaPlan) -> list[tuple[int, int]]:
 def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key | None) -> None:
     """Fence, every instruction of the product, end of the group. Its result is in the environment, not to be read
     before the group is waited for."""
-    b, env, atom = low.b, context.env, plan.atom
-    sides = ((plan.m, atom.m), (plan.n, atom.n))
-    tiles = [
-        OperandTile(low, x, side, plan.k, context) if shared else None
-        for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
-    ]
-    a_words: Sequence[Value] = ()
-    if tiles[0] is None:
-        source = plan.ports[0]
-        a_words = (env[prepared] if prepared is not None else low.value(source, env)).words(b)
-    kind = register_type(n.dtype)
-    count = atom.d_words // kind.words
-    old, keep = addend(low, n, context)
-    majors = "".join(t.major if t is not None else "k" for t in tiles)
-    depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
-    first: dict[tuple[int, int], Value] = {}
-    for m, k in dict.fromkeys((m, k) for m, _ in pieces(plan) for k in depth):
-        if tiles[0] is not None:
-            first[m, k] = tiles[0].at(m, k)
-            continue
-        where = {plan.m: m, plan.k: k}
-        registers = port_registers(low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
-        words = [a_words[r] for r in registers]
-        first[m, k] = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
-    results: list[Value] = []
-    b.mma_fence()
-    for i, (m, column) in enumerate(pieces(plan)):
-        acc = b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
-        for k in depth:
-            assert tiles[1] is not None
-            acc = b.mma_async(atom, first[m, k], tiles[1].at(column, k), acc, b.true if k else keep, majors)
-        results += b.elements(acc)
-    b.mma_commit()
-    env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
+    issue = Issue(low, n, plan, context)
+    first = issue.tile_operands() if plan.in_shared[0] else Issue.registers(low, plan, context, prepared)
+    low.b.mma_fence()
+    for piece in pieces(plan):
+        for k in issue.depth:
+            issue.add(piece, k, first)
+    low.b.mma_commit()
+    issue.end(context)
+
+
+class Issue:
+    """The instructions of one product in one trip: where each finds its operands, and what it adds to."""
+
+    def __init__(self, low: Lowering, n: Node, plan: MmaPlan, context: Context):
+        self.low, self.n, self.plan = low, n, plan
+        b, atom = low.b, plan.atom
+        self.depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
+        """Offsets along K of the instructions of a piece."""
+        sides = ((plan.m, atom.m), (plan.n, atom.n))
+        self.tiles = [
+            OperandTile(low, x, side, plan.k, context) if shared else None
+            for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
+        ]
+        kind = register_type(n.dtype)
+        count = atom.d_words // kind.words
+        old, self.keep = addend(low, n, context)
+        self.sums = {
+            piece: b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
+            for i, piece in enumerate(pieces(plan))
+        }
+        self.majors = "".join(t.major if t is not None else "k" for t in self.tiles)
+
+    def tile_operands(self) -> dict[tuple[int, int], Value]:
+        """The first operand of the instructions at each offset (M, K), from its tile in shared memory."""
+        tile = self.tiles[0]
+        assert tile is not None
+        return {(m, k): tile.at(m, k) for m, _ in pieces(self.plan) for k in self.depth}
+
+    @staticmethod
+    def registers(
+        low: Lowering, plan: MmaPlan, context: Context, prepared: Key | None
+    ) -> dict[tuple[int, int], Value]:
+        """The same where it lies in registers."""
+        b, atom = low.b, plan.atom
+        value = context.env[prepared] if prepared is not None else low.value(plan.ports[0], context.env)
+        a_words = value.words(b)
+        first: dict[tuple[int, int], Value] = {}
+        for m in dict.fromkeys(m for m, _ in pieces(plan)):
+            for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
+                where = {plan.m: m, plan.k: k}
+                numbers = port_registers(
+                    low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where
+                )
+                words = [a_words[r] for r in numbers]
+                first[m, k] = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
+        return first
+
+    def add(self, piece: tuple[int, int], k: int, first: Mapping[tuple[int, int], Value]) -> None:
+        """Start the instruction of a piece at an offset along K."""
+        m, column = piece
+        b, second = self.low.b, self.tiles[1]
+        assert second is not None
+        keep = b.true if k else self.keep
+        operand = first[m, k]
+        self.sums[piece] = b.mma_async(
+            self.plan.atom, operand, second.at(column, k), self.sums[piece], keep, self.majors
+        )
+
+    def end(self, context: Context) -> None:
+        """All have been started: file the result."""
+        n, low = self.n, self.low
+        results = [word for sums in self.sums.values() for word in low.b.elements(sums)]
+        context.env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
 
 
 def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None, Value]:

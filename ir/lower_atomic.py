@@ -39,8 +39,9 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
     wave_guard = one_writer(low, layout, tuple(layout.dims), n)
-    # A counter of each output tile is every workgroup's business.
-    group_guard = None if n.attrs.get("per_workgroup") else one_workgroup(low, layout.dims)
+    # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
+    dims = (*layout.dims, *n.attrs.get("joined", ()))
+    group_guard = None if n.attrs.get("per_workgroup") else one_workgroup(low, dims)
     if group_guard is not None and used:
         raise CompileError(
             f"the result of {n.op} is used, but only one of several workgroups carries it out",

@@ -18,11 +18,11 @@ from typing import Any
 from wavedsl.ir.access import element_groups, gather_words, sub_word, total, vector_elements, whole_buffer
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bits import number_of
+from wavedsl.ir.derived_layout import project_to
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, per_register
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import project_to
 from wavedsl.ir.kernel_ir import I32, I64, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import IndexLowering

@@ -9,22 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from wavedsl.ir.access import total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert, high_lanes
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.late_reads import sums_one
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
-from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, is_late_value, operand
+from wavedsl.ir.lower_values import (
+    aligned_elements,
+    emitter,
+    index_elements,
+    inside_masks,
+    is_late_value,
+    operand,
+)
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
 from wavedsl.ir.steps import Context
@@ -33,6 +40,16 @@ Cell = tuple[Value, ...]
 
 MOST_INDEX = (1 << 31) - 1
 """The index that stands for no element at all."""
+
+
+class Joining(Protocol):
+    """How two cells are joined, and what stands for one beyond an end (None: whoever loads cells sees to it)."""
+
+    @property
+    def join(self) -> Callable[[Cell, Cell], Cell]: ...
+
+    @property
+    def neutral(self) -> Cell | None: ...
 
 
 @dataclass
@@ -46,12 +63,16 @@ class Reduction:
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
-def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
-    """One value per remaining coordinate. Every lane, and every wave along the dimension, gets the result; of a sum
-    that a loop adds up behind it (`late_sums`) each keeps its part."""
+def emit_reduction(
+    low: Lowering, n: Node, layout: Layout | None, context: Context
+) -> Fragment | tuple[Fragment, ...]:
+    """One value per remaining coordinate, or of a reduction of several values as many. Every lane, and every wave along
+    the dimension, gets the result; of a sum that a loop adds up behind it (`late_sums`) each keeps its part."""
     b, d = low.b, str(n.attrs["dim"])
     plan = low.plans[d]
     within_workgroup(low, n, d)
+    if layout is None:
+        return _reduce_together(low, n, context)
     value = operand(low, n, 0, context)
     how = _reduction(low, n, value.layout, context)
     inside: list[Value] | None = None
@@ -62,24 +83,41 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
         places = [dict(zip(layout.dims, offsets)) for offsets in layout.element_offsets()]
         columns = [value.layout.element_at({**place, d: 0}) for place in places]
         return Lazy(layout, n.dtype, lambda i: value.element(b, columns[i]), b, [(value, columns)])
-    names = [x for x in value.layout.dims if x != d]
-    axes = [value.layout.dims.index(x) for x in names]
-    parts: dict[tuple[int, ...], Cell] = {}
-    others: dict[tuple[int, ...], Cell] = {}
     # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
     two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
-    for i, offsets in enumerate(value.layout.element_offsets()):
+    cells = _joined_cells(low, n, value.layout, lambda i: how.load(value, i), how, inside, two, n.id in low.late_sums)
+    reduced = value.layout.project(d)
+    found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
+    return found if same_layout(reduced, layout) else convert(low, found, layout)
+
+
+def _joined_cells(
+    low: Lowering, n: Node, layout: Layout, load: Callable[[int], Cell], how: Joining, inside: list[Value] | None,
+    two: bool = False, late: bool = False,
+) -> list[Cell]:  # fmt: skip
+    """One cell per element of the layout without the dimension that `n` reduces. `load`: the cell of an element;
+    `inside`: which elements are there; `two`: as two chains of even and odd elements; `late`: lanes and waves keep
+    their parts."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    names = [x for x in layout.dims if x != d]
+    axes = [layout.dims.index(x) for x in names]
+    parts: dict[tuple[int, ...], Cell] = {}
+    others: dict[tuple[int, ...], Cell] = {}
+    for i, offsets in enumerate(layout.element_offsets()):
         at = tuple(offsets[a] for a in axes)
-        cell = how.load(value, i)
+        cell = load(i)
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
         chain = others if two and i % 2 and at in parts else parts
-        chain[at] = how.join(chain[at], cell) if at in chain else cell
+        if at not in chain:
+            chain[at] = cell
+        else:
+            chain[at] = _with_product(b, n, chain[at], cell) or how.join(chain[at], cell)
     for at, cell in others.items():
         parts[at] = how.join(parts[at], cell)
-    reduced = value.layout.project(d)
-    late = n.id in low.late_sums
-    bits = [] if late else lane_bits(value.layout, d)
+    reduced = layout.project(d)
+    bits = [] if late else lane_bits(layout, d)
     far = high_lanes(bits, low.target.wave_size)
     cells = []
     for offsets in reduced.element_offsets():
@@ -92,17 +130,32 @@ def emit_reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> 
         cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1 and not late:
         cells = across_waves(low, d, cells, how.join)
-    found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
-    return found if same_layout(reduced, layout) else convert(low, found, layout)
+    return cells
+
+
+def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment, ...]:
+    """`reduce` of several values: a cell has an element of each."""
+    b, d = low.b, str(n.attrs["dim"])
+    plan = low.plans[d]
+    layout, loaded, pair = operands_together(low, n, context)
+    inside: list[Value] | None = None
+    if plan.ragged or dict(layout.extents)[d] > plan.wave:
+        inside = inside_masks(low, layout, d, context)
+    cells = [pair.finish(c) for c in _joined_cells(low, n, layout, loaded.__getitem__, pair, inside)]
+    reduced = layout.project(d)
+    return tuple(from_elements(b, reduced, x.dtype, [c[k] for c in cells]) for k, x in enumerate(n.inputs))
 
 
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     """Raise CompileError for an operation along a dimension that several workgroups share."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1:
-        raise CompileError(
-            f"{n.op} along {d}, which is spread over workgroups", n.loc, f"do not tile {d} over workgroups"
-        )
+    if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
+        hint = f"do not tile {d} over workgroups"
+        if n.op in ("sum", "max", "min"):
+            atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
+            where = f"wd.IndexMapping(({d},), {{ONE: 0}})"
+            hint += f", or let them meet in an array of one element: wd.{atomic}(x, out, mapping={where})"
+        raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 
 def lane_bits(layout: Layout, d: str) -> list[int]:
@@ -124,20 +177,23 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
             (b.const(one, I32),),
         )
     if n.op == "reduce":
-        kind = scalar_type(dtype)
-        flag = kind is PRED
-        return Reduction(
-            lambda v, i: (as_word(b, v.element(b, i)),),
-            lambda x, y: (as_word(b, combined(b, n.attrs["body"], *(from_word(b, c[0], flag) for c in (x, y)))),),
-            lambda c: from_word(b, c[0], flag),
-            (as_word(b, constant(b, n.attrs["identity"], dtype)),),
-        )
+        how = together(low, n)
+        return Reduction(lambda v, i: how.load([v.element(b, i)]), how.join, lambda c: how.finish(c)[0], how.neutral)
     # A NaN gives way to any number, and is the answer where nothing but NaN is there: so it stands for what is absent.
     absent = math.nan if n.op != "sum" and dtype.is_float and low.plans[str(n.attrs["dim"])].extent != 0 else None
     neutral = constant(b, extreme(n.op, dtype) if absent is None else absent, dtype)
     return Reduction(
         lambda v, i: (v.element(b, i),), lambda x, y: (_joined(b, n.op, dtype, x[0], y[0]),), lambda c: c[0], (neutral,)
     )
+
+
+def _with_product(b: Builder, n: Node, so_far: Cell, cell: Cell) -> Cell | None:
+    """A sum's next cell where that is a product: one multiply-add instead of rounding the product first."""
+    made = cell[0].op
+    if n.op != "sum" or made is None or made.name != "fmul":
+        return None
+    x, y = made.args
+    return (b.ffma(x, y, so_far[0]),)
 
 
 def _joined(b: Builder, op: str, dtype: DType, x: Value, y: Value) -> Value:
@@ -233,9 +289,51 @@ def short_keys(dtype: DType, extent: int | None) -> bool:
 # ---- functions of the user
 
 
-def combined(b: Builder, body: Region, x: Value, y: Value) -> Value:
-    """The user's combining function on two elements; what is narrower than f32 is rounded after every operation."""
-    known: dict[int, Value] = {body.carries[0].id: x, body.carries[1].id: y}
+@dataclass
+class Together:
+    """The user's function on cells that have an element of each of its values; predicates in them are words."""
+
+    load: Callable[[Sequence[Value]], Cell]
+    join: Callable[[Cell, Cell], Cell]
+    finish: Callable[[Cell], Cell]
+    neutral: Cell
+
+
+def together(low: Lowering, n: Node) -> Together:
+    """How a `reduce` or `scan` combines what it takes."""
+    b, body, numbers = low.b, n.attrs["body"], n.attrs["identity"]
+    flags = [scalar_type(x.dtype) is PRED for x in n.inputs]
+    numbers = numbers if isinstance(numbers, tuple) else (numbers,)
+
+    def finish(cell: Cell) -> Cell:
+        return tuple(from_word(b, x, flag) for x, flag in zip(cell, flags))
+
+    def join(x: Cell, y: Cell) -> Cell:
+        return tuple(as_word(b, v) for v in combined(b, body, (*finish(x), *finish(y))))
+
+    return Together(
+        lambda elements: tuple(as_word(b, x) for x in elements),
+        join,
+        finish,
+        tuple(as_word(b, constant(b, number, x.dtype)) for number, x in zip(numbers, n.inputs)),
+    )
+
+
+def operands_together(low: Lowering, n: Node, context: Context) -> tuple[Layout, list[Cell], Together]:
+    """What a `reduce` or `scan` takes: the layout of its operands, a cell per element, and how cells are combined."""
+    values = [operand(low, n, i, context) for i in range(len(n.inputs))]
+    layout = values[0].layout
+    alike = [v if same_layout(v.layout, layout) else convert(low, v, layout) for v in values]
+    columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, alike)]
+    how, b = together(low, n), low.b
+    cells = [how.load([v.element(b, c[i]) for v, c in zip(alike, columns)]) for i in range(layout.elements_per_lane)]
+    return layout, cells, how
+
+
+def combined(b: Builder, body: Region, elements: Sequence[Value]) -> Cell:
+    """The user's combining function on the elements of two cells, one after the other; what is narrower than f32 is
+    rounded after every operation."""
+    known: dict[int, Value] = {carry.id: x for carry, x in zip(body.carries, elements)}
     for node in body.nodes:
         if node.op == "constant":
             known[node.id] = constant(b, node.attrs["value"], node.dtype)
@@ -245,7 +343,7 @@ def combined(b: Builder, body: Region, x: Value, y: Value) -> Value:
             known[node.id] = _bitcast(b, arguments[0], node.inputs[0].dtype, node.dtype)
         else:
             known[node.id] = settled(b, lower_elementwise(b, node, arguments), node.dtype)
-    return known[body.yields[0].id]
+    return tuple(known[last.id] for last in body.yields)
 
 
 def settled(b: Builder, x: Value, dtype: DType) -> Value:

@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.bits import kind_of, number_of
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
-from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
+from wavedsl.ir.fragment import Fragment, from_elements
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import same_layout
-from wavedsl.ir.kernel_ir import PRED, Value
+from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_reduce import (
-    as_word,
-    combined,
+    Cell,
+    Together,
     constant,
-    from_word,
     gathered_from_waves,
+    operands_together,
     shuffled,
     within_workgroup,
 )
@@ -33,63 +34,64 @@ from wavedsl.ir.lower_values import emitter, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.steps import Context
 
-Join = Callable[[Value, Value], Value]
+Join = Callable[[Cell, Cell], Cell]
 
 
 @dataclass
 class _Block:
     """Neighbours along the dimension. `parts`: elements scanned among themselves, and what comes before all of them."""
 
-    parts: list[tuple[list[tuple[int, Value]], Value | None]]
-    total: Value
+    parts: list[tuple[list[tuple[int, Cell]], Cell | None]]
+    total: Cell
 
 
 @emitter("cumsum", "scan")
-def emit_scan(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
+def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -> Fragment | tuple[Fragment, ...]:
+    """The value, or of a scan of several values as many."""
     b, d = low.b, str(n.attrs["dim"])
     within_workgroup(low, n, d)
-    value = operand(low, n, 0, context)
-    own = value.layout
-    join, identity, load, finish = _meaning(low, n)
+    own, cells, how = _meaning(low, n, context)
     plan = low.plans[d]
     inside = inside_masks(low, own, d, context) if dict(own.extents)[d] > plan.wave and plan.waves > 1 else None
     axis = own.dims.index(d)
-    rows: dict[tuple[int, ...], dict[int, tuple[int, Value]]] = {}
+    rows: dict[tuple[int, ...], dict[int, tuple[int, Cell]]] = {}
     for i, offsets in enumerate(own.element_offsets()):
-        x = load(value, i)
-        if inside is not None:
-            x = b.select(inside[i], x, identity)
+        cell = cells[i] if inside is None else _chosen(b, inside[i], cells[i], how.neutral)
         rest = tuple(o for a, o in enumerate(offsets) if a != axis)
-        rows.setdefault(rest, {})[offsets[axis]] = (i, x)
-    results: dict[int, Value] = {}
+        rows.setdefault(rest, {})[offsets[axis]] = (i, cell)
+    results: dict[int, Cell] = {}
     bits = _bits(own, d, n)
-    lines = [_scan_line(low, row, bits, join, identity) for row in rows.values()]
-    before: list[Value | None] = [None] * len(lines)
+    lines = [_scan_line(low, row, bits, how.join, how.neutral) for row in rows.values()]
+    before: list[Cell | None] = [None] * len(lines)
     if plan.waves > 1:
-        before = _across_waves(low, d, [line.total for line in lines], join, identity)
+        before = _across_waves(low, d, [line.total for line in lines], how.join, how.neutral)
     for line, first in zip(lines, before):
         for elements, ahead in line.parts:
-            ahead = first if ahead is None else ahead if first is None else join(first, ahead)
-            for i, x in elements:
-                results[i] = finish(x if ahead is None else join(ahead, x))
-    found = from_elements(b, own, n.dtype, [results[i] for i in range(own.elements_per_lane)])
-    return found if same_layout(own, layout) else convert(low, found, layout)
+            ahead = first if ahead is None else ahead if first is None else how.join(first, ahead)
+            for i, cell in elements:
+                results[i] = how.finish(cell if ahead is None else how.join(ahead, cell))
+    found = tuple(
+        from_elements(b, own, x.dtype, [results[i][k] for i in range(own.elements_per_lane)])
+        for k, x in enumerate(n.inputs)
+    )
+    if layout is None:
+        return found
+    return found[0] if same_layout(own, layout) else convert(low, found[0], layout)
 
 
-def _meaning(low: Lowering, n: Node) -> tuple[Join, Value, Callable[[Fragment, int], Value], Callable[[Value], Value]]:
-    """(join, identity, element of a fragment → cell, cell → element)."""
+def _meaning(low: Lowering, n: Node, context: Context) -> tuple[Layout, list[Cell], Together]:
+    """The layout of what is scanned, a cell per element, and how cells are joined."""
+    if n.op == "scan":
+        return operands_together(low, n, context)
     b, dtype = low.b, n.dtype
-    if n.op == "cumsum":
-        join: Any = b.fadd if dtype.is_float else b.add
-        return join, constant(b, 0, dtype), lambda v, i: v.element(b, i), lambda x: x
-    flag = scalar_type(dtype) is PRED
-    body = n.attrs["body"]
+    value = operand(low, n, 0, context)
+    add: Any = b.fadd if dtype.is_float else b.add
+    how = Together(tuple, lambda x, y: (add(x[0], y[0]),), lambda c: c, (constant(b, 0, dtype),))
+    return value.layout, [(value.element(b, i),) for i in range(value.layout.elements_per_lane)], how
 
-    def both(x: Value, y: Value) -> Value:
-        return as_word(b, combined(b, body, from_word(b, x, flag), from_word(b, y, flag)))
 
-    identity = as_word(b, constant(b, n.attrs["identity"], dtype))
-    return both, identity, lambda v, i: as_word(b, v.element(b, i)), lambda x: from_word(b, x, flag)
+def _chosen(b: Builder, condition: Value, x: Cell, y: Cell) -> Cell:
+    return tuple(b.select(condition, p, q) for p, q in zip(x, y))
 
 
 def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
@@ -105,7 +107,7 @@ def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
 
 
 def _scan_line(
-    low: Lowering, row: dict[int, tuple[int, Value]], bits: list[tuple[str, int]], join: Join, identity: Value
+    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join, identity: Cell
 ) -> _Block:
     """One line of elements along the dimension, by offset."""
     b = low.b
@@ -124,11 +126,11 @@ def _scan_line(
         if kind == "l":
             mine = b.cmp("ne", b.and_(b.lane(), 1 << number), 0)
             for block in blocks.values():
-                other = shuffled(low, block.total, 1 << number)
-                block.total = join(b.select(mine, other, block.total), b.select(mine, block.total, other))
+                other = tuple(shuffled(low, v, 1 << number) for v in block.total)
+                block.total = join(_chosen(b, mine, other, block.total), _chosen(b, mine, block.total, other))
                 block.parts = [
-                    (elements, b.select(mine, other, identity) if ahead is None
-                     else b.select(mine, join(other, ahead), ahead))
+                    (elements, _chosen(b, mine, other, identity) if ahead is None
+                     else _chosen(b, mine, join(other, ahead), ahead))
                     for elements, ahead in block.parts
                 ]  # fmt: skip
             continue
@@ -143,23 +145,23 @@ def _scan_line(
 
 def _follow(first: _Block, second: _Block, join: Join) -> _Block:
     """Two blocks of one lane, one after the other."""
-    moved: list[tuple[list[tuple[int, Value]], Value | None]] = [
+    moved: list[tuple[list[tuple[int, Cell]], Cell | None]] = [
         (elements, first.total if ahead is None else join(first.total, ahead)) for elements, ahead in second.parts
     ]
     return _Block(first.parts + moved, join(first.total, second.total))
 
 
-def _across_waves(low: Lowering, d: str, totals: list[Value], join: Join, identity: Value) -> list[Value | None]:
+def _across_waves(low: Lowering, d: str, totals: list[Cell], join: Join, identity: Cell) -> list[Cell | None]:
     """Per line, the sum of what earlier waves hold; the identity in the first."""
     b = low.b
     digit = low.wave_digit[d]
-    out: list[Value | None] = []
-    for per_wave in gathered_from_waves(low, d, [(t,) for t in totals]):
+    out: list[Cell | None] = []
+    for per_wave in gathered_from_waves(low, d, totals):
         before = identity
-        running: Value | None = None
-        for w, (total,) in enumerate(per_wave[:-1]):
+        running: Cell | None = None
+        for w, total in enumerate(per_wave[:-1]):
             running = total if running is None else join(running, total)
-            before = b.select(b.cmp("eq", digit, w + 1), running, before)
+            before = _chosen(b, b.cmp("eq", digit, w + 1), running, before)
         out.append(before)
     return out
 

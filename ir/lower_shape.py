@@ -11,11 +11,11 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH, convert, order, regroup
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_values import emitter, operand

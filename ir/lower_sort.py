@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.infer import same_layout
 from wavedsl.ir.kernel_ir import I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_reduce import (

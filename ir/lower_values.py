@@ -9,6 +9,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_groups, store_value, total
 from wavedsl.ir.bulk_store import emit_outlet
+from wavedsl.ir.derived_layout import project_to, same_layout
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import (
@@ -21,7 +22,6 @@ from wavedsl.ir.fragment import (
     scalar_type,
 )
 from wavedsl.ir.graph import Node, ValueType
-from wavedsl.ir.infer import project_to, same_layout
 from wavedsl.ir.kernel_ir import B32, Value
 from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout

@@ -31,7 +31,7 @@ from wavedsl.ir.lowering_notes import Notes
 from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
-from wavedsl.ir.staging import Staged
+from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target

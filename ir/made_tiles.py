@@ -23,11 +23,11 @@ from wavedsl.ir.access import join_word, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import per_register
+from wavedsl.ir.fragment_loads import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import B32, F32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_matrix import needs_zero
-from wavedsl.ir.lower_reads import invariant_reads
 from wavedsl.ir.lower_values import zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, SPANS, MatrixTile, matrix_tile
@@ -36,8 +36,8 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
+from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
-from wavedsl.ir.staging import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 from wavedsl.ir.steps import Context, Step
 
 SLOTS = 2

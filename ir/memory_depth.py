@@ -20,7 +20,7 @@ from math import ceil, prod
 
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.staging import tile_extents
+from wavedsl.ir.staged import tile_extents
 
 MOST_STAGES = 8
 """As many as a ring of bulk copies has at most."""
@@ -44,11 +44,7 @@ def memory_depth(low: Lowering, region: Region, reads: Sequence[Node], usual: in
     share = ceil(groups / target.units)  # workgroups that a unit has, one after the other
     if products * trips * share >= sum(arrays.values()) / target.memory_rate:
         return usual
-    trip = 0
-    for n, info in zip(reads, views):
-        layout = low.layout(n)
-        extents = tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans)
-        trip += prod(extents.values()) * info.elsize
+    trip = sum(tile_bytes(low, n) for n in reads)
     threads = low.partition.waves * target.wave_size
 
     def ahead(stages: int) -> int:
@@ -61,6 +57,12 @@ def memory_depth(low: Lowering, region: Region, reads: Sequence[Node], usual: in
     return next((s for s in choice if ahead(s) >= target.bytes_in_flight), max(choice, key=lambda s: (ahead(s), -s)))
 
 
+def tile_bytes(low: Lowering, n: Node) -> int:
+    """Bytes of the tile that a workgroup reads."""
+    info, layout = low.view_info(n), low.layout(n)
+    return prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values()) * info.elsize
+
+
 def grid(low: Lowering) -> int | None:
     """Workgroups of the launch; None where a run-time extent decides."""
     counts = [low.partition.dims[d].trips for axis in low.partition.grid_axes() for d in axis]
@@ -68,4 +70,4 @@ def grid(low: Lowering) -> int | None:
     return prod(known) if len(known) == len(counts) else None
 
 
-__all__ = ["memory_depth"]
+__all__ = ["grid", "memory_depth", "tile_bytes"]

@@ -40,7 +40,7 @@ _AMD = "1 ulp per instruction; not measured here"
 _DERIVED = "from the rows above and the formula the compiler uses"
 
 BOUNDS: dict[str, dict[str, Bound]] = {
-    "exp2": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(3, source=_ISA)},
+    "exp2": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(3, flushes=True, source=_ISA)},
     "log2": {
         "amd": Bound(2, absolute=2.0**-22, flushes=True, source=_AMD),
         "nvidia": Bound(4, absolute=2.0**-22, source=_ISA),
@@ -52,7 +52,7 @@ BOUNDS: dict[str, dict[str, Bound]] = {
     # exp(x) = exp2(x log2 e): half an ulp of the product is |x| log2(e) 2^-24 in the exponent.
     "exp": {
         "amd": Bound(3, 1.5, flushes=True, source=_DERIVED),
-        "nvidia": Bound(5, 1.5, source=_DERIVED),
+        "nvidia": Bound(5, 1.5, flushes=True, source=_DERIVED),
     },
     "log": {
         "amd": Bound(4, absolute=2.0**-22, flushes=True, source=_DERIVED),
@@ -61,7 +61,7 @@ BOUNDS: dict[str, dict[str, Bound]] = {
     # pow(x, y) = exp2(y log2 x): a relative error of the exponent is multiplied by the exponent.
     "pow": {
         "amd": Bound(4, 8, flushes=True, source=_DERIVED),
-        "nvidia": Bound(6, 12, source=_DERIVED),
+        "nvidia": Bound(6, 12, flushes=True, source=_DERIVED),
     },
     "sigmoid": {
         "amd": Bound(5, 1.5, absolute=2.0**-126, flushes=True, source=_DERIVED),
@@ -84,7 +84,7 @@ FAST_BOUNDS: dict[str, dict[str, Bound]] = {
     "sqrt": {"amd": Bound(1, flushes=True, source=_AMD), "nvidia": Bound(1, source=_ISA)},
     "sigmoid": {
         "amd": Bound(6, 1.5, absolute=2.0**-126, flushes=True, source=_DERIVED),
-        "nvidia": Bound(8, 1.5, absolute=2.0**-126, source=_DERIVED),
+        "nvidia": Bound(8, 1.5, absolute=2.0**-126, flushes=True, source=_DERIVED),
     },
     # 1 - 2 / (E + 1): the error of E, 8 ulp where it counts most, is halved; the difference is as large as 1.
     "tanh": {

@@ -541,16 +541,19 @@ def _repeat_interleave(types: Types, attrs: dict[str, Any], scope: Scope) -> Val
 
 
 def _combine(op: str, keeps: bool) -> Rule:
-    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-        require_dim(types[0], attrs["dim"], op)
-        require_kind(types[0].dtype, "float int bool", op)
-        result = attrs["body"].yields[0].type
-        if result != ValueType((), types[0].dtype):
-            raise TraceError(
-                f"{op}: the combining function returns {result}, not a single {types[0].dtype}",
-                hint="combine its two arguments with elementwise operations",
-            )
-        return types[0] if keeps else ValueType(_without(types[0], attrs["dim"]), types[0].dtype)
+    def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType | tuple[ValueType, ...]:
+        found = []
+        for i, (t, last) in enumerate(zip(types, attrs["body"].yields)):
+            require_dim(t, attrs["dim"], op)
+            require_kind(t.dtype, "float int bool", op)
+            if last.type != ValueType((), t.dtype):
+                what = f"{last.type} as value {i}" if len(types) > 1 else last.type
+                raise TraceError(
+                    f"{op}: the combining function returns {what}, not a single {t.dtype}",
+                    hint="combine its two arguments with elementwise operations",
+                )
+            found.append(t if keeps else ValueType(_without(t, attrs["dim"]), t.dtype))
+        return tuple(found) if isinstance(attrs["identity"], tuple) else found[0]
 
     return rule
 

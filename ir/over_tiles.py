@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wavedsl.ir.graph import Node, region_nodes
-from wavedsl.ir.lower_reads import wants_shared
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.plan_reads import wants_shared
 
 
 def behind_tiles(low: Lowering, nodes: Sequence[Node]) -> bool:

@@ -7,7 +7,7 @@ A coordinate along a dimension is
     base + wave_digit * wave + digit * box + inside
 where `base` is the workgroup's or the loop trip's first element, `wave_digit` this wave's share, and the last two
 terms belong to the fragment layout (`fragment.py`). Waves are mixed radix over the dimensions in order of their
-workgroup axis, then over those of loops.
+workgroup axis, then over those of loops and of rows that no constraint cuts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.row_waves import share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
@@ -215,6 +216,11 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     waves = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
     for d in order:
         dims[d].wave = waves[d]
+    if not matrix and per_block is None:
+        share_rows(graph, dims, order, {*fixed, *together, *derived}, limit, target)
+    for d in order:
+        if dims[d].role == "whole" and dims[d].waves > 1:
+            dims[d].role = "workgroup"  # one tile, of which each wave has a part
     for d, plan in dims.items():
         plan.vector = resolved[d].vector
         if plan.vector is not None and plan.role in ("workgroup", "loop") and plan.wave % plan.vector:
@@ -240,7 +246,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
 
 def _rank(plan: DimPlan, turns: int | None) -> int:
     """Where the waves along a dimension come in the order of waves."""
-    if plan.role == "loop" and turns is None:
+    if plan.axis is None and turns is None:
         return LOOPS
     return (plan.axis if turns is None else turns) or 0
 

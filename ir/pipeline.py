@@ -2,10 +2,12 @@
 
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
+    join      elements that atomics send to one place                                 sum_before_atomics.py
     plan      ways to cut and to lay out, best first                                              plans.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
       infer     which lane and register holds which element of every value                       infer.py
-    lower     steps of every region: shared memory, addresses                    lower.py, staging.py, steps.py
+    lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
+      place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
     merge     carried integers that are always equal (slots of rings in step)                merge_carried.py
@@ -52,6 +54,7 @@ from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
+from wavedsl.ir.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
 
@@ -67,7 +70,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
-    graph = scale_by_hand(at_precision(graph, target), target)
+    graph = sum_before_atomics(scale_by_hand(at_precision(graph, target), target))
     try:
         kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
     except WaveError as error:

@@ -20,6 +20,7 @@ from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states
@@ -199,6 +200,14 @@ def emit_ring_loop(
         return _emit_staged(low, region, steps, stages, env, trips, carried, next_keys, label)
     if stages:
         low.strategy.why.setdefault("products", stages)
+    after = dict(zip((k for k, _ in carried), next_keys))
+    ahead_of = operands_ahead(low, region, body, steps, trips, after) if not stages else ""
+    if isinstance(ahead_of, OperandsAhead):
+        low.strategy.why.setdefault("operands", ahead_of.why)
+        low.strategy.ahead = True
+        return emit_ahead(low, region, steps, ahead_of, env, trips, carried, next_keys, label)
+    if ahead_of:
+        low.strategy.why.setdefault("operands", ahead_of)
     postponed = [n for n in asynchronous(low, region) if postponable(low, region, n)]
     ahead = 0
     if not low.strategy.specialize:

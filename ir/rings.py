@@ -24,7 +24,7 @@ from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
-from wavedsl.ir.staging import Staged
+from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle
 

@@ -23,9 +23,10 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
-from wavedsl.ir.lower_reads import direct_steps, invariant_reads
+from wavedsl.ir.lower_reads import direct_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.steps import Context, Env

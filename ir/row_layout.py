@@ -25,7 +25,7 @@ def row_layout(
     order: Sequence[Any], along: Any, waves: Mapping[Any, int], dtype: DType, target: Any, least: int
 ) -> Layout:
     """Layout of one wave's tile with `along` (at least `least` long) in low register bits, lanes, then registers."""
-    from wavedsl.ir.infer import coalesced
+    from wavedsl.ir.coalesced import coalesced
 
     sizes = {d: power(max(waves[d], least)) if d == along else waves[d] for d in order}
     last = [d for d in order if d != along] + [along]

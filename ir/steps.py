@@ -1,8 +1,8 @@
 """What a region of code is made of before it is kernel IR: `Step`s, the values that they pass to each other, and the
 order that was chosen for them.
 
-In: nothing; `lower.py` makes one list of steps per region, `plan_body.py` a `BodySchedule` of it. Out: kernel IR,
-when `emit_loop.py` or `ring_loops.py` call the steps with a `Context`.
+In: nothing; `lower_regions.py` makes one list of steps per region, `plan_body.py` a `BodySchedule` of it. Out: kernel
+IR, when `emit_loop.py` or `ring_loops.py` call the steps with a `Context`.
 
 A step of stage s works on iteration t + (S - 1 - s) in trip t of the steady state. Stages before the last only load,
 copy and read; everything with an effect or a carried value is in the last stage.
@@ -87,6 +87,8 @@ class Step:
     """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None
     """The product that an asynchronous matrix step carries out."""
+    prepared: Key | None = None
+    """Where such a step finds its register operand, if not under the operand's own keys."""
 
     def reads_shared(self, buffer: str) -> bool:
         """Whether the step reads this shared buffer."""

@@ -16,10 +16,12 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
-from wavedsl.ir.lower_reads import contraction_fed, wants_shared
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.memory_depth import tile_bytes
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.staging import Staged, plan_fetched, plan_matrix
+from wavedsl.ir.plan_reads import contraction_fed, product_clocks, wants_shared
+from wavedsl.ir.staged import Staged
+from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
@@ -31,6 +33,9 @@ MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
 MOST_CLUSTER = 8
 """Workgroups of a cluster that every chip of the kind can hold."""
+EASY_RATE = 24
+"""Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
+one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
 REGISTER_FILE = 65536
 REGISTER_STEP = 8
 PRODUCER_REGISTERS = 24
@@ -58,6 +63,8 @@ class Strategy:
     """Whether products of neighbouring trips run together (`product_stages`)."""
     turns: bool = False
     """Whether two warpgroups start theirs in turn."""
+    ahead: bool = False
+    """Whether register operands are made while the instructions before them run (`operands_ahead`)."""
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
@@ -73,6 +80,8 @@ class Strategy:
         if "products" in self.why:
             stages = "two stages" + (", warpgroups in turn" if self.turns else "")
             out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
+        if "operands" in self.why:
+            out.append(f"operands: {'made ahead' if self.ahead else 'made in front of their product'}")
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
@@ -333,9 +342,23 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
     if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
+    if asked is None and size > 1 and (rate := operand_rate(low, reads)) <= EASY_RATE:
+        size = 1
+        found.why["cluster"] = f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
     found.cluster = size
     if asked:
         found.why["cluster"] = "as asked for"
+
+
+def operand_rate(low: Lowering, reads: Sequence[Node]) -> float:
+    """Bytes per clock of a unit that come from L2 for the loop that takes most, its matrix instructions never idle."""
+    most = 0.0
+    for n in low.graph.all_nodes():
+        if n.op == "iterate" and (clocks := product_clocks(low, n.attrs["body"])):
+            dim, inside = str(n.attrs["body"].dim), n.attrs["body"].nodes
+            own = [read for read in reads if read in inside and dim in depends(low, read)]
+            most = max(most, sum(tile_bytes(low, read) for read in own) / clocks)
+    return most
 
 
 def choose_order(low: Lowering, found: Strategy) -> None:

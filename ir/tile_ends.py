@@ -24,7 +24,7 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.packed_view import quotient
-from wavedsl.ir.staging import Staged
+from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context
 from wavedsl.ir.views import Moved, placement, static_number
 

@@ -319,7 +319,11 @@ def check_overlap(arguments: Sequence[tuple[str, ArrayRef, bool]], location: Loc
         if not written:
             continue
         if ref.readonly:
-            raise LaunchError(f"argument `{name}` is written by the kernel, but is read-only", location)
+            raise LaunchError(
+                f"argument `{name}` is written by the kernel, but is read-only",
+                location,
+                "pass an array that can be written",
+            )
         if overlaps_itself(ref):
             raise LaunchError(
                 f"argument `{name}` is written by the kernel, but several of its elements share memory "
@@ -334,7 +338,8 @@ def check_overlap(arguments: Sequence[tuple[str, ArrayRef, bool]], location: Loc
             raise LaunchError(
                 f"argument `{name}` is written by the kernel and overlaps `{other}`, which is {verb}",
                 location,
-                f"pass a copy of `{other}`, or another array for `{name}`",
+                f"pass a copy of `{other}`, or another array for `{name}`; a kernel that works in place reads and "
+                "writes one argument",
             )
 
 

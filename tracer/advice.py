@@ -43,6 +43,16 @@ def for_truth(loc: Loc | None, single: bool) -> str:
     return "choose per element: wd.where(condition, x, y)"
 
 
+def for_whole_number(loc: Loc | None) -> str:
+    """Help where Python wanted a whole number (`range`, the place in a list) and got a value."""
+    if re.search(r"(?<![.\w])range\(", _span(loc)[1]):
+        return (
+            "while tracing, the count is not known: wd.while_loop(condition, body, init_args), "
+            "or wd.iterate(K, stop=x) over the tiles of a dimension"
+        )
+    return "while tracing, it is not known: choose with wd.where(x == i, this, that), or read an array at it"
+
+
 _PHRASES = (
     (r"'(Symbol|Mul|Add|Pow|Integer|Rational)' object cannot be interpreted as an integer",
      "a symbol has its value when the kernel is compiled: loop over its tiles with @wd.iterate(K, init_args=[…])"),

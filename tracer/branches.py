@@ -134,9 +134,13 @@ def exit_if(b: Builder, condition: Any) -> None:
 
 
 def combining(b: Builder, op: str, x: Any, function: Any, identity: Any, dim: Any) -> Any:
-    """`reduce` and `scan`: traces the combining function on two scalars."""
+    """`reduce` and `scan`: traces the combining function on two scalars, or on two tuples of them where `x` is a tuple
+    of values, which are then combined together."""
     loc = here()
-    node = b.node_of(x, op, loc)
+    several = isinstance(x, (tuple, list))
+    nodes = [b.node_of(v, op, loc) for v in (x if several else [x])]
+    if not nodes:
+        raise TraceError(f"{op}: no values", loc, hint="a tuple of the values that are combined together")
     if not isinstance(function, FunctionType):
         raise TraceError(
             f"{op}: the combining function is {describe(function)[0]}", loc, hint="lambda a, b: wd.maximum(a, b)"
@@ -144,29 +148,48 @@ def combining(b: Builder, op: str, x: Any, function: Any, identity: Any, dim: An
     names_of = list(inspect.signature(function).parameters)
     if len(names_of) != 2:
         raise TraceError(
-            f"{op}: the combining function takes {counted(len(names_of), 'parameter')}", loc, hint="it combines two"
-        )
-    if not isinstance(identity, NUMBERS):
-        raise TraceError(
-            f"{op}: the identity is {describe(identity)[0]}",
+            f"{op}: the combining function takes {counted(len(names_of), 'parameter')}",
             loc,
-            hint="the number that combining with changes nothing",
+            hint="it combines two tuples: lambda a, b: (a[0] * b[0], …)" if several else "it combines two",
         )
+    identities = list(identity) if several and isinstance(identity, (tuple, list)) else [identity]
+    if len(identities) != len(nodes):
+        raise TraceError(
+            f"{op}: {counted(len(nodes), 'value')}, but {counted(len(identities), 'number')} as the identity",
+            loc,
+            hint="one number per value, which combining with changes nothing",
+        )
+    for number in identities:
+        if not isinstance(number, NUMBERS):
+            raise TraceError(
+                f"{op}: the identity is {describe(number)[0]}",
+                loc,
+                hint="the number that combining with changes nothing",
+            )
+    dims = tuple(dict.fromkeys(d for n in nodes for d in n.dims))
+    nodes = [n if set(n.dims) == set(dims) else b.emit("broadcast", (n,), {"dims": dims}, loc) for n in nodes]
     region = Region(loc=loc)
-    element = ValueType((), node.dtype)
-    attrs = {
-        "dim": b.dim(dim, op),
-        "identity": python_number(identity, node.dtype, op, loc),
-        "body": region,
-    }
+    elements = [ValueType((), n.dtype) for n in nodes]
+    numbers = tuple(python_number(number, n.dtype, op, loc) for number, n in zip(identities, nodes))
+    attrs = {"dim": b.dim(dim, op), "identity": numbers if several else numbers[0], "body": region}
     outer, b.combining = b.combining, op
     try:
-        carries = b.carries(region, (element, element), [(name, loc) for name in names_of])
-        returned = b.run_region(function, carries, region)
+        spots = [(name, loc) for name in names_of for _ in nodes]
+        carries = b.carries(region, (*elements, *elements), spots)
+        count = len(nodes)
+        arguments = [tuple(carries[:count]), tuple(carries[count:])] if several else carries
+        returned = b.run_region(function, arguments, region)
     finally:
         b.combining = outer
-    region.yields = (b.node_of(returned, f"{op}: what the combining function returns", loc),)
-    return b.results(b.emit(op, (node,), attrs, loc))
+    values = list(returned) if several and isinstance(returned, (tuple, list)) else [returned]
+    if len(values) != len(nodes):
+        raise TraceError(
+            f"{op}: the combining function returns {counted(len(values), 'value')}, not {len(nodes)}",
+            loc,
+            hint="a tuple with one value per value that is combined",
+        )
+    region.yields = tuple(b.node_of(v, f"{op}: what the combining function returns", loc) for v in values)
+    return b.results(b.emit(op, nodes, attrs, loc))
 
 
 def _alike(nodes: Sequence[Node], types: Sequence[Any]) -> bool:

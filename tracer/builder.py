@@ -195,7 +195,8 @@ class Builder:
                 raise TraceError(
                     f"{op}: unknown symbol {s}",
                     loc or here(),
-                    hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}"),
+                    hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}")
+                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}",
                 )
             self.named.add(s)
         return expr
@@ -271,7 +272,7 @@ class Builder:
             found.append(self.value(node))
         return found
 
-    def run_region(self, body: Callable[..., Any], arguments: Sequence[Value], region: Region) -> Any:
+    def run_region(self, body: Callable[..., Any], arguments: Sequence[Any], region: Region) -> Any:
         self.regions.append(region)
         outer = self.namespace
         try:

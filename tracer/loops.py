@@ -165,16 +165,26 @@ def _yields(b: Builder, returned: Any, inits: Sequence[Node], region: Region, bo
             raise TraceError(
                 f"iterate: {what} carries {name} as {init.type}, but returns {node.type} for it",
                 node.loc,
-                hint=_repair(node.type, init.type),
+                hint=_repair(node.type, init.type, _single(b, region.dim)),
             )
         nodes.append(node)
     return tuple(nodes)
 
 
-def _repair(have: ValueType, want: ValueType) -> str:
+def _single(b: Builder, dim: Any) -> Any:
+    """The loop's dimension if a trip has one element of it."""
+    tile = next((c.tile for c in b.graph.constraints if isinstance(c, TilingConstraint) and c.dim == dim), None)
+    return dim if tile is not None and b.graph.subs.get(tile, tile) == 1 else None
+
+
+def _repair(have: ValueType, want: ValueType, single: Any) -> str:
+    """Help where a loop's new value is of another type than its old one. `single`: the loop's dimension, where a trip
+    has one element of it."""
     if have.dtype is not want.dtype:
         return f"return wd.cast(x, wd.{want.dtype})"
     extra = [d for d in have.dims if d not in want.dims]
+    if extra == [single]:
+        return f"read and write the trip's element alone, without {single}: a[wd.tile_start({single}), :]"
     if extra:
         return f"reduce over {names(extra)}, or carry a value with {names(have.dims)}"
     return f"wd.broadcast(x, {names(want.dims)}), or carry a value with [{names(have.dims)}]"

@@ -76,7 +76,7 @@ class Value:
         self._refuse("is not a Python number", "use wd.cast(x, wd.i32)")
 
     def __index__(self) -> NoReturn:
-        self._refuse("is not a Python number", "use wd.cast(x, wd.i32)")
+        self._refuse("is not a Python number", advice.for_whole_number(here()))
 
     def __complex__(self) -> NoReturn:
         self._refuse("is not a Python number", "there are no complex values")

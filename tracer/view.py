@@ -1,7 +1,8 @@
 """Slices of an array argument: `a[10:20, :]`, which `read`, `write` and atomics take like an array.
 
 In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
-or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`), the value has that dimension.
+or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`, where `s` may be a traced number),
+the value has that dimension.
 """
 
 from __future__ import annotations
@@ -93,6 +94,19 @@ def _bound(array: Array, dim: Any, x: Any) -> Any:
     return dim + x if x.is_Integer and x < 0 else x
 
 
+def _length(start: Any, stop: Any) -> Any:
+    """stop - start as an expression; None where that is not known. Of a traced start, `t : t + M` is M long."""
+    if stop is None:
+        return None
+    if not isinstance(start, Value) and not isinstance(stop, Value):
+        return sympy.expand(stop - start)
+    if isinstance(start, Value) and isinstance(stop, Value) and stop.node.op == "add":
+        rest = [n for n in stop.node.inputs if n is not start.node]
+        if len(rest) == 1 and rest[0].op == "size":
+            return rest[0].attrs["expr"]
+    return None
+
+
 def window(view: View, op: str) -> IndexMapping:
     """The mapping of a `read`, `write` or atomic of a view."""
     builder, argument = view.builder, view.argument
@@ -109,7 +123,7 @@ def window(view: View, op: str) -> IndexMapping:
             continue
         start, stop = place
         known = not isinstance(start, Value) and not isinstance(stop, Value)
-        length = sympy.expand(stop - start) if known and stop is not None else None
+        length = _length(start, stop)
         if d in builder.index_dims:
             if stop is not None or not known:
                 raise TraceError(

@@ -123,7 +123,7 @@ def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tupl
             raise LaunchError(
                 f"argument `{a.name}` has a negative stride of {s} bytes",
                 a.loc,
-                "pass a copy: numpy.ascontiguousarray(…)",
+                "pass a copy, numpy.ascontiguousarray(…), and for a result copy it back: out[...] = copy",
             )
         strides.insert(0, None if unknown else (s if size > 1 else dense))
         unknown = unknown or n is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.source import here
 from wavedsl.targets import get_target
 
 if TYPE_CHECKING:
@@ -218,6 +220,10 @@ def load(path: str | Path) -> CompiledKernel:
     """A kernel written by `CompiledKernel.save`. Raises LaunchError when the file is not one."""
     import json
 
+    if not isinstance(path, (str, os.PathLike)):
+        raise LaunchError(
+            f"load: {path!r} is no path", here(), "wd.load reads a file of CompiledKernel.save; in a kernel, wd.read(a)"
+        )
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:

@@ -28,7 +28,7 @@ from wavedsl.tracer.proxy import Array, Value
 
 
 def wave(
-    constraints: Sequence[Constraint],
+    constraints: Sequence[Constraint] | None = None,
     *,
     subs: Mapping[Any, Any] | None = None,
     dynamic: Sequence[Any] = (),
@@ -50,7 +50,7 @@ def wave(
     keeps the old one. What changes inside an object (an attribute, an element of a list) is not noticed.
     """
     loc = here(calls=False)
-    if callable(constraints):
+    if constraints is None or callable(constraints):
         raise ConstraintError(
             "@wd.wave needs its constraints", loc, hint="@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])"
         )

@@ -301,13 +301,26 @@ def topk(x: Any, k: Any, dim: Any = None) -> Value:
     return _along("topk", x, dim, k=builder.dim(k, "topk"))
 
 
-def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
-    """Reduces along `dim` with an associative and commutative function of two elements and its identity."""
+def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Any:
+    """Reduces along `dim` with an associative and commutative function of two elements and its identity.
+
+    Of a tuple of values, tuples of elements are combined together; `identity` and the result are tuples then:
+
+        top, total = wd.reduce(
+            (x, wd.Register[M, N, wd.f32](1.0)), join, (-math.inf, 0.0), dim=N
+        )  # join((t, s), (u, r)): the larger of t and u, and s and r scaled to it
+    """
     return branches.combining(current("reduce"), "reduce", x, combine, identity, dim)
 
 
-def scan(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Value:
-    """Running reduction along `dim` (each element included) with an associative function and its identity."""
+def scan(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Any:
+    """Running reduction along `dim` (each element included) with an associative function and its identity.
+
+    Of a tuple of values, tuples of elements are combined together, the earlier one first. A linear recurrence,
+    h[t] = a[t] h[t - 1] + b[t], is the second value of
+
+        wd.scan((a, b), lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (1.0, 0.0), dim=T)
+    """
     return branches.combining(current("scan"), "scan", x, combine, identity, dim)
 
 

@@ -65,7 +65,9 @@ def _arrive_at(s: Selector, op: Op) -> None:
     base = own.base if type(own.base) is Reg else s.shared_base()
     here = s.set("b32", ("add", "s32"), base, Imm(own.offset)) if own.offset else base
     there = s.set("b32", ("mapa", "shared::cluster", "u32"), here, s.one(cta))
-    words = ("mbarrier", "arrive", "release", "cluster", "shared::cluster", "b64")
+    # With the default scope, .cta: what is handed over is that reads are over, and they are when it is issued. For
+    # .release.cluster ptxas puts a fence of the whole chip in front (MEMBAR.ALL.GPU, ERRBAR, CGAERRBAR), every trip.
+    words = ("mbarrier", "arrive", "shared::cluster", "b64")
     s.emit(words, SINK, Mem(there), guard=None if mask is True else mask)
 
 

@@ -1,7 +1,8 @@
 """Selection of arithmetic, conversions, packing and lane exchange (see `select`).
 
 Ops on tuples work register by register. Rounding is always named: `.rn` on float add, sub, mul and fma. Approximate
-functions keep denormals (no `.ftz`). 16-bit floats are never in registers of their own except between two conversions.
+functions but two keep denormals (no `.ftz`). 16-bit floats are never in registers of their own except between two
+conversions.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _FLOAT: dict[str, tuple[str, ...]] = {
 """Float op → opcode and rounding, the same for both widths; the type is appended."""
 
 _APPROX = {"exp2": "ex2", "log2": "lg2", "rcp": "rcp", "rsqrt": "rsqrt", "sqrt_approx": "sqrt"}
+_FLUSHED = ("exp2", "rcp")
+"""Approximations that take denormals for zeros, as `ir/numerics.py` allows: one machine instruction each. Without .ftz
+ptxas scales operand and result for them: 4 instructions for `ex2`, a softmax's most frequent, 8 for `rcp`."""
 _ROUND = {"ffloor": "rmi", "fceil": "rpi", "frint": "rni", "ftrunc": "rzi"}
 
 
@@ -113,8 +117,7 @@ def _approx(name: str) -> Select:
 
     def select_approx(s: Selector, op: Op) -> None:
         if op.result.type.kind == "f32":
-            # Without .ftz ptxas scales what may be a denormal number: three instructions.
-            _lanewise(s, op, (opcode, "approx", *(("ftz",) if op.attrs.get("normal") else ()), "f32"))
+            _lanewise(s, op, (opcode, "approx", *(("ftz",) if name in _FLUSHED else ()), "f32"))
         elif name == "rcp":
             _lanewise(s, op, ("rcp", "rn", "f64"))
         elif name == "rsqrt":

@@ -19,17 +19,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import Reg, Src, Unit, check_operands
+from wavedsl.codegen.amdgcn.isa import check_operands
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
 from wavedsl.runtime.emulator.amdgcn_decode import decode
-from wavedsl.runtime.emulator.amdgcn_env import FLAT_SCRATCH_START, PRIVATE_BUFFER, WAVE_SCRATCH, Env
+from wavedsl.runtime.emulator.amdgcn_env import Env
+from wavedsl.runtime.emulator.amdgcn_launch import Launch, counted_registers
 from wavedsl.runtime.emulator.amdgcn_matrix import mfma
 from wavedsl.runtime.emulator.amdgcn_memory import MEMORY
-from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U32, U64, Registers, State, scalar_read
+from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn_step import Context, Step, Unsupported
-from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, DATA_BASE, Kernel, Line, Program, parse
+from wavedsl.runtime.emulator.amdgcn_text import CODE_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
 
@@ -90,7 +91,7 @@ def run_amdgcn(
     if 0 in tuple(grid):
         return report
     engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes, workgroups)
-    engine.bind(args)
+    engine.launch.bind(args)
     with np.errstate(all="ignore"):
         engine.run()
     return conclude(engine.report(report), checks)
@@ -113,18 +114,9 @@ def _entry(program: Program, name: str | None) -> Kernel:
     return program.kernels[name]
 
 
-def register_counts(program: Program) -> tuple[int, int]:
-    """Highest VGPR and AGPR that any instruction of the text names, plus one."""
-    top = {"v": 1, "a": 0}
-    for line in program.lines:
-        for x in line.operands:
-            r = x.value if isinstance(x, Src) else x
-            if isinstance(r, Reg) and r.file in top:
-                top[r.file] = max(top[r.file], r.index + r.count)
-    return top["v"], top["a"]
-
-
 class _Engine:
+    """One run of a kernel: its blocks, the groups of waves that are under way, what has been found."""
+
     def __init__(
         self, program: Program, kernel: Kernel, target: str, grid: tuple[int, int, int], block: tuple[int, int, int],
         checks: bool | str, seed: int, shared_bytes: int, workgroups: int | None = None,
@@ -137,20 +129,11 @@ class _Engine:
         self.checks = bool(checks)
         self.collector = Collector()
         self.rng = np.random.default_rng(seed)
-        d = kernel.directives
-        threads = block[0] * block[1] * block[2]
-        if not 1 <= threads <= 1024:
-            raise LaunchError(f"a workgroup has 1 to 1024 threads, not {threads}")
-        self.threads = threads
-        self.waves = -(-threads // LANES)
-        self.lds = int(d.get("group_segment_fixed_size", 0)) + shared_bytes
-        limit = 160 * 1024 if target == "gfx950" else 64 * 1024
-        if self.lds > limit:
-            raise LaunchError(f"{self.lds} bytes of LDS, {target} has {limit}")
-        self.dynamic_shared = shared_bytes
-        self.private = int(d.get("private_segment_fixed_size", 0))
         self.memory = GlobalMemory()
-        self.regs = Registers(*_counts(program))
+        self.launch = Launch(program, kernel, target, grid, block, shared_bytes, self.memory)
+        self.waves, self.lds, self.private = self.launch.waves, self.launch.lds, self.launch.private
+        d = kernel.directives
+        self.regs = Registers(*counted_registers(program))
         self.context = Context(
             program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) & 3 == 0,
             int(d.get("float_denorm_mode_16_64", 3)) & 3 == 0,
@@ -174,77 +157,7 @@ class _Engine:
         self.live: np.ndarray = np.zeros(0, np.int64)
         self.states: list[State] = []
 
-    # ---- arguments and initial registers
-
-    def bind(self, args: Sequence[Any]) -> None:
-        layout = self.kernel.args
-        explicit = (
-            [a for a in layout if not str(a.get(".value_kind", "")).startswith("hidden_")]
-            if layout is not None
-            else None
-        )
-        if explicit is not None and len(args) != len(explicit):
-            raise LaunchError(f"kernel {self.kernel.name} takes {len(explicit)} arguments, not {len(args)}")
-        blob = bytearray(
-            max(
-                int(self.kernel.meta.get(".kernarg_segment_size", 0)),
-                int(self.kernel.directives.get("kernarg_size", 0)),
-                16,
-            )
-        )
-        at = 0
-        for i, value in enumerate(args):
-            meta = explicit[i] if explicit is not None else {}
-            name = str(meta.get(".name", f"#{i}"))
-            data = self._argument(value, name, int(meta.get(".size", 0)))
-            offset = int(meta[".offset"]) if ".offset" in meta else -(-at // len(data)) * len(data)
-            if ".size" in meta and len(data) != int(meta[".size"]):
-                raise LaunchError(f"argument `{name}` has {len(data)} bytes, the kernel takes {meta['.size']}")
-            blob.extend(bytes(max(0, offset + len(data) - len(blob))))
-            blob[offset : offset + len(data)] = data
-            at = offset + len(data)
-        for a in layout or ():
-            kind = str(a.get(".value_kind", ""))
-            if kind.startswith("hidden_"):
-                offset, size = int(a[".offset"]), int(a[".size"])
-                blob.extend(bytes(max(0, offset + size - len(blob))))
-                blob[offset : offset + size] = self._hidden(kind).to_bytes(8, "little")[:size]
-        self.kernarg = self.memory.add(np.frombuffer(bytes(blob), U8).copy(), "kernel arguments")
-        if self.program.data:
-            self.memory.add_at(DATA_BASE, np.frombuffer(bytes(self.program.data), U8).copy(), "constant data")
-
-    def _argument(self, value: Any, name: str, size: int) -> bytes:
-        if value is None:
-            return bytes(8)
-        if isinstance(value, np.ndarray) and value.ndim + value.size != 1:
-            return self.memory.add(value, name).to_bytes(8, "little")
-        if isinstance(value, np.ndarray):
-            return self.memory.add(value, name).to_bytes(8, "little")
-        if isinstance(value, (bytes, bytearray)):
-            return bytes(value)
-        if isinstance(value, bool) or isinstance(value, int):
-            return int(value).to_bytes(size or 4, "little", signed=value < 0)
-        if isinstance(value, float):
-            return np.float32(value).tobytes() if size in (0, 4) else np.float64(value).tobytes()
-        if isinstance(value, np.generic):
-            return value.tobytes()
-        raise LaunchError(f"argument `{name}`: {type(value).__name__} is no array, scalar or bytes")
-
-    def _hidden(self, kind: str) -> int:
-        axis = {"x": 0, "y": 1, "z": 2}.get(kind[-1], 0)
-        if kind.startswith("hidden_block_count"):
-            return self.grid[axis]
-        if kind.startswith("hidden_group_size"):
-            return self.block[axis]
-        if kind == "hidden_grid_dims":
-            return 3 if self.grid[2] * self.block[2] > 1 else 2 if self.grid[1] * self.block[1] > 1 else 1
-        if kind == "hidden_dynamic_lds_size":
-            return self.dynamic_shared
-        if kind == "hidden_private_base":
-            return 2
-        if kind == "hidden_shared_base":
-            return 1
-        return 0
+    # ---- batches
 
     def initial(self, groups: np.ndarray) -> State:
         """The waves of some workgroups (linear ids) at the kernel's entry."""
@@ -262,77 +175,13 @@ class _Engine:
         st.wave = np.tile(np.arange(self.waves), n)
         self.env.new_batch(n, self.lds)
         st.lds_base = (st.wg * self.env.stride)[:, None]
-        d = self.kernel.directives
-        defined = {63: 3}
-        at = 0
-
-        def pair(value: int) -> None:
-            nonlocal at
-            for half in (value & 0xFFFFFFFF, value >> 32):
-                st.S32[at >> 1, :, at & 1] = half
-                at += 1
-
-        if d.get("user_sgpr_private_segment_buffer"):
-            pair(PRIVATE_BUFFER)
-            pair(0xFFFFFFFF | 0x27000 << 32)
-        for name in ("dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id", "flat_scratch_init"):
-            if d.get(f"user_sgpr_{name}"):
-                pair(
-                    self._dispatch_packet()
-                    if name == "dispatch_ptr"
-                    else self.kernarg
-                    if name == "kernarg_segment_ptr"
-                    else FLAT_SCRATCH_START
-                    if name == "flat_scratch_init"
-                    else 0
-                )
-        if d.get("user_sgpr_private_segment_size"):
-            st.S32[at >> 1, :, at & 1] = self.private
-            at += 1
-        at = max(at, int(d.get("user_sgpr_count", 0)))
-        preload = int(d.get("user_sgpr_kernarg_preload_length", 0))
-        del preload  # the compatible prologue loads them; those SGPRs stay undefined
-        for axis, letter in enumerate("xyz"):
-            if d.get(f"system_sgpr_workgroup_id_{letter}", 1 if axis == 0 else 0):
-                st.S32[at >> 1, :, at & 1] = np.repeat(self.workgroup_of[:, axis], self.waves).astype(U32)
-                defined[at] = 1
-                at += 1
-        if d.get("system_sgpr_private_segment_wavefront_offset") or d.get("enable_private_segment"):
-            # Scratch is kept per lane, so every wave's begins at the buffer's base; FLAT_SCRATCH must still be set up.
-            own = d.get("user_sgpr_flat_scratch_init") and not d.get("user_sgpr_private_segment_buffer")
-            st.S32[at >> 1, :, at & 1] = WAVE_SCRATCH * st.wave if own else 0
-            at += 1
-        thread = np.arange(self.waves * LANES)
-        bx, by, _ = self.block
-        x, y, z = thread % bx, thread // bx % by, thread // (bx * by)
-        # workitem ids are packed x | y << 10 | z << 20, all of them whatever the directive says
-        packed = (x | y << 10 | z << 20).astype(U32).reshape(self.waves, LANES)
-        st.U[0] = np.tile(packed, (n, 1))
-        alive = (thread < self.threads).reshape(self.waves, LANES)
-        if not alive.all():
-            st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], n)
-            st.exec_changed()
+        sgprs = self.launch.registers(st, self.workgroup_of)
         if self.private:
             st.scratch = np.full((st.waves, LANES, self.private), 0xA5 if self.checks else 0, U8)
-        st.mode[:] = (
-            (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
-        )
         st.block = self.program.labels[self.kernel.name]
         if self.checker is not None:
-            self.checker.start(st, at)
+            self.checker.start(st, sgprs)
         return st
-
-    def _dispatch_packet(self) -> int:
-        if not hasattr(self, "_packet"):
-            b, g = self.block, self.grid
-            words = np.zeros(16, U32)
-            words[1] = b[0] | b[1] << 16
-            words[2] = b[2]
-            words[3:6] = [g[i] * b[i] for i in range(3)]
-            words[6], words[7] = self.private, self.lds
-            words[10], words[11] = self.kernarg & 0xFFFFFFFF, self.kernarg >> 32
-            self._packet = self.memory.add(words, "dispatch packet")
-        return self._packet
 
     # ---- running
 
@@ -380,7 +229,7 @@ class _Engine:
         if self._seen is not None and self._seen[0] == digest:
             self._seen[1].add(id(st))
             if self._seen[1] >= waiting:
-                self._find("deadlock", st.block, "the waves loop without changing anything, for what never comes",
+                self.find("deadlock", st.block, "the waves loop without changing anything, for what never comes",
                            st, None)  # fmt: skip
                 raise Stop
         elif self._seen is None or self._idle % 64 == 0:
@@ -470,7 +319,7 @@ class _Engine:
                 st.at_barrier = True
         elif kind == "trap":
             number = data
-            self._find(
+            self.find(
                 "assertion",
                 block.last,
                 f"s_trap {number}: an assertion failed, or code that must not be reached",
@@ -498,7 +347,7 @@ class _Engine:
             self._jump(other, targets[rest], at)
         index, odd = divmod(first - CODE_BASE, 8)
         if odd or not 0 <= index < len(self.program.lines):
-            self._find("out-of-bounds", at, f"jumps to {first:#x}, where there is no code", st, None)
+            self.find("out-of-bounds", at, f"jumps to {first:#x}, where there is no code", st, None)
             self._end(st)
             return
         self.leaders.add(index)
@@ -540,7 +389,7 @@ class _Engine:
             wave = np.flatnonzero(early[st.wg])[0]
             lanes = np.zeros((st.waves, LANES), bool)
             lanes[wave, 0] = True
-            self._find(
+            self.find(
                 "barrier-divergence",
                 st.block - 1,
                 "waits at a barrier that other waves of the workgroup have ended without reaching",
@@ -560,7 +409,7 @@ class _Engine:
                 self._passed(s)
                 progress = True
         if not progress:
-            self._find(
+            self.find(
                 "deadlock",
                 states[0].block - 1,
                 "waves wait at a barrier that the rest of the workgroup never reaches",
@@ -577,7 +426,7 @@ class _Engine:
     def _decode_block(self, first: int) -> Block:
         lines = self.program.lines
         if first >= len(lines):
-            self._find("out-of-bounds", len(lines) - 1, "runs past the end of the text", None, None)
+            self.find("out-of-bounds", len(lines) - 1, "runs past the end of the text", None, None)
             raise Stop
         steps: list[Step] = []
         i = first
@@ -629,7 +478,7 @@ class _Engine:
         self.meaningless.add(index)
 
         def unsupported(st: State) -> None:
-            self._find("unsupported", index, message or f"{line.mnemonic} has no meaning in the emulator", st, None)
+            self.find("unsupported", index, message or f"{line.mnemonic} has no meaning in the emulator", st, None)
             raise Stop
 
         return unsupported
@@ -644,7 +493,7 @@ class _Engine:
             try:
                 step(st)
             except Unsupported as e:
-                self._find("unsupported", index, str(e), st, None)
+                self.find("unsupported", index, str(e), st, None)
                 raise Stop from e
 
         return guarded
@@ -672,7 +521,8 @@ class _Engine:
 
     # ---- findings
 
-    def _find(self, kind: str, index: int, message: str, st: State | None, lanes: np.ndarray | None) -> None:
+    def find(self, kind: str, index: int, message: str, st: State | None, lanes: np.ndarray | None) -> None:
+        """List a finding of an instruction, once: shown by the first of `lanes` [wave, lane] of a group."""
         line = self.program.lines[index]
         if self.collector.has(kind, line.number):
             return
@@ -712,18 +562,3 @@ _TESTS: dict[str, Any] = {
     "cbranch_execz": lambda st: st.S[63] == 0,
     "cbranch_execnz": lambda st: st.S[63] != 0,
 }
-
-
-_COUNTS: dict[int, tuple[Program, tuple[int, int]]] = {}
-
-
-def _counts(program: Program) -> tuple[int, int]:
-    found = _COUNTS.get(id(program))
-    if found is None or found[0] is not program:
-        if len(_COUNTS) > 64:
-            _COUNTS.clear()
-        found = _COUNTS[id(program)] = (program, register_counts(program))
-    return found[1]
-
-
-__all__ = ["Unit", "run_amdgcn"]

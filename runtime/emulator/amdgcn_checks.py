@@ -9,9 +9,9 @@ In: every executed block and every memory access. Out: findings. Rules, by the n
 (HAZARD) Between two instructions lie at least the wait states of `hazard_rules`. The outcome of a block depends only
   on the instructions executed shortly before it, so it is computed once per block and such history.
 (UNDEF) A register lane, or a byte of LDS, that was never written is undefined; values computed from it are undefined,
-  lane by lane. It is a finding only where it matters: an address, data stored to global memory, a branch, EXEC, a
-  buffer descriptor. The finding names the instruction that first read it. Partial writes (16-bit halves, bytes,
-  lanes) count as writes.
+  lane by lane (`amdgcn_undefined.py`). It is a finding only where it matters: an address, data stored to global
+  memory, a branch, EXEC, a buffer descriptor. The finding names the instruction that first read it. Partial writes
+  (16-bit halves, bytes, lanes) count as writes.
 (RACE) Two waves of a workgroup touch the same LDS byte between the same two barriers, at least one writing (another
   value). An access that was not waited for when its wave passed a barrier also belongs to the time after the barrier.
 
@@ -27,13 +27,12 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.amdgcn import hazard_rules
 from wavedsl.codegen.amdgcn.isa import Unit
-from wavedsl.codegen.amdgcn.mfma import coordinates
-from wavedsl.runtime.emulator.amdgcn_lanes import dpp, first_active
 from wavedsl.runtime.emulator.amdgcn_lds import LdsShadow
-from wavedsl.runtime.emulator.amdgcn_marks import IMPLICIT_CODES, Flight, Info, Marks, bits_of, mask_of, name_of
-from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State, to_lanes
+from wavedsl.runtime.emulator.amdgcn_marks import Flight, Info, Marks, bits_of, mask_of, name_of
+from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State
 from wavedsl.runtime.emulator.amdgcn_step import Step
 from wavedsl.runtime.emulator.amdgcn_text import Line
+from wavedsl.runtime.emulator.amdgcn_undefined import Undefined
 
 POISON = 0x7FBADBAD
 """What a register holds while its load is under way: a NaN."""
@@ -58,6 +57,7 @@ class Checker:
             if x.inst is not None and x.inst.mem is not None and x.inst.unit is not Unit.SMEM
         ]
         has_dma = any(x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "dma" for x in lines)
+        self.undefined = Undefined(engine)
         self.lds = LdsShadow(engine, min([4, *sizes]), has_dma, engine.waves > 1)
 
     # ---- batches, blocks
@@ -104,7 +104,7 @@ class Checker:
         if outcome is None:
             outcome = self.hazards[key] = self._walk(block, marks.tail)
         for index, message in outcome[0]:
-            self.engine._find("hazard", index, message, st, None)
+            self.engine.find("hazard", index, message, st, None)
         marks.tail = outcome[1]
         for step, touch, info in block.guard:
             if marks.watch & touch:
@@ -175,7 +175,7 @@ class Checker:
         if marks.pending & info.touch:
             self._waiting(st, marks, info)
         if marks.undef & info.touch:
-            self._track(st, marks, info)
+            self.undefined.track(st, marks, info)
 
     def _waiting(self, st: State, marks: Marks, info: Info) -> None:
         hits = marks.pending & info.touch
@@ -199,7 +199,7 @@ class Checker:
                     if f.regs >> first & 1:
                         line = self.engine.program.lines[f.index]
                         verb = "reads" if info.reads >> first & 1 else "overwrites"
-                        self.engine._find(
+                        self.engine.find(
                             "missing-wait",
                             info.index,
                             f"{verb} {name_of(first)} before `{line.text}` (line "
@@ -220,209 +220,6 @@ class Checker:
         marks = st.check
         marks.pending = pending
         marks.watch = pending | marks.undef
-
-    def _undefined(self, st: State, marks: Marks, code: int) -> np.ndarray:
-        lanes = marks.lanes.get(code)
-        if lanes is None:
-            lanes = np.ones((st.waves, LANES if code >= 256 else 1), bool)
-        return lanes
-
-    def _define(self, st: State, marks: Marks, code: int, undefined: Any, origin: int, under_mask: bool) -> None:
-        """Write a register: `undefined` lanes (False: none) of the active ones; the inactive keep what they were."""
-        bit = 1 << code
-        width = LANES if code >= 256 else 1
-        new = undefined
-        if under_mask and st.mask is not None and width == LANES:
-            old = self._undefined(st, marks, code) if marks.undef & bit else False
-            new = np.where(st.mask, undefined, old)
-        if new is False or not np.any(new):
-            marks.undef &= ~bit
-            marks.lanes.pop(code, None)
-            marks.origin.pop(code, None)
-        else:
-            marks.undef |= bit
-            marks.lanes[code] = np.array(np.broadcast_to(new, (st.waves, width)), bool)
-            if undefined is not False and np.any(undefined):
-                marks.origin[code] = origin
-        marks.watch = marks.undef | marks.pending
-
-    def _track(self, st: State, marks: Marks, info: Info) -> None:
-        """(UNDEF) Findings at sinks; then which lanes of the results are undefined."""
-        inst = info.inst
-        bad = marks.undef & info.sinks
-        if bad:
-            self._sinks(st, marks, info, bad)
-        sources = marks.undef & info.reads
-        if inst.unit is Unit.MFMA:
-            self._matrix(st, marks, info)
-            return
-        undefined: Any = False
-        origin = info.index
-        low: Any = False
-        if sources:
-            undefined, low, origin = self._combine(st, marks, info, sources)
-        under = inst.unit in (Unit.VALU, Unit.TRANS, Unit.ACCMOVE, Unit.VMEM, Unit.SCRATCH, Unit.DS)
-        if inst.special == "writelane":
-            self._write_lane(st, marks, info)
-            return
-        if inst.special == "readlane" or inst.special == "readfirstlane":
-            under = False
-        for o in inst.operands:
-            if not o.writes:
-                continue
-            codes = IMPLICIT_CODES[o.name] if o.implicit else info.foot.operands.get(o.name, ())
-            for i, code in enumerate(codes):
-                value = low if i == 0 and "carries_up" in inst.hazard else undefined
-                if (
-                    code < 256
-                    and inst.unit in (Unit.VALU, Unit.TRANS)
-                    and inst.special not in ("readlane", "readfirstlane")
-                ):
-                    value = False  # compares and carries: lanes that do not matter are masked later
-                if inst.mem is not None or inst.unit in (Unit.DS, Unit.SMEM):
-                    value = False  # loads define; what they load is judged on arrival
-                self._define(st, marks, code, value, origin, under)
-
-    def _combine(self, st: State, marks: Marks, info: Info, sources: int) -> tuple[Any, Any, int]:
-        """Undefined lanes of a result, of its low half, and the instruction that first read the undefined register."""
-        inst, foot = info.inst, info.foot
-        undefined: Any = False
-        low: Any = False
-        origin = info.index
-        per_operand: dict[str, Any] = {}
-        for o in inst.operands:
-            if not o.reads or (o.writes and info.partial):
-                continue
-            codes = IMPLICIT_CODES[o.name] if o.implicit else foot.operands.get(o.name, ())
-            lanes: Any = False
-            for i, code in enumerate(codes):
-                if sources >> code & 1:
-                    these = self._undefined(st, marks, code)
-                    lanes = these if lanes is False else lanes | these
-                    if i == 0 or len(codes) == 1:
-                        low = these if low is False else low | these
-                    origin = marks.origin.get(code, info.index)
-            per_operand[o.name] = lanes
-        if inst.encoding == "DPP":
-            source, valid, _, _ = dpp(info.line)
-            first = next((o.name for o in inst.explicit if o.reads and not o.writes), "")
-            if per_operand.get(first) is not False and per_operand[first].shape[1] == LANES:
-                per_operand[first] = per_operand[first][:, source] & valid
-        if inst.operands and inst.operands[-1].name == "m" and inst.operands[-1].dtype == "mask":
-            mask = info.foot.operands.get("m")
-            if mask is not None and (per_operand.get("a") is not False or per_operand.get("b") is not False):
-                chosen = to_lanes(st.S[(mask[0]) >> 1])
-                return np.where(chosen, per_operand.get("b", False), per_operand.get("a", False)), low, origin
-        if inst.special == "readlane":
-            lanes = per_operand.get("a", False)
-            if lanes is False:
-                return False, False, origin
-            where = info.line.operands[2]
-            if isinstance(where, int):
-                return lanes[:, where & 63 : (where & 63) + 1], False, origin
-            return False, False, origin
-        if inst.special == "readfirstlane":
-            lanes = per_operand.get("a", False)
-            if lanes is False or lanes.shape[1] == 1:
-                return lanes, False, origin
-            return lanes[np.arange(st.waves), first_active(st)][:, None], False, origin
-        if inst.encoding == "SOP2" and inst.destinations[0].regs == 2 and any(v is False for v in per_operand.values()):
-            # lane masks: a bit that stays undefined under `and`, `or` with EXEC belongs to a lane that does not matter
-            return False, False, origin
-        for lanes in per_operand.values():
-            if lanes is not False:
-                undefined = lanes if undefined is False else undefined | lanes
-        if st.mask is not None and undefined is not False and undefined.shape[1] == LANES:
-            undefined = undefined & st.mask
-        return undefined, low, origin
-
-    def _sinks(self, st: State, marks: Marks, info: Info, bad: int) -> None:
-        for code in bits_of(bad):
-            lanes = self._undefined(st, marks, code)
-            vector = code >= 256
-            seen = lanes if not vector or st.mask is None else lanes & st.mask
-            if (
-                vector
-                and info.inst.unit is Unit.VMEM
-                and "data" in info.foot.operands
-                and code in info.foot.operands["data"]
-            ):
-                continue  # judged with the lanes that reach memory (vm_store)
-            if not seen.any():
-                continue
-            if not vector and st.mask is not None and info.inst.unit in (Unit.VMEM, Unit.DS) and not st.mask.any():
-                continue
-            self._report_undefined(st, marks, info.index, code, seen)
-            self._define(st, marks, code, False, info.index, False)
-
-    def _report_undefined(self, st: State, marks: Marks, index: int, code: int, lanes: np.ndarray) -> None:
-        origin = marks.origin.get(code, index)
-        lines = self.engine.program.lines
-        full = np.zeros((st.waves, LANES), bool)
-        full[:, : lanes.shape[1]] = lanes
-        what = f"reads {name_of(code)}" if origin == index else "reads a value"
-        if origin != index and lines[origin].inst is not None and lines[origin].inst.unit is Unit.DS:
-            what = "reads LDS"
-        use = (
-            ""
-            if origin == index
-            else f"; it decides `{lines[index].text}` (line {lines[index].number}) through {name_of(code)}"
-        )
-        self.engine._find("uninitialised-read", origin, f"{what} that was never written{use}", st, full)
-
-    def _write_lane(self, st: State, marks: Marks, info: Info) -> None:
-        codes = info.foot.operands["d"]
-        where = info.line.operands[2]
-        if marks.undef >> codes[0] & 1:
-            lanes = self._undefined(st, marks, codes[0]).copy()
-            if isinstance(where, int):
-                lanes[:, where & 63] = False
-            else:
-                lanes[:] = False
-            self._define(st, marks, codes[0], lanes, info.index, False)
-
-    def _matrix(self, st: State, marks: Marks, info: Info) -> None:
-        """An undefined element of A spoils its row of D, of B its column, of C itself."""
-        from wavedsl.codegen.amdgcn.mfma import with_formats
-
-        row = info.inst.extra
-        if row.formats:
-            row = with_formats(row, int(info.line.modifiers.get("cbsz", 0)), int(info.line.modifiers.get("blgp", 0)))
-        ops = info.foot.operands
-        wide = row.d_dtype.bits == 64
-        elements = row.d_regs // 2 if wide else row.d_regs
-        where = coordinates(tuple(sorted(row.d.items())), elements)
-        zero = np.zeros((elements, LANES), np.int64)
-        spoiled = np.zeros((elements, st.waves, LANES), bool)
-        origin = info.index
-        for name, side, layout, dtype in (("a", "M", row.a, row.a_dtype), ("b", "N", row.b, row.b_dtype)):
-            codes = ops.get(name, ())
-            for i, code in enumerate(codes):
-                if not marks.undef >> code & 1:
-                    continue
-                origin = marks.origin.get(code, info.index)
-                lanes = self._undefined(st, marks, code)
-                per = max(1, 32 // dtype.bits)
-                total = max(1, len(codes) * 32 // dtype.bits)
-                at = coordinates(tuple(sorted(layout.items())), total)
-                e = min(i * per if dtype.bits <= 32 else i // 2, total - 1)
-                size = row.m if side == "M" else row.n
-                key = (
-                    at.get(side, np.zeros((total, LANES), np.int64))[e]
-                    + size * at.get("B", np.zeros((total, LANES), np.int64))[e]
-                )
-                hit = np.zeros((st.waves, size * row.blocks), bool)
-                for lane in range(LANES):
-                    hit[:, key[lane]] |= lanes[:, lane]
-                target = where[side] + size * where.get("B", zero)
-                spoiled |= np.moveaxis(hit[:, target], 1, 0)
-        for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
-            if marks.undef >> code & 1:
-                origin = marks.origin.get(code, info.index)
-                spoiled[i // 2 if wide else i] |= self._undefined(st, marks, code)
-        for i, code in enumerate(ops["d"]):
-            these = spoiled[i // 2 if wide else i]
-            self._define(st, marks, code, these if these.any() else False, origin, False)
 
     # ---- operations in flight
 
@@ -515,7 +312,7 @@ class Checker:
         return self.rng.permutation(n)
 
     def fault(self, st: State, index: int, kind: str, message: str, lanes: np.ndarray | None) -> None:
-        self.engine._find(kind, index, message, st, lanes)
+        self.engine.find(kind, index, message, st, lanes)
 
     def aligned(self, st: State, index: int, address: np.ndarray, size: int, active: Any) -> None:
         wrong = (address & (size - 1)) != 0
@@ -523,7 +320,7 @@ class Checker:
             wrong = wrong & active
         if wrong.any():
             at = int(np.broadcast_to(address, wrong.shape)[wrong][0])
-            self.engine._find("misaligned", index, f"address {at:#x} is not a multiple of {size}", st,
+            self.engine.find("misaligned", index, f"address {at:#x} is not a multiple of {size}", st,
                               np.broadcast_to(wrong, (st.waves, LANES)))  # fmt: skip
 
     def smem(self, st: State, index: int, address: np.ndarray) -> None:
@@ -531,7 +328,7 @@ class Checker:
         if wrong.any():
             lanes = np.zeros((st.waves, LANES), bool)
             lanes[:, 0] = wrong
-            self.engine._find(
+            self.engine.find(
                 "misaligned", index, f"address {int(address[wrong][0]):#x} is not a multiple of 4", st, lanes
             )
 
@@ -571,12 +368,12 @@ class Checker:
         codes = info.foot.operands.get("data", ())
         for code in codes[:n]:
             if marks.undef >> code & 1:
-                lanes = self._undefined(st, marks, code)
+                lanes = self.undefined.lanes(st, marks, code)
                 lanes = lanes if active is None else lanes & active
                 lanes = lanes if st.mask is None else lanes & st.mask
                 if lanes.any() and info.inst.unit is Unit.VMEM:
-                    self._report_undefined(st, marks, index, code, lanes)
-                    self._define(st, marks, code, False, index, False)
+                    self.undefined.report(st, marks, index, code, lanes)
+                    self.undefined.define(st, marks, code, False, index, False)
         self._launch(st, index, info.writes)
 
     # ---- LDS: (RACE), (UNDEF), direct copies
@@ -598,7 +395,7 @@ class Checker:
         codes = list(info.foot.operands["d"])[j * n : j * n + n]
         if never is not None and whole:
             for code in codes:
-                self._define(st, marks, code, never, index, True)
+                self.undefined.define(st, marks, code, never, index, True)
         regs = mask_of(codes)
         f = None
         self._overtaken(st, st.lgkm, regs)
@@ -636,7 +433,7 @@ class Checker:
         for name in ("data", "data1"):
             for code in info.foot.operands.get(name, ()):
                 if marks.undef >> code & 1:
-                    lanes = self._undefined(st, marks, code)
+                    lanes = self.undefined.lanes(st, marks, code)
                     lanes = lanes if active is None else lanes & active
                     if lanes.any():
                         self.lds.w_wave[self.lds.granules(position, size)[lanes]] = -1
@@ -670,7 +467,7 @@ class Checker:
         cells = g if active is None else g[active]
         if self.lds.unreturned[cells].any():
             lanes = self.lds.lane_mask(st, active, self.lds.unreturned[cells].reshape(-1, g.shape[-1]).any(axis=1))
-            self.engine._find("race", index, "overwrites LDS that an earlier read of this wave has not returned yet: "
+            self.engine.find("race", index, "overwrites LDS that an earlier read of this wave has not returned yet: "
                               "no wait for lgkmcnt covers it", st, lanes)  # fmt: skip
         self.lds.coming[cells] = True
         f = self._launch(st, index, 0)

@@ -78,7 +78,7 @@ class Cost:
         self.known: dict[tuple[int, bool, bytes], tuple[int, int]] = {}
         self.total = math.prod(engine.grid)
         registers = int(engine.kernel.directives.get("next_free_vgpr", 0)) or engine.regs.count
-        self.resident = max(1, resident_groups(target, registers, engine.lds, engine.threads))
+        self.resident = max(1, resident_groups(target, registers, engine.lds, engine.launch.threads))
         share = -(-self.total // self.chip.units)
         recorded = spread(engine.runs, min(self.resident, share, MAX_RECORDED)) if self.total else []
         self.tracer = Tracer(recorded, engine.waves, self.chip.line)

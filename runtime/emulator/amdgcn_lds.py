@@ -85,7 +85,7 @@ class LdsShadow:
         at = np.argwhere(conflict)[0]
         line = self.engine.program.lines[int(other[cells[at[0], at[1]]])]
         offset = int(cells[at[0], at[1]]) * self.granule % max(1, self.engine.env.stride)
-        self.engine._find(
+        self.engine.find(
             "race",
             index,
             f"{what} LDS byte {offset}, which another wave {_TOUCHES[what]} by `{line.text}` "
@@ -110,7 +110,7 @@ class LdsShadow:
                 lanes = self.lane_mask(st, active, early.any(axis=1))
                 at = np.argwhere(early)[0]
                 line = self.engine.program.lines[int(self.w_index[cells[at[0], at[1]]])]
-                self.engine._find(
+                self.engine.find(
                     "missing-wait",
                     index,
                     f"reads LDS before `{line.text}` (line {line.number}) has written it: no wait for vmcnt covers it",

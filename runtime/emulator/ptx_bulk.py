@@ -14,12 +14,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.codegen.ptx.isa_bulk import ELEMENT_TYPES
-from wavedsl.codegen.ptx.isa_memory import ATOMIC
-from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.ptx_machine import (
-    PARAM_BASE,
-    PARAM_WINDOW,
     SHARED_BASE,
     SHARED_WINDOW,
     WINDOW,
@@ -28,34 +23,17 @@ from wavedsl.runtime.emulator.ptx_machine import (
     Mask,
 )
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers, Phase
-from wavedsl.runtime.emulator.ptx_memory import Access, address_of, space_of, words_of
+from wavedsl.runtime.emulator.ptx_memory import address_of, words_of
 from wavedsl.runtime.emulator.ptx_module import Address, Inst, Reg, Vector
 from wavedsl.runtime.emulator.ptx_operands import source
-from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, DATA_TYPES, TensorMapSpec, decode, patch
+from wavedsl.runtime.emulator.ptx_tensor import CHUNK, TensorBoxes, combine
+from wavedsl.runtime.tensor_map import TensorMapSpec
 
 Step = Callable[[Mask], None]
 
 TILE_ALIGNMENT = 128
 """Alignment of a box in shared memory, whatever its swizzle."""
-CHUNK = np.dtype(np.complex128)
-"""16 bytes that are moved without being looked at."""
 POISON = np.array([0x7FBADBAD] * 4, np.uint32).view(CHUNK)[0]
-_DTYPES = {
-    "u8": "u8",
-    "u16": "u16",
-    "u32": "u32",
-    "i32": "s32",
-    "u64": "u64",
-    "i64": "s64",
-    "f16": "f16",
-    "bf16": "bf16",
-    "f32": "f32",
-    "f32_ftz": "f32",
-    "tf32": "f32",
-    "tf32_ftz": "f32",
-    "f64": "f64",
-}
-"""Tensor map types as PTX types."""
 
 
 def swizzled(address: Array, span: int) -> Array:
@@ -105,7 +83,7 @@ class BulkCopies:
         self.group = np.zeros(m.T, np.int32)
         self.pending: list[Store] = []
         self.tick = np.zeros(m.NW, np.int32)
-        self.maps: dict[int, tuple[TensorMapSpec, int]] = {}
+        self.boxes = TensorBoxes(m)
         self.arrival = ("early", "late", "random")[int(m.rng.integers(3))] if m.checks else "early"
 
     def reset(self) -> None:
@@ -158,130 +136,6 @@ class BulkCopies:
 
         return get
 
-    def _map(self, inst: Inst, address: int, rank: int, thread: int) -> tuple[TensorMapSpec, int] | None:
-        """The tensor map at a generic address, or None and a finding."""
-        m = self.m
-        found = self.maps.get(address)
-        if found is None:
-            inside = address - PARAM_WINDOW - PARAM_BASE
-            if 0 <= inside <= len(m.params) - BYTES:
-                if inside % ALIGNMENT:
-                    self._say("misaligned", inst, f"the tensor map is not at a multiple of {ALIGNMENT} bytes", thread)
-                    return None
-                found = decode(m.params[inside : inside + BYTES].tobytes())
-            else:
-                allocation = m.memory.find(address)
-                if allocation is None or address + BYTES > allocation.end:
-                    text = f"the tensor map's address is no generic address: {m.memory.describe(address, BYTES)}"
-                    self._say("out-of-bounds", inst, text, thread)
-                    return None
-                start = address - allocation.base
-                try:
-                    found = decode(allocation.data[start : start + BYTES].tobytes())
-                except LaunchError as e:
-                    self._say("hazard", inst, e.message, thread)
-                    return None
-            if found is None:
-                self._say("uninitialised-read", inst, "what lies at the address is no tensor map", thread)
-                return None
-            if address >= PARAM_WINDOW:
-                self.maps[address] = found
-        if found[0].rank != rank:
-            self._say("hazard", inst, f"a {rank}d copy through a tensor map of rank {found[0].rank}", thread)
-            return None
-        if found[0].interleave:
-            self._say("unsupported", inst, "copies through interleaved tensor maps are not emulated", thread)
-            return None
-        return found
-
-    def _say(self, kind: str, inst: Inst, text: str, thread: int) -> None:
-        if not self.m.seen(kind, inst):
-            self.m.report(kind, inst, text, thread)
-
-    # ------------------------------------------------------------------------------------------------ boxes
-
-    def _elements(
-        self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, writes: bool
-    ) -> tuple[Array, Array, Array] | None:
-        """The tensor as a flat array of elements, and of every element of the lanes' boxes [lanes, n] its index there
-        and whether it lies in the tensor. `coords` [rank, lanes]."""
-        m = self.m
-        size = spec.item_size
-        index = np.zeros((len(lanes),) + (1,) * spec.rank, np.int64)
-        inside = np.ones_like(index, dtype=bool)
-        strides = (size, *spec.strides)
-        steps = (1, *spec.element_strides[1:])
-        for d in range(spec.rank):
-            place = coords[d][:, None] + np.arange(spec.counts[d]) * steps[d]
-            shape = [len(lanes)] + [1] * spec.rank
-            shape[spec.rank - d] = spec.counts[d]
-            index = index + (place * (strides[d] // size)).reshape(shape)
-            inside = inside & ((place >= 0) & (place < spec.dims[d])).reshape(shape)
-        n = len(lanes)
-        index, inside = index.reshape(n, -1), np.broadcast_to(inside, index.shape).reshape(n, -1)
-        if not inside.any():
-            return np.zeros(1, f"u{size}"), np.zeros_like(index), inside
-        # Coordinates 0 may lie in front of the array: what counts is where the first element inside the tensor lies.
-        first = int(index.min(where=inside, initial=np.iinfo(np.int64).max))
-        allocation = m.memory.find(base + first * size)
-        if allocation is None:
-            text = f"the tensor lies at {m.memory.describe(base + first * size, 1)}"
-            self._say("out-of-bounds", inst, text, int(lanes[0]))
-            return None
-        if writes and not allocation.writeable:
-            self._say("out-of-bounds", inst, f"argument `{allocation.name}` is read-only", int(lanes[0]))
-            return None
-        before = (base - allocation.base) // size
-        data = allocation.data[(base - allocation.base) % size :]
-        data = data[: len(data) // size * size].view(f"u{size}")
-        index = index + before
-        top = int(index.max(where=inside, initial=0))
-        if top >= len(data):
-            over = (top + 1 - len(data)) * size
-            lane = int(lanes[int(np.argmax((index * inside).max(axis=1)))])
-            text = f"the tensor map reaches {over} bytes past the end of argument `{allocation.name}`"
-            self._say("out-of-bounds", inst, text, lane)
-            inside = inside & (index < len(data))
-        return data, index, inside
-
-    def _gather(self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array) -> Array | None:
-        """The lanes' boxes as chunks [lanes, n], outside elements filled."""
-        found = self._elements(inst, spec, base, coords, lanes, False)
-        if found is None:
-            return None
-        data, index, inside = found
-        if inside.all():
-            values = data.take(index)
-        else:
-            values = data.take(np.where(inside, index, 0))
-            values[~inside] = _fill(spec)
-        return np.ascontiguousarray(values).view(CHUNK)
-
-    def _scatter(
-        self, inst: Inst, row: isa.Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, chunks: Array
-    ) -> None:
-        """Put boxes [lanes, chunks] into the tensor, or combine them with it; what lies outside is dropped."""
-        found = self._elements(inst, spec, base, coords, lanes, True)
-        if found is None:
-            return
-        data, index, inside = found
-        values = np.ascontiguousarray(chunks).view(data.dtype)
-        if "reduce" not in row.effects:
-            data[index[inside]] = values[inside]
-            return
-        kind = _DTYPES[spec.data_type]
-        self._combine(data, index, values, inside, row.mods["op"], kind)
-
-    def _combine(self, data: Array, index: Array, values: Array, inside: Array, op: str, kind: str) -> None:
-        """Reductions: lanes one after the other, in an adversarial order."""
-        integer = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[data.dtype.itemsize]
-        dtype = np.dtype(isa.NUMPY[integer if op in ("and", "or", "xor", "inc", "dec") else kind])
-        typed = data.view(dtype)
-        order = self.m.rng.permutation(len(index)) if self.m.checks else range(len(index))
-        for i in order:
-            at = index[i][inside[i]]
-            typed[at] = ATOMIC[op](typed[at], values[i].view(dtype)[inside[i]])
-
     # ------------------------------------------------------------------------------------------------ loads
 
     def _load(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
@@ -322,11 +176,11 @@ class BulkCopies:
             corner = np.stack([c(lanes) for c in coords])
             for address in np.unique(where).tolist():
                 on = where == address
-                found = self._map(inst, address, len(coords), int(lanes[int(np.argmax(on))]))
+                found = self.boxes.find(inst, address, len(coords), int(lanes[int(np.argmax(on))]))
                 if found is None:
                     continue
                 spec, base = found
-                chunks = self._gather(inst, spec, base, corner[:, on], lanes[on])
+                chunks = self.boxes.gather(inst, spec, base, corner[:, on], lanes[on])
                 if chunks is not None:
                     yield lanes[on], chunks, spec.box_bytes, spec.swizzle, base
 
@@ -352,7 +206,7 @@ class BulkCopies:
                     continue
                 words, fault = m.memory.load(a + 16 * np.arange(n // 16), 16)
                 if fault is not None:
-                    self._say("out-of-bounds", inst, f"reads {n} bytes: {fault.message}", int(part[0]))
+                    self.m.tell("out-of-bounds", inst, f"reads {n} bytes: {fault.message}", int(part[0]))
                 yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0, a
 
         return get
@@ -360,7 +214,7 @@ class BulkCopies:
     def _run_is_legal(self, inst: Inst, size: int, address: int, thread: int) -> bool:
         if size % 16 or address % 16:
             what = f"size {size}" if size % 16 else f"address {address:#x}"
-            self._say("misaligned", inst, f"{what} is not a multiple of 16 bytes", thread)
+            self.m.tell("misaligned", inst, f"{what} is not a multiple of 16 bytes", thread)
             return False
         return size > 0
 
@@ -398,18 +252,18 @@ class BulkCopies:
         cta, at = m.resolve(at, lanes) if remote else (m.cta_of[lanes], at)
         bar_cta, bar = m.resolve(bar, lanes) if remote else (m.cta_of[lanes], bar)
         if (cta != bar_cta).any():
-            self._say("hazard", inst, "destination and mbarrier lie in different CTAs", thread)
+            self.m.tell("hazard", inst, "destination and mbarrier lie in different CTAs", thread)
             return
         skew = at % unit != 0
         if skew.any():
             i = int(np.argmax(skew))
-            self._say("misaligned", inst, f"destination {int(at[i]):#x} is not a multiple of {unit}", int(lanes[i]))
+            self.m.tell("misaligned", inst, f"destination {int(at[i]):#x} is not a multiple of {unit}", int(lanes[i]))
             return
         beyond = (at < SHARED_BASE) | (at - SHARED_BASE + size > m.shared_bytes)
         if beyond.any():
             i = int(np.argmax(beyond))
             text = f"writes {size} bytes at byte {int(at[i]) - SHARED_BASE} of {m.shared_bytes} of shared memory"
-            self._say("out-of-bounds", inst, text, int(lanes[i]))
+            self.m.tell("out-of-bounds", inst, text, int(lanes[i]))
             return
         op = np.arange(len(lanes))
         if ctas is not None:
@@ -422,7 +276,7 @@ class BulkCopies:
         if m.checks:
             granules = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(op), -1)
             granules = granules + (cta * m.shadow.per_cta)[:, None]
-            self._defects(inst, m.shadow.write_by(granules, m.global_warp[lanes[op]], pc), lanes[op])
+            m.defects(inst, m.shadow.write_by(granules, m.global_warp[lanes[op]], pc), lanes[op])
         now = self.chunks()
         if m.checks:
             now[index] = POISON
@@ -450,7 +304,7 @@ class BulkCopies:
         for i, (mask, base, lane) in enumerate(zip(masks.tolist(), first.tolist(), lanes.tolist())):
             if mask >> m.cluster:
                 text = f"multicast to CTAs {mask:#x} in a cluster of {m.cluster}"
-                self._say("out-of-bounds", inst, text, lane)
+                self.m.tell("out-of-bounds", inst, text, lane)
             for r in range(m.cluster):
                 if mask >> r & 1:
                     op.append(i)
@@ -459,7 +313,7 @@ class BulkCopies:
         there = alive[cta]
         if not there.all():
             lane = int(lanes[op[int(np.argmin(there))]])
-            self._say("race", inst, "copies into shared memory of a CTA of the cluster that has ended", lane)
+            self.m.tell("race", inst, "copies into shared memory of a CTA of the cluster that has ended", lane)
         return np.array(op, np.int64), np.array(cta, np.int64)
 
     def _place_words(self, inst: Inst, pc: int, lanes: Array, at: Array, bar: Array, words: Array, size: int) -> None:
@@ -471,7 +325,7 @@ class BulkCopies:
         offset = int(where[0]) - SHARED_BASE
         if not 0 <= offset <= m.shared_bytes - size or offset % size:
             kind = "misaligned" if 0 <= offset <= m.shared_bytes - size else "out-of-bounds"
-            self._say(kind, inst, f"writes {size} bytes at byte {offset} of {m.shared_bytes} of shared memory", thread)
+            m.tell(kind, inst, f"writes {size} bytes at byte {offset} of {m.shared_bytes} of shared memory", thread)
             return
         phase = self.barriers.find(inst, int(bar_cta[0]) * m.shared_stride + int(bar[0]) - SHARED_BASE, lanes)
         if phase is None:
@@ -480,18 +334,11 @@ class BulkCopies:
         m.shared[start : start + size] = words.view(np.uint8)[:size]
         if m.checks:
             g = m.shadow.granules(cta, np.array([offset]), size)
-            self._defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
+            m.defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
             m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
         if m.trace is not None:
             m.trace.signal(pc, lanes, "copy", phase.key, size, 0, 1)
         self.barriers.complete(inst, phase, size, thread)
-
-    def _defects(self, inst: Inst, defects: list[Any], lanes: Array) -> None:
-        m = self.m
-        for d in defects:
-            other = m.function.insts[d.other] if d.other >= 0 else None
-            text = f"; the other is line {other.line}: {' '.join(other.text.split())}" if other is not None else ""
-            self._say(d.kind, inst, d.what + text, int(lanes[d.row]))
 
     # ------------------------------------------------------------------------------------------------ stores
 
@@ -503,7 +350,7 @@ class BulkCopies:
         thread = int(lanes[0])
         skew = at % unit != 0
         if skew.any():
-            self._say(
+            self.m.tell(
                 "misaligned", inst, f"source {int(at[int(np.argmax(skew))]):#x} is not a multiple of {unit}", thread
             )
             return None
@@ -511,7 +358,7 @@ class BulkCopies:
         if beyond.any():
             i = int(np.argmax(beyond))
             text = f"reads {size} bytes at byte {int(at[i]) - SHARED_BASE} of {m.shared_bytes} of shared memory"
-            self._say("out-of-bounds", inst, text, int(lanes[i]))
+            self.m.tell("out-of-bounds", inst, text, int(lanes[i]))
             return None
         address = swizzled(at[:, None] + 16 * np.arange(size // 16), span) - SHARED_BASE
         cta = m.cta_of[lanes]
@@ -521,7 +368,7 @@ class BulkCopies:
             warps = m.global_warp[lanes]
             column = m.shadow.stores + warps % m.shadow.warps
             tick = ticks if ticks is not None else np.zeros(len(lanes), np.int32)
-            self._defects(inst, m.shadow.read_by(g, warps[:, None], column, tick, pc), lanes)
+            m.defects(inst, m.shadow.read_by(g, warps[:, None], column, tick, pc), lanes)
         return (cta[:, None] * m.shared_stride + address) >> 4
 
     def _store(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
@@ -558,7 +405,7 @@ class BulkCopies:
             for address in np.unique(where).tolist():
                 on = where == address
                 part = lanes[on]
-                found = self._map(inst, address, len(coords), int(part[0]))
+                found = self.boxes.find(inst, address, len(coords), int(part[0]))
                 if found is None:
                     continue
                 spec = found[0]
@@ -576,7 +423,7 @@ class BulkCopies:
                     place: Array = corner[:, on],
                     found: tuple[TensorMapSpec, int] = found,
                 ) -> None:
-                    self._scatter(inst, row, *found, place[:, which], part[which], chunks)
+                    self.boxes.scatter(inst, row, *found, place[:, which], part[which], chunks)
 
                 issue(part, index, ticks, put)
 
@@ -612,22 +459,22 @@ class BulkCopies:
             found = m.memory.find(address)
             size = 16 * words.shape[1]
             if found is None or address + size > found.end:
-                self._say("out-of-bounds", inst, f"writes {size} bytes: {m.memory.describe(address, size)}", thread)
+                self.m.tell("out-of-bounds", inst, f"writes {size} bytes: {m.memory.describe(address, size)}", thread)
                 return
             kind = row.mods["type"]
             item = isa.TYPE_BITS[kind] // 8
             data = found.data[address - found.base :][:size].view(f"u{item}")
             index = np.arange(len(data))[None]
             values = chunks.reshape(1, -1).view(data.dtype)
-            self._combine(data, index, values, np.ones_like(index, bool), row.mods["op"], kind)
+            combine(self.m, data, index, values, np.ones_like(index, bool), row.mods["op"], kind)
             return
         try:
             fault = m.memory.store(where, words, 16)
         except ValueError as e:  # the array behind the address is read-only
-            self._say("out-of-bounds", inst, str(e), thread)
+            self.m.tell("out-of-bounds", inst, str(e), thread)
             return
         if fault is not None:
-            self._say("out-of-bounds", inst, f"writes {16 * len(where)} bytes: {fault.message}", thread)
+            self.m.tell("out-of-bounds", inst, f"writes {16 * len(where)} bytes: {fault.message}", thread)
 
     def _ticks(self, lanes: Array) -> Array:
         """Running numbers of new stores of these threads, by warp."""
@@ -676,56 +523,5 @@ class BulkCopies:
         for s in left:
             committed = s.group < self.group[s.thread]
             text = "has not been waited for" if committed else "is in a group that has not been closed"
-            self._say("missing-wait", s.inst, f"the thread ends while this copy {text}", s.thread)
+            self.m.tell("missing-wait", s.inst, f"the thread ends while this copy {text}", s.thread)
         self._settle(left)
-
-
-def _fill(spec: TensorMapSpec) -> int:
-    """Bits of an element outside the tensor: zero, or a quiet NaN of its type."""
-    if spec.fill == "zero":
-        return 0
-    return {"f16": 0x7FFF, "bf16": 0x7FFF, "f64": 0x7FFFFFFFFFFFFFFF}.get(spec.data_type, 0x7FFFFFFF)
-
-
-# ---------------------------------------------------------------- tensor maps made on the chip
-
-
-def replace(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
-    """`tensormap.replace`: write a field of the emulator's form of a map."""
-    args = dict(zip([op.name for op in row.operands], inst.args))
-    field = row.mods["field"]
-    dim = args["dim"].value if "dim" in args else 0
-    value = source(m, args["value"], row.mods["type"])
-    space = space_of(m, row, args["p"])
-    at = address_of(m, args["p"])
-    widths = {n: Access(m, inst, pc, space, args["p"], n, True, counted=False) for n in (1, 2, 4, 8)}
-
-    def step(mask: Mask) -> None:
-        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
-        where = at(lanes)
-        values = np.broadcast_to(value() if callable(value) else value, (m.T,))
-        for lane, address in zip(lanes.tolist(), where.tolist()):
-            number = int(values[lane])
-            if field == "elemtype" and number < len(ELEMENT_TYPES):
-                number = DATA_TYPES[ELEMENT_TYPES[number]]
-            for offset, data in patch(field, dim, number):
-                words = np.frombuffer(data.ljust(max(4, len(data)), b"\0"), np.uint32).copy()[:, None]
-                widths[len(data)].store_at(np.array([address + offset]), np.array([lane]), words)
-
-    return step
-
-
-def publish(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
-    """`tensormap.cp_fenceproxy`: each warp copies a map from shared to global memory."""
-    to = Access(m, inst, pc, "generic", inst.args[0], 16, True)
-    frm = Access(m, inst, pc, "shared", inst.args[1], 16, False)
-
-    def step(mask: Mask) -> None:
-        lanes = np.arange(m.T) if mask is None else m.lanes(mask)
-        warps = m.global_warp[lanes]
-        leaders = lanes[np.concatenate(([True], warps[1:] != warps[:-1]))]
-        for i in range(0, BYTES, 16):
-            for words, kept in frm.load_at(frm.address(leaders) + i, leaders):
-                to.store_at(to.address(kept) + i, kept, words)
-
-    return step

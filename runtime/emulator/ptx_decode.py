@@ -18,10 +18,10 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import (
     ptx_address,
     ptx_atomic,
-    ptx_bulk,
     ptx_matrix,
     ptx_matrix_move,
     ptx_memory,
+    ptx_tensor,
     ptx_wmma,
 )
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
@@ -102,7 +102,7 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
     if "mbarrier" in effects:
         return engines.barriers.step(inst, row, pc)
     if "tensormap" in effects:
-        return (ptx_bulk.publish if "copy" in effects else ptx_bulk.replace)(m, inst, row, pc)
+        return (ptx_tensor.publish if "copy" in effects else ptx_tensor.replace)(m, inst, row, pc)
     if "mapa" in effects:
         return ptx_address.map_address(m, inst, row)
     if "async" in effects:

@@ -9,6 +9,7 @@ Invariant: masks are never changed in place (the list of their lanes is remember
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from wavedsl.codegen.ptx.isa import NUMPY, PACKED, TYPE_BITS
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param, Reg, Variable
-from wavedsl.runtime.emulator.ptx_shadow import SharedShadow
+from wavedsl.runtime.emulator.ptx_shadow import Defect, SharedShadow
 from wavedsl.runtime.emulator.report import Collector, Finding
 
 Array = Any
@@ -302,6 +303,23 @@ class Machine:
         if thread is not None:
             group, wave, lane = self.whereabouts(thread)
         self.collector.add(Finding(kind, message, " ".join(inst.text.split()), loc, group, wave, lane, inst.line))
+
+    def tell(self, kind: str, inst: Inst, message: str, thread: int) -> None:
+        """`report`, once for an instruction and kind."""
+        if not self.seen(kind, inst):
+            self.report(kind, inst, message, thread)
+
+    def defects(self, inst: Inst, found: Sequence[Defect], threads: Array) -> None:
+        """List what the shadow has found in an access; row i of it is that of `threads[i]`."""
+        for d in found:
+            self.tell(d.kind, inst, d.what + self.other_line(d.other), int(threads[d.row]))
+
+    def other_line(self, pc: int) -> str:
+        """How a finding names the other instruction of a pair; nothing where it is not known (-1)."""
+        if pc < 0:
+            return ""
+        other = self.function.insts[pc]
+        return f"; the other is line {other.line}: {' '.join(other.text.split())}"
 
     def whereabouts(self, thread: int) -> tuple[tuple[int, int, int], int, int]:
         """(CTA, warp, lane) of a thread number of this batch."""

@@ -436,16 +436,9 @@ class Access:
         return g
 
     def defect(self, d: Any, offset: Array, lanes: Array) -> None:
-        m = self.m
-        if m.seen(d.kind, self.inst):
-            return
-        other = (
-            f"; the other is line {m.function.insts[d.other].line}: {m.function.insts[d.other].text}"
-            if d.other >= 0
-            else ""
-        )
         thread = d.row if lanes is None else int(lanes[d.row])
-        m.report(d.kind, self.inst, f"{d.what} (byte {int(offset[d.row])}){other}", thread)
+        text = f"{d.what} (byte {int(offset[d.row])}){self.m.other_line(d.other)}"
+        self.m.tell(d.kind, self.inst, text, thread)
 
     def _local_valid(self, offset: Array, lanes: Array) -> None:
         m = self.m

@@ -25,11 +25,12 @@ from wavedsl.codegen.ptx.isa_wgmma import Descriptor, Wgmma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator.ptx_bulk import CHUNK, swizzled
+from wavedsl.runtime.emulator.ptx_bulk import swizzled
 from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_matrix import _table
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst, Reg, RegUse, Vector
 from wavedsl.runtime.emulator.ptx_operands import source
+from wavedsl.runtime.emulator.ptx_tensor import CHUNK
 
 Step = Callable[[Mask], None]
 
@@ -454,12 +455,7 @@ class Wgmmas:
         g = shadow.granules(np.zeros(1, np.int64), offsets.reshape(-1), 16).reshape(len(offsets), -1)
         g = g + (cta * shadow.per_cta)[:, None]
         defects = shadow.read_by(g, self.warps_of[groups], self._columns(groups), tick.astype(np.int32), pc)
-        for d in defects:
-            if m.seen(d.kind, inst):
-                continue
-            other = m.function.insts[d.other] if d.other >= 0 else None
-            text = f"; the other is line {other.line}: {' '.join(other.text.split())}" if other is not None else ""
-            m.report(d.kind, inst, d.what + text, int(self.first_warp[groups[d.row]]) * 32)
+        m.defects(inst, defects, self.first_warp[groups] * 32)
 
     def _table(self, bits: int, dtype: DType, extent: int, k: int, mn_major: int) -> tuple[Array, int, int]:
         """Byte offsets in the CTA's shared memory of an operand's chunks, and the range of bytes that they cover."""

@@ -6,11 +6,14 @@ import importlib.util
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+import wavedsl as wd
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_attention.py"
 
@@ -78,6 +81,51 @@ def rows() -> list[dict[str, Any]]:
     times = {"wavedsl": 0.002, "cudnn": 0.0025, "flash": 0.004}
     made = [{**base, "gradients": g, **{p: {"seconds": s} for p, s in times.items()}} for g in (False, True)]
     return [*made, {**made[0], "keys": 8192, "error": math.inf}]
+
+
+class Tried:
+    """Three ways of the same work: the fastest is wrong, one cannot be done, the last is right."""
+
+    def __init__(self, wrong):
+        self.choices, self.wrong, self.ran = ["fast", "impossible", "slow"], wrong, ""
+
+    def bound(self, choice):
+        if choice == "impossible":
+            raise wd.ConstraintError("no room")
+
+        def run():
+            self.ran = choice
+            time.sleep(0.002 if choice == "slow" else 0.0)
+
+        return run
+
+    def poison(self):
+        self.ran = "nothing"
+
+    def error(self, gradients):
+        assert self.ran in self.choices and not gradients
+        return math.inf if self.ran in self.wrong else 0.5
+
+
+def test_the_fastest_way_that_is_right_is_timed(benchmark):
+    _, row = benchmark.fastest(Tried({"fast"}))
+    assert row["tiles"] == "slow" and row["error"] == 0.5 and list(row["wrong"]) == ["fast"]
+    assert "no room" in row["tried"]["impossible"]
+    _, row = benchmark.fastest(Tried(set()))
+    assert row["tiles"] == "fast" and not row["wrong"]
+    _, row = benchmark.fastest(Tried({"fast", "slow"}))
+    assert row["error"] == math.inf and set(row["wrong"]) == {"fast", "slow"}
+
+
+def test_ways_to_try(benchmark):
+    """The example's own tiles first; two workgroups to a cluster only where tiles of queries pair up."""
+    own = benchmark.forward.tile_of("sm_90a", 64)
+    for n, clusters in ((4096, {0, 1, 2}), (2048, {0, 1})):
+        found = benchmark.candidates("sm_90a", n, 64, False)
+        assert (found[0].tile, found[0].waves, found[0].cluster) == (*own, 0)
+        assert {choice.cluster for choice in found} == clusters
+    assert {choice.cluster for choice in benchmark.candidates("sm_90a", 4096, 64, True)} == {0}
+    assert len(benchmark.candidates("gfx942", 4096, 64, False)) == 1
 
 
 def test_rates_and_ratios_are_of_what_was_measured(benchmark):

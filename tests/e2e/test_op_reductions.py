@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -133,3 +134,49 @@ def test_nothing_to_choose_from(target: str) -> None:
     agree(kernel, [np.zeros((0, 5), np.float32), np.zeros(5, np.int32)], target)
     total = column_kernel(lambda x: wd.sum(x, dim=M), wd.f32, wd.f32)
     agree(total, [np.zeros((0, 5), np.float32), np.ones(5, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_that_are_reduced_together(target: str, oracle: Callable[[str], str]) -> None:
+    """Which of the largest comes first, and how many there are: three dtypes in one cell, one of them narrow; and of
+    two values without the rows' dimension."""
+
+    def join(x: Any, y: Any) -> Any:
+        larger, equal = y[0] > x[0], y[0] == x[0]
+        first = wd.where(larger, y[1], wd.where(equal, wd.minimum(x[1], y[1]), x[1]))
+        return wd.maximum(x[0], y[0]), first, wd.where(larger, y[2], wd.where(equal, x[2] + y[2], x[2]))
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(M, WM),
+         wd.WaveConstraint(N, WN)]
+    )  # fmt: skip
+    def kernel(
+        a: wd.Memory[M, N, wd.f16], top: wd.Memory[M, wd.f16], first: wd.Memory[M, wd.i32], count: wd.Memory[M, wd.f32],
+    ):  # fmt: skip
+        start = (-math.inf, 1 << 30, 0.0)
+        found = wd.reduce((wd.read(a), wd.index(N), wd.Register[wd.f32](1.0)), join, start, dim=N)
+        wd.write(found[0], top)
+        wd.write(found[1], first)
+        wd.write(found[2], count)
+
+    for shape, tile in SHAPES:
+        a = np.random.default_rng(1).integers(-3, 4, shape).astype(np.float16)
+        m = shape[0]
+        arguments = [a, np.zeros(m, np.float16), np.zeros(m, np.int32), np.zeros(m, np.float32)]
+        checked = oracle if shape == (9, 100) else None
+        agree(kernel, arguments, target, checked, subs=dict(zip((BM, BN, WM, WN), tile)))
+        kernel.evaluate(*arguments, subs=dict(zip((BM, BN, WM, WN), tile)))
+        np.testing.assert_array_equal(arguments[2], a.argmax(1))
+        np.testing.assert_array_equal(arguments[3], (a == a.max(1, keepdims=True)).sum(1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_sum_of_products_multiplies_and_adds_at_once(target: str) -> None:
+    """The first of a lane's elements is a product, or of two chains each first one; the others come to the sum by a
+    multiply-add each."""
+    kernel = row_kernel(lambda x: wd.sum(x * x, dim=N), wd.f32, wd.f32)
+    subs = {M: 8, N: 4096, BM: 1, BN: 4096, WM: 1, WN: 4096}
+    ops = [op.name for op in kernel.compile(target=target, subs=subs).kernel_ir.body.walk()]
+    lanes = 64 if target.startswith("gfx") else 32
+    chains = ops.count("fmul")
+    assert chains in (1, 2) and ops.count("ffma") == 4096 // lanes - chains

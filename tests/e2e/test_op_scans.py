@@ -89,3 +89,39 @@ def test_a_long_row_in_a_loop(target: str) -> None:
 
     for shape in ((20, 200), (16, 128)):
         agree(kernel, [whole(shape, wd.f32), np.zeros(shape, np.float32)], target)
+
+
+def recurrence(x: Any, y: Any) -> Any:
+    """Two steps h -> a h + b, one after the other; not commutative."""
+    return x[0] * y[0], x[1] * y[0] + y[1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_that_are_combined_together(target: str, oracle: Callable[[str], str]) -> None:
+    """A linear recurrence, of a value with one that lacks a dimension, and beside it flags and whole numbers."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(M, WM),
+         wd.WaveConstraint(N, WN)]
+    )  # fmt: skip
+    def kernel(
+        a: wd.Memory[N, wd.f32], b: wd.Memory[M, N, wd.f16], h: wd.Memory[M, N, wd.f16], last: wd.Memory[M, N, wd.i32],
+    ):  # fmt: skip
+        _, state = wd.scan((wd.read(a), wd.cast(wd.read(b), wd.f32)), recurrence, (1.0, 0.0), dim=N)
+        wd.write(wd.cast(state, wd.f16), h)
+        positive, place = wd.scan(
+            (wd.read(b) > 0, wd.index(N)),
+            lambda x, y: (x[0] | y[0], wd.where(y[0], y[1], wd.where(x[0], x[1], -1))), (False, -1), dim=N,
+        )  # fmt: skip
+        wd.write(wd.where(positive, place, -1), last)
+
+    for shape, tile in SHAPES:
+        a = np.random.default_rng(2).choice(np.array([-1, 1, 0], np.float32), shape[1])
+        arguments = [a, whole(shape, wd.f16), np.zeros(shape, np.float16), np.zeros(shape, np.int32)]
+        checked = oracle if shape == (9, 100) else None
+        agree(kernel, arguments, target, checked, subs=dict(zip((BM, BN, WM, WN), tile)))
+        h, state = np.zeros(shape), np.zeros(shape[0])
+        for i in range(shape[1]):
+            h[:, i] = state = a[i] * state + arguments[1][:, i]
+        kernel.evaluate(*arguments, subs=dict(zip((BM, BN, WM, WN), tile)))
+        np.testing.assert_array_equal(arguments[2], h)

@@ -180,3 +180,21 @@ def test_subscripts_that_are_refused(subscript: Callable[[Any], Any], message: s
     with pytest.raises(wd.TraceError, match=message) as caught:
         kernel.trace()
     assert caught.value.location is not None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_slice_from_a_traced_place_has_its_length_s_name(target: str) -> None:
+    """In a loop over tiles, a tile under a second name: pairs of its elements."""
+
+    @wd.wave([wd.TilingConstraint(M, 16), wd.WorkgroupConstraint(N, 32, 0)], subs={P: 16})
+    def kernel(a: wd.Memory[M, wd.f16], x: wd.Memory[M, N, wd.f16], out: wd.Memory[M, N, wd.f16]):
+        @wd.iterate(M)
+        def tiles():
+            first = wd.tile_start(M)
+            below = wd.index(M) >= first + wd.index(P)
+            near = wd.where(below, wd.read(a[first : first + P]), 0.0)
+            wd.write(wd.sum(near, dim=P) + wd.read(x), out)
+
+    a, x = numbers(40), numbers(40, 33)
+    sums = np.concatenate([np.cumsum(a[i : i + 16]) for i in range(0, 40, 16)])
+    agree(kernel, [a, x, np.full((40, 33), 9, np.float16)], (sums[:, None] + x).astype(np.float16), target)

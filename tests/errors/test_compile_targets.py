@@ -209,6 +209,17 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
         wd.write(wd.read(a), b)
     """
     error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 81920")
+    message = "read: a workgroup's M=16 x K=81920 elements of f32 are 1280 registers of each of its 1024 lanes"
+    expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4096)")
+
+
+def test_waves_that_the_user_counts_have_too_much() -> None:
+    source = """
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.HardwareConstraint(waves_per_block=(4,))])
+    def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        wd.write(wd.read(a), b)
+    """
+    error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 81920")
     assert "vector registers are live together" in error.message and error.location is not None
 
 

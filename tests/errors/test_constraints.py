@@ -161,8 +161,9 @@ def test_bindings(source: str, message: str) -> None:
 
 
 def test_forgotten_brackets() -> None:
-    with pytest.raises(wd.ConstraintError, match="needs its constraints"):
-        run("@wd.wave\ndef kernel(a: wd.Memory[M, wd.f32]):\n    pass\n")
+    for decorator in ("@wd.wave", "@wd.wave()"):
+        with pytest.raises(wd.ConstraintError, match="needs its constraints"):
+            run(f"{decorator}\ndef kernel(a: wd.Memory[M, wd.f32]):\n    pass\n")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,13 @@ def kernel(
 CASES = [
     ("unknown-symbol", "x = wd.sum(wd.read(a), dim=wd.sym.KK)",
      "sum: unknown symbol KK", "wd.sum(wd.read(a), dim=wd.sym.KK)", "did you mean"),
+    ("length-without-a-value", "x = wd.read(a, mapping=wd.IndexMapping((wd.sym.J, K), {M: wd.sym.J}))",
+     "read: unknown symbol J", "wd.read(a, mapping=wd.IndexMapping((wd.sym.J, K), {M: wd.sym.J}))",
+     "bound by subs={J: …}"),
+    ("range-of-a-value", "for i in range(wd.tile_start(M)):\n        pass", "a traced value is not a Python number",
+     "range(wd.tile_start(M))", "wd.iterate(K, stop=x)"),
+    ("list-at-a-value", "x = [1, 2][wd.tile_start(M)]", "a traced value is not a Python number",
+     "[1, 2][wd.tile_start(M)]", "wd.where(x == i, this, that)"),
     ("unknown-name", "x = wd.raed(a)",
      "module 'wavedsl' has no attribute 'raed'", "wd.raed", "did you mean read?"),
     ("misspelt-variable", "total = wd.read(a)\n    wd.write(totl, c)",
@@ -160,6 +167,18 @@ CASES = [
     ("reduce-dtype", "x = wd.reduce(wd.read(c), lambda p, q: p < q, 0.0, dim=N)",
      "reduce: the combining function returns [] i1, not a single f32",
      "wd.reduce(wd.read(c), lambda p, q: p < q, 0.0, dim=N)", "elementwise"),
+    ("scan-one-identity-for-two", "x = wd.scan((wd.read(c), wd.read(c)), lambda p, q: p, 0.0, dim=N)",
+     "scan: 2 values, but 1 number as the identity", "wd.scan((wd.read(c), wd.read(c)), lambda p, q: p, 0.0, dim=N)",
+     "one number per value"),
+    ("scan-returns-one", "x = wd.scan((wd.read(c), wd.read(c)), lambda p, q: p[0], (0.0, 1.0), dim=N)",
+     "scan: the combining function returns 1 value, not 2",
+     "wd.scan((wd.read(c), wd.read(c)), lambda p, q: p[0], (0.0, 1.0), dim=N)", "a tuple"),
+    ("scan-swaps", "x = wd.scan((wd.read(c), wd.index(N)), lambda p, q: (q[1], q[0]), (0.0, 1), dim=N)",
+     "scan: the combining function returns [] i32 as value 0, not a single f32",
+     "wd.scan((wd.read(c), wd.index(N)), lambda p, q: (q[1], q[0]), (0.0, 1), dim=N)", "elementwise"),
+    ("scan-of-four", "x = wd.scan((wd.read(c), wd.read(c)), lambda p, q, r, s: (p, q), (0.0, 1.0), dim=N)",
+     "scan: the combining function takes 4 parameters",
+     "wd.scan((wd.read(c), wd.read(c)), lambda p, q, r, s: (p, q), (0.0, 1.0), dim=N)", "two tuples"),
     ("dim-is-a-string", "x = wd.sum(wd.read(a), dim='K')", "sum: the dimension is 'K'", "wd.sum(wd.read(a), dim='K')",
      "a dimension is a symbol"),
     ("max-of-two", "x = wd.max(wd.read(a), wd.read(a))", "max: the dimension is a value ([M, K] f16)",
@@ -441,3 +460,28 @@ def test_brackets(source: str, message: str) -> None:
         run(f"x = {source}\n")
     assert raised.value.message.startswith(message)
     assert_points_at(raised.value, source)
+
+
+def test_load_is_not_read() -> None:
+    """Those who know Triton write `load`; here it takes a file's name."""
+    kernel = run(HEAD + "    wd.write(wd.load(c), c)\n")["kernel"]
+    with pytest.raises(wd.LaunchError) as caught:
+        kernel.trace()
+    assert caught.value.message == "load: <array argument c> is no path" and "wd.read(a)" in str(caught.value.hint)
+    assert_points_at(caught.value, "wd.load(c)")
+
+
+def test_a_loop_with_one_element_per_trip_that_carries_it_along() -> None:
+    kernel = run("""
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 1)])
+    def kernel(a: wd.Memory[K, M, wd.f32], b: wd.Memory[M, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def last(before):
+            return before * 0.5 + wd.read(a)
+
+        wd.write(last, b)
+    """)["kernel"]
+    with pytest.raises(wd.TraceError) as caught:
+        kernel.trace()
+    assert caught.value.message == "iterate: the loop over K carries before as [M] f32, but returns [K, M] f32 for it"
+    assert "a[wd.tile_start(K), :]" in str(caught.value.hint)

@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "rope": ("--tokens 33 --heads 3 --d 20", "--tokens 16 --d 128 --dtype bf16"),
     "histogram": ("--n 700 --bins 30", "--n 300 --bins 1"),
     "scan": ("--m 5 --n 700", "--m 4 --n 256"),
+    "recurrence": ("--batch 2 --time 70 --channels 40", "--batch 1 --time 100 --channels 70"),
     "stencil": ("--m 37 --n 70", "--m 1 --n 5"),
 }
 """Example → command lines; the first is part of the default run on two chips, all of them run on every chip."""

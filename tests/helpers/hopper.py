@@ -6,18 +6,17 @@ Imported as `hopper` (pytest's `pythonpath` lists this folder).
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import example_files
 from products import BK, BM, BN, TILE, WM, WN, K, Kind, M, N
-from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
-SERIALISED = re.compile(r"C75(08|1[0-5])")
-"""ptxas' codes: setmaxnreg is ignored, or matrix instructions run one after the other."""
+sass = example_files.load("sass", example_files.BENCHMARKS)
+"""The reader of machine code."""
 
 
 @lru_cache(maxsize=256)
@@ -174,12 +173,7 @@ class Static:
 
 def static(text: str) -> Static:
     """Assemble for sm_90a and look at the machine code."""
-    done = toolchain.assemble_ptx(text, "sm_90a")
-    sass = toolchain.disassemble_cubin(done.cubin)
-    products = [line for line in sass.splitlines() if re.search(r"\b[HIQ]GMMA\b", line.replace(".", " "))]
-    spills = sum(map(int, re.findall(r"(\d+) bytes spill", done.log)))
-    registers = int(re.search(r"Used (\d+) registers", done.log).group(1))  # type: ignore[union-attr]
-    return Static(
-        registers, spills, tuple(m.group(0) for m in SERIALISED.finditer(done.log)), len(products),
-        sum("gsb0" in line for line in products),
-    )  # fmt: skip
+    made = sass.assembled(text, "sm_90a")
+    products = [one for one in made.instructions if one.kind == "product"]
+    ends = sum("gsb0" in one.operands for one in products)
+    return Static(made.registers, made.spills, made.codes, len(products), ends)

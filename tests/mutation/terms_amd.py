@@ -142,7 +142,7 @@ class _Machine:
         s = np.moveaxis(unwritten(fold(label("scalar"), np.ix_(np.arange(128), who)), 4), 0, 1)
         s = np.where((flat == GARBAGE)[:, None], s, np.moveaxis(names.bytes_of(flat), 0, 1))
         self.argument = spread(label("arguments"), 8)
-        if flat[:2, 0].tolist() != [self.engine.kernarg & 0xFFFFFFFF, self.engine.kernarg >> 32]:
+        if flat[:2, 0].tolist() != [self.engine.launch.kernarg & 0xFFFFFFFF, self.engine.launch.kernarg >> 32]:
             raise Unknown("the address of the arguments is not in s[0:1]")
         s[0], s[1] = self.argument[:4, None], self.argument[4:, None]
         return Shadow(v, s, mix(label("scc"), who))

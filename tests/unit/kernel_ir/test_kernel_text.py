@@ -2,8 +2,10 @@
 
 import pytest
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_differences import differences
 from wavedsl.ir.kernel_ir import I32, I64, vector
-from wavedsl.ir.kernel_text import differences, parse, text
+from wavedsl.ir.kernel_parse import parse
+from wavedsl.ir.kernel_text import text
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.loc import Loc
 

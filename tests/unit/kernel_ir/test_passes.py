@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from wavedsl.ir import passes
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel_differences import differences
 from wavedsl.ir.kernel_eval import run
+from wavedsl.ir.kernel_parse import parse
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
-from wavedsl.ir.kernel_text import differences, parse, text
+from wavedsl.ir.kernel_text import text
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.passes import (
     CHECKS,

@@ -13,6 +13,7 @@ from wavedsl.ir.kernel_eval import run
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
+
 from wavedsl.targets import get_target
 
 LAYOUT = Layout(spec(M="l3 l4 l5", N="e0 e1 e2 l0 l1 l2"), (), (("M", 8), ("N", 64)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from wavedsl.ir.bits import spec
-from wavedsl.ir.infer import coalesced, same_layout
+from wavedsl.ir.coalesced import coalesced
+from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.layout_check import coverage_problem
-from wavedsl.ir.mma_plan import fma_atom
+from wavedsl.ir.mma_options import fma_atom
 from wavedsl.ir.plans import plan
 
 import wavedsl as wd

@@ -1,0 +1,207 @@
+"""Which matrix instructions fit a product, best first; `fma_atom` stands in where a chip has none. (middle.md §3)"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.chain import MmaOption
+from wavedsl.ir.column_pairs import NO_ROWS, Rows, may_take, turned
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.graph import Node, factors
+from wavedsl.ir.mma_dims import product_dims
+from wavedsl.ir.mma_ports import leading_elements
+from wavedsl.ir.partition import Partition
+from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.target import MmaAtom, Target, lacking
+
+STORED_CLOCKS = 1 / 64
+"""Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
+128 that an SM stores in a clock."""
+
+
+def mma_options(
+    node: Node,
+    partition: Partition,
+    target: Target,
+    hardware: Any = None,
+    contiguous: str | None = None,
+    read_tiles: frozenset[int] = frozenset(),
+    made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    rows: Rows = NO_ROWS,
+) -> list[MmaOption]:
+    """Atoms and operand orders of one `mma` node, best first.
+
+    Fewest matrix-unit cycles for the wave's tile first, then what takes words of two columns (`MmaAtom.parts`) of an
+    operand that would have to be turned, then the widest store along `contiguous` (the memory-contiguous dimension the
+    result is written along, if known), then no swap. `rows`: reads whose rows are contiguous in memory, by id, and
+    along which dimension; instructions of column pairs are for these alone. Raises ConstraintError where none fits.
+    """
+    a, b = (node.inputs[p] for p in factors(node))
+    m, n, k = product_dims(node)
+    wm, wn, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    wanted = getattr(hardware, "mma_type", None)
+    wanted_name = getattr(wanted, "name", wanted)
+    asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
+    candidates = _candidates(a.dtype, b.dtype, node.dtype, target, wanted_name, wm, wn, node.op == "scaled_mma")
+    found = []
+    pairs = any(atom.parts > 1 for atom, _ in candidates)
+    misfits: list[str] = []
+    for i, (atom, swap) in enumerate(candidates):
+        if atom.asynchronous:
+            ends = (n, m) if swap else (m, n)
+            stored = (node.id, 0 if swap else 1) in made_tiles
+            misfit = async_misfit(atom, partition, ends, k, a if swap else b, read_tiles, stored)
+            if misfit:
+                misfits.append(misfit)
+                continue
+        ports = [(x, "" if d is None else dim_name(d)) for x, d in (((b, n), (a, m)) if swap else ((a, m), (b, n)))]
+        if not may_take(atom, ports, rows):
+            continue
+        am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
+        if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
+            continue
+        issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
+        d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
+        width = leading_elements(d.get(contiguous or "", ""))
+        clocks = float(issues * atom.cycles)
+        if atom.asynchronous and (a if swap else b).id not in read_tiles:
+            both = a.id not in read_tiles and b.id not in read_tiles
+            clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
+        turns = turned(atom, ports, dim_name(k), rows) if pairs else 0
+        found.append(MmaOption((clocks, turns, -width, swap, i), atom, swap))
+    if not found and misfits and len(misfits) == len(candidates):
+        raise ConstraintError(
+            f"no matrix instruction of a warpgroup of {target.name} fits: {misfits[0]}",
+            node.loc,
+            "see WorkgroupConstraint, WaveConstraint and TilingConstraint, or use threads_per_wave=32",
+        )
+    if not found and candidates:
+        raise ConstraintError(
+            f"vector_shapes={{{', '.join(f'{d}: {v}' for d, v in asked.items())}}} fits no matrix instruction of "
+            f"{target.name} for {a.dtype.name} x {b.dtype.name} -> {node.dtype.name}",
+            getattr(hardware, "loc", None),
+            f"multiples of {' or '.join(dict.fromkeys(f'{t.m} x {t.n} x {t.k}' for t, _ in candidates))}",
+        )
+    if not found:
+        _no_atom(node, a.dtype, b.dtype, target, wanted_name)
+    return sorted(found, key=lambda o: o.key)
+
+
+def async_misfit(
+    atom: MmaAtom,
+    partition: Partition,
+    ends: tuple[Any, Any],
+    k: Any,
+    second: Node,
+    read_tiles: frozenset[int],
+    stored: bool = False,
+) -> str:
+    """Why an asynchronous instruction cannot carry out a product; empty if it can."""
+    if None in ends:
+        return "an operand has no dimension of its own"
+    for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
+        if partition.dims[d].wave % size:
+            return f"a wave's {partition.dims[d].wave} elements of {d} are no multiple of {size} {what}"
+    if second.id not in read_tiles and not stored:
+        return "neither operand is an array's tile that can lie in shared memory"
+    return ""
+
+
+def _candidates(
+    a: DType, b: DType, acc: DType, target: Target, wanted: str | None, wm: int, wn: int, scaled: bool
+) -> list[tuple[MmaAtom, bool]]:
+    found = []
+    for atom in target.mma_atoms:
+        if scaled != bool(atom.scale_block):
+            continue
+        if wanted is not None:
+            if atom.parts > 1 or atom.name.removeprefix("SCALED_") != wanted:
+                continue
+        elif atom.blocks > 1:
+            continue
+        atom = side_by_side(atom)
+        if atom.acc_dtype is not acc:
+            continue
+        if (atom.a_dtype, atom.b_dtype) == (a, b):
+            found.append((atom, False))
+        if (atom.b_dtype, atom.a_dtype) == (a, b):
+            found.append((atom, True))
+    wide = any(t.asynchronous for t in target.mma_atoms)
+    if not found and wanted is None and not wide and not scaled and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
+        found = [(fma_atom(a, target, wm, wn), False)]
+    return found
+
+
+@functools.cache
+def side_by_side(atom: MmaAtom) -> MmaAtom:
+    """An instruction of several blocks as one product: all blocks take the same A, which lanes hold replicas of, and
+    their columns lie side by side."""
+    if atom.blocks == 1:
+        return atom
+
+    def columns(strings: Mapping[str, str]) -> dict[str, str]:
+        return {"K": "", **strings, "N": f"{strings['N']} {strings['B']}"}
+
+    a, b, d = {"K": "", **atom.a}, columns(atom.b), columns(atom.d)
+    for strings in (a, b, d):
+        strings.pop("B", None)
+    d.pop("K")
+    return replace(atom, n=atom.n * atom.blocks, a=a, b=b, d=d, blocks=1)
+
+
+def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
+    """A matrix product by plain fused multiply-adds: each lane owns a small outer-product tile, operands are
+    replicated.
+
+    Lanes lie 8 along N and the rest along M; a lane owns up to 4×4 results (fewer where the wave's tile is smaller).
+    """
+    lanes = target.lane_bits
+    n_lanes = [f"l{i}" for i in range(3)]
+    m_lanes = [f"l{i}" for i in range(3, lanes)]
+    m_bits = max(0, min(2, (wm - 1).bit_length() - len(m_lanes)))
+    n_bits = max(0, min(2, (wn - 1).bit_length() - len(n_lanes)))
+    n_own = [f"e{i}" for i in range(n_bits)]
+    m_own = [f"e{i}" for i in range(m_bits)]
+    d_m = [f"e{n_bits + i}" for i in range(m_bits)]
+    words = dtype.bits // 32
+    m, n = 1 << (m_bits + len(m_lanes)), 1 << (n_bits + len(n_lanes))
+    valu = target.cost("valu")
+    return MmaAtom(
+        f"{dtype.name.upper()}_FMA", m, n, 1, dtype, dtype, dtype,
+        {"M": " ".join(m_own + m_lanes), "K": ""},
+        {"N": " ".join(n_own + n_lanes), "K": ""},
+        {"M": " ".join(d_m + m_lanes), "N": " ".join(n_own + n_lanes)},
+        words << m_bits, words << n_bits, words << (m_bits + n_bits),
+        valu.cycles << (m_bits + n_bits), valu.latency, "fma",
+    )  # fmt: skip
+
+
+def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None) -> None:
+    for d in (a, b):
+        if d.name not in target.dtypes:
+            raise lacking(target, d, node.loc)
+    scaled = node.op == "scaled_mma"
+    atoms = [t for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and scaled == bool(t.scale_block)]
+    have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == t.parts == 1]
+    if scaled and not any(t.scale_block for t in target.mma_atoms):
+        raise ConstraintError(
+            f"{target.name} has no matrix instruction that takes scales",
+            node.loc,
+            "gfx950 has; elsewhere cast the operands and multiply by their scales",
+        )
+    if wanted is not None:
+        raise ConstraintError(
+            f"mma_type={wanted}: {target.name} has no such instruction for {a.name} x {b.name} -> {node.dtype.name}",
+            node.loc,
+            f"it has {', '.join(have)}" if have else "leave mma_type out",
+        )
+    raise ConstraintError(
+        f"{target.name} has no matrix instruction for {a.name} x {b.name} -> {node.dtype.name}",
+        node.loc,
+        f"it has {', '.join(have)}: change the accumulator's dtype" if have else "cast the operands first",
+    )

@@ -1,0 +1,320 @@
+"""Register operands that are made while the instructions before them run.
+
+In: the steps of a ring loop's body. Out: `OperandsAhead`, or the reason why there are none; and the loop. A product
+whose first operand is computed in registers would wait for all of it, and the next trip's operand for the product. So
+the product is started part by part along K, a group of instructions each (a *unit*): while one unit runs the registers
+of the next are made, and while the last of a trip runs, those of the first unit of the next trip. A unit has the same
+registers in every trip, which costs no move: it has ended when they are made anew, since only the unit in front of
+it still runs then. No more than two units' registers are held, where a product in one piece held all.
+
+Invariants: when registers of a unit's operand are written only the unit before it is in flight. A ring's slot is given
+back when the last unit that reads it has ended, one unit into the next trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavedsl.ir.graph import Region
+from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.lower_async import Issue, pieces
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.mma_plan import MmaPlan
+from wavedsl.ir.rings import release, wait_full
+from wavedsl.ir.roles import ring_states, rings_inside, set_states
+from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
+
+UNIT_CLOCKS = 128
+"""What the matrix unit has to do for a unit, at least, if a trip is long enough for two of them: starting it, waiting
+for the one before and the latency of loads from shared memory are less. By the warp replay of eleven products (fp8,
+i8, i4, relu; 16 to 1024 rows), 64 and 256 are slower for most of the narrow and of the wide ones."""
+
+
+@dataclass
+class OperandsAhead:
+    """Positions in the list of steps: `making` the operands, then `products`; and why trips are cut into units."""
+
+    making: list[int]
+    products: list[int]
+    why: str
+
+
+def operands_ahead(
+    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], trips: Any, carried: Mapping[Key, Key]
+) -> OperandsAhead | str:
+    """How a loop's operands are made ahead, or why not; empty where no product has a computed operand in registers.
+    `carried`: carried key → the key that replaces it."""
+    products = [i for i in body.order if steps[i].node is not None]
+    plans = [low.inference.mmas[steps[i].node.id] for i in products]
+    if all(plan.a_shared for plan in plans):
+        return ""
+    if not low.strategy.specialize:
+        return "no warpgroup of its own copies"
+    if low.choices.stages == 1:
+        return "stages=1 asks for no pipeline"
+    if body.barriers or body.commits:
+        return "threads copy and synchronise inside the loop"
+    if any(s.loop or s.kind == "effect" for s in steps):
+        return "the loop holds effects or other loops"
+    if any(ring.slots < 2 for ring in low.rings if ring.region is region):
+        return "a ring has no slot to hold while the next trip begins"
+    making = [i for i in body.order if i not in products and steps[i].kind != "yield"]
+    if any(steps[i].kind == "gload" for i in making):
+        return "an operand is loaded straight from the array"
+    results = {k for i in products for k in steps[i].defs}
+    if any(results.intersection(steps[i].uses) for i in making):
+        return "a product's result is used in its own trip"
+    if any(set(carried).intersection(steps[i].uses) for i in making):
+        return "an operand depends on what the loop carries"
+    made = {k for i in making for k in steps[i].defs}
+    if made.intersection(carried.values()):
+        return "the loop carries what an operand is made of"
+    passed = {k for s in steps if s.kind == "yield" and results.issuperset(s.uses) for k in s.defs}
+    if any(after not in results and after not in passed and after != k for k, after in carried.items()):
+        return "the loop carries more than sums of products"
+    shared = [set(_making(steps, making, steps[i])) for i in products]
+    if any(a & b for i, a in enumerate(shared) for b in shared[:i]):
+        return "products share an operand"
+    count = sum(len(units(plan)) for plan in plans)
+    if count < 2:
+        return "a trip is one matrix instruction deep"
+    why = f"a trip is {count} groups of instructions, and registers of the next are made while one runs"
+    return OperandsAhead(making, products, why)
+
+
+def _making(steps: Sequence[Step], making: Sequence[int], product: Step) -> list[int]:
+    """The steps that make a product's operand, in order; numbers that steer it, which cost nothing twice, aside."""
+    return [i for i in _chain(steps, making, product) if steps[i].kind != "scalar"]
+
+
+def _chain(steps: Sequence[Step], making: Sequence[int], product: Step) -> list[int]:
+    """The steps that make what a product uses, in order."""
+    needed, found = set(product.uses), []
+    for i in reversed(making):
+        if needed.intersection(steps[i].defs):
+            needed.update(steps[i].uses)
+            found.append(i)
+    return found[::-1]
+
+
+def units(plan: MmaPlan) -> list[Sequence[int]]:
+    """Offsets along K of the instructions of each unit. What a product reads from shared memory alone is one."""
+    depth = range(0, dict(plan.second.extents)[plan.k], plan.atom.k)
+    if plan.a_shared:
+        return [depth]
+    clocks, per = plan.atom.cycles * len(pieces(plan)), 1
+    while per * clocks < UNIT_CLOCKS and per * 2 < len(depth):
+        per *= 2
+    return [depth[i : i + per] for i in range(0, len(depth), per)]
+
+
+def emit_ahead(
+    low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead, env: Env, trips: Any,
+    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
+) -> list[Value]:  # fmt: skip
+    """The loop, of two trips or more or of a number that is known when it runs. Returns the final values of what it
+    carries. One that may have no trip is skipped whole."""
+    if isinstance(trips, int):
+        return _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
+    b, rings = low.b, rings_inside(low, region)
+    before = ring_states(rings)
+    with b.if_(b.cmp("sgt", trips, 0)) as branch:
+        results = _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
+        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
+    with branch.orelse():
+        branch.yield_([*(v for _, v in carried), *before])
+    set_states(rings, branch.results[len(carried) :])
+    return list(branch.results[: len(carried)])
+
+
+def _trips(
+    low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead, env: Env, trips: Any,
+    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
+) -> list[Value]:  # fmt: skip
+    """The first unit's registers, all trips but the last, the last."""
+    b, rings = low.b, rings_inside(low, region)
+    run = _Trip(low, region, steps, ahead)
+    low.note(f"before the loop over {region.dim}: the operand of its first unit")
+    first = run.first_operands(env, 0)
+    inits = [*(v for _, v in carried), *first]
+    last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+    with (
+        low.noted_loop(f"{region.dim}, without the last trip"),
+        b.for_(0, last, 1, [*inits, *ring_states(rings)], label=label, min_trips=int(isinstance(trips, int))) as loop,
+    ):
+        set_states(rings, loop.carried[len(inits) :])
+        inner = _inside(env, carried, loop.carried)
+        again = b.cmp("ne", loop.iv, 0)
+        following = run(inner, loop.iv, loop.carried[len(carried) : len(inits)], again, b.add(loop.iv, 1))
+        loop.yield_([*(inner[k] for k in next_keys), *following, *ring_states(rings)])
+    set_states(rings, loop.results[len(inits) :])
+    low.note("wait until no product runs")
+    b.mma_wait(0)
+    inner = _inside(env, carried, loop.results)
+    low.note(f"behind the loop over {region.dim}: its last trip")
+    again = b.true if isinstance(last, int) else b.cmp("sgt", last, 0)
+    run(inner, last, loop.results[len(carried) : len(inits)], again, None)
+    return [inner[k] for k in next_keys]
+
+
+def _inside(env: Env, carried: Sequence[tuple[Key, Value]], values: Sequence[Value]) -> Env:
+    """The environment of a trip: what is carried has these values."""
+    inner = Env(env.fixed)
+    inner.fixed.update((k, v) for (k, _), v in zip(carried, values))
+    return inner
+
+
+class _Trip:
+    """Emits one trip, and the operand of its first unit in the trip before."""
+
+    def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead):
+        self.low, self.steps, self.ahead = low, steps, ahead
+        self.rings = [ring for ring in low.rings if ring.region is region]
+
+    def first_operands(self, env: Env, iteration: Any) -> list[Value]:
+        """Registers of the first unit, a value per matrix instruction; the slots of `iteration` are waited for."""
+        for ring in self.rings:
+            wait_full(self.low, ring)
+        step = self.steps[self.ahead.products[0]]
+        plan = self.low.inference.mmas[step.node.id]
+        if plan.a_shared:
+            return []
+        made = self._operands(env, iteration, step, plan)
+        return [v for (_, k), v in made.items() if k in units(plan)[0]]
+
+    def _operands(self, env: Env, iteration: Any, step: Step, plan: MmaPlan) -> dict[tuple[int, int], Value]:
+        """What makes a product's operand, and its registers by offset (M, K)."""
+        low = self.low
+        context = StageContext(Env(env.fixed), iteration, None, 0)
+        for i in _chain(self.steps, self.ahead.making, step):
+            with low.b.loc(self.steps[i].loc):
+                self.steps[i].emit(context)
+        with low.b.loc(step.loc):
+            return Issue.registers(low, plan, context, step.prepared)
+
+    def __call__(
+        self, env: Env, iteration: Any, first: Sequence[Value], again: Value, following: Any
+    ) -> list[Value]:
+        """A trip. `first`: its first unit's registers; `again`: whether there was a trip before it; `following`: the
+        next iteration, None for the last. Returns the first unit's registers of that."""
+        low, b = self.low, self.low.b
+        context = StageContext(env, iteration, None, 0)
+        for ring in self.rings:
+            ring.waited = True
+        issues: list[Issue] = []
+        todo: list[_Unit] = []
+        for step in (self.steps[i] for i in self.ahead.products):
+            plan = low.inference.mmas[step.node.id]
+            made = [] if plan.a_shared else self._made(env, iteration, step, plan, first if not todo else ())
+            with b.loc(step.loc):
+                issues.append(Issue(low, step.node, plan, context))
+            if plan.a_shared:
+                made = [_Unit(issues[-1].tile_operands())]
+            for unit, depth in zip(made, units(plan)):
+                unit.issue, unit.depth = issues[-1], depth
+            todo += made
+        for unit in todo[:2]:
+            b.place(unit.loads)
+        for u, unit in enumerate(todo):
+            with b.loc(unit.issue.n.loc):
+                unit.start(low)
+            last = u + 1 == len(todo)
+            b.mma_wait(0 if last and following is None else 1)
+            if u == 0:  # the unit in front of it, the last of the trip before, has ended
+                for ring in self.rings:
+                    release(low, ring, ring.before(low), again)
+            for later in todo[u + 2 : u + 3]:
+                b.place(later.loads)  # one unit ahead of what is computed of them
+            for later in todo[u + 1 : u + 2]:
+                b.place(later.rest)
+        for issue in issues:
+            issue.end(context)
+            low.note(f"start product %{issue.n.id} in {len(units(issue.plan))} groups, one running beside what is made")
+        for step in self.steps:
+            if step.kind == "yield":
+                step.emit(context)
+        for ring in self.rings:
+            if following is None:
+                release(low, ring)
+            ring.advance(low)
+        if following is None:
+            return []
+        low.note("the operand of the next trip's first group")
+        return self.first_operands(env, following)
+
+    def _made(
+        self, env: Env, iteration: Any, step: Step, plan: MmaPlan, first: Sequence[Value]
+    ) -> list[_Unit]:
+        """The units of a product with what makes their operands, taken out of the text. `first`: registers of the
+        first that are there."""
+        b, cuts = self.low.b, units(plan)
+        at = b.here()
+        operands = self._operands(env, iteration, step, plan)
+        made = b.cut(at)
+        wanted = [[v for (_, k), v in operands.items() if k in cut] for cut in cuts]
+        if first:
+            operands.update(zip([place for place in operands if place[1] in cuts[0]], first))
+            wanted[0] = []
+        head, loads, rest = by_first_use(made, wanted)
+        b.place(head)
+        return [_Unit(operands, *both) for both in zip(loads, rest)]
+
+
+@dataclass
+class _Unit:
+    """A group of a product's instructions: `operands` by offset (M, K), and the ops that make its own."""
+
+    operands: dict[tuple[int, int], Value]
+    loads: list[Op] = field(default_factory=list)
+    rest: list[Op] = field(default_factory=list)
+    issue: Any = None
+    depth: Sequence[int] = ()
+
+    def start(self, low: Lowering) -> None:
+        low.b.mma_fence()
+        for piece in pieces(self.issue.plan):
+            for k in self.depth:
+                self.issue.add(piece, k, self.operands)
+        low.b.mma_commit()
+
+
+def by_first_use(
+    ops: Sequence[Op], wanted: Sequence[Sequence[Value]]
+) -> tuple[list[Op], list[list[Op]], list[list[Op]]]:
+    """Cut what makes an operand by the unit that needs it first: (what stays in front, loads from shared memory per
+    unit, what is computed of loads per unit). `wanted`: values that each unit reads.
+
+    Only loads behind the last other effect move, and what is computed of them: nothing else that is built later can
+    be the same as one of these. Loads that nobody needs are dropped.
+    """
+    need: dict[Value, int] = {}
+    for unit in reversed(range(len(wanted))):
+        for v in wanted[unit]:
+            need[v] = unit
+    unit_of: dict[Op, int] = {}
+    for op in reversed(ops):
+        units = [need[v] for v in op.results if v in need]
+        if units:
+            unit_of[op] = min(units)
+            for region_op in (op, *(x for body in op.regions for x in body.walk())):
+                for v in region_op.args:
+                    need[v] = min(need.get(v, len(wanted)), unit_of[op])
+    fixed = max((i for i, op in enumerate(ops) if op.name != "load.shared" and not op.row.pure), default=-1)
+    moving: set[Value] = set()
+    head: list[Op] = []
+    loads: list[list[Op]] = [[] for _ in wanted]
+    rest: list[list[Op]] = [[] for _ in wanted]
+    for i, op in enumerate(ops):
+        load = op.name == "load.shared"
+        if i > fixed and (load or not moving.isdisjoint(op.args)):
+            moving.update(op.results)
+            if op in unit_of:
+                (loads if load else rest)[unit_of[op]].append(op)
+        else:
+            head.append(op)
+    return head, loads, rest
+
+
+__all__ = ["OperandsAhead", "by_first_use", "emit_ahead", "operands_ahead"]

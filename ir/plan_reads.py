@@ -1,0 +1,271 @@
+"""Which reads of a region go through shared memory: with how many stages, copied how, and where each tile lies there.
+
+In: the reads of a region. Out: their `Staged` plans, offsets and ring depths, filed in the `Lowering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from wavedsl.ir.copy_ways import Trip
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
+from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.matrix_count import instructions
+from wavedsl.ir.matrix_tile import ALIGN
+from wavedsl.ir.memory_depth import memory_depth, tile_bytes
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.staged import Staged, tile_extents
+from wavedsl.ir.staging import plan_matrix, plan_staged
+from wavedsl.ir.symbols import AddressSpace, dim_name
+from wavedsl.ir.target import LoadAtom
+from wavedsl.ir.views import is_settled, is_tile, view_dims
+
+
+def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
+    """Decide which reads among `nodes` of a region go through shared memory, their ring depth and their place. `once`:
+    they are carried out before the region's loop."""
+    loop = region.dim is not None and not once
+    reads = [n for n in nodes if n.op == "read" and n.id not in low.ring_of and wants_shared(low, n, once)]
+    if not reads:
+        return
+    budget = low.target.shared_bytes - low.shared_top
+    trips = low.plans[str(region.dim)].trips if loop else 1
+    asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
+    depth = low.choices.stages or (4 if asynchronous else 2)
+    if not loop or holds_loop(region):
+        depth = 1
+    if trips is not None:
+        depth = max(1, min(depth, trips))
+    weight = trips if trips is not None and trips > 0 else 16
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    if low.choices.stages:
+        attempts = [(depth, budget)]
+    for depth, room in attempts:
+        plans, problem = _planned(low, region, reads, depth, room, weight, loop)
+        if problem is None and _fit(low, plans, depth, room):
+            break
+    if problem is not None:
+        raise problem
+    if loop and asynchronous and depth > 1 and not low.choices.stages:
+        own = [s.node for s in plans if s.asynchronous]  # copies through registers run one trip ahead
+        for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
+            found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
+            if problem is None and _fit(low, found, deeper, budget):
+                plans, depth = found, deeper
+                break
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
+    offsets, low.shared_top = stacked(low.shared_top, plans, depth)
+    for s, offset in zip(plans, offsets):
+        s.offset = offset
+        low.staged[s.node.id] = s
+        unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
+        low.buffer_names[s.node.id] = unique
+        low.depths[unique] = depth
+        low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
+        low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+
+
+def _planned(
+    low: Lowering, region: Region, reads: Sequence[Node], depth: int, room: int, weight: int, loop: bool
+) -> tuple[list[Staged], Exception | None]:
+    """The reads in `room` bytes of shared memory with that many stages, and why one of them has no place there."""
+    left = room
+    plans: list[Staged] = []
+    direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
+    for n in reads:
+        info = low.view_info(n)
+        uses = low.matrix_uses.get(n.id)
+        try:
+            if uses is not None:
+                s = plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)
+                left -= -(-s.place.bytes * depth // 1024) * 1024
+                plans.append(s)
+                continue
+            with_k = contraction_fed(low, n)
+            unit = low.units(n)
+            if unit is None:
+                s = plan_staged(
+                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
+                    trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+                )  # fmt: skip
+            else:
+                cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
+                size = unit.dtype.bytes
+                atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                s = plan_staged(n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom)
+        except CompileError:
+            raise
+        except Exception as e:
+            return plans, e
+        left -= -(-s.place.bytes * depth // 1024) * 1024
+        plans.append(s)
+    return plans, None
+
+
+def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
+    """Whether all tiles together fit."""
+    left = room - sum(-(-s.place.bytes * depth // 1024) * 1024 for s in plans)
+    return left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room
+
+
+def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:
+    """Where tiles of that many slots start, one behind the other from byte `top` on, each at a multiple of what its
+    swizzle asks for; and where they end."""
+    offsets = []
+    for s in plans:
+        align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
+        offsets.append(-(-top // align) * align)
+        top = offsets[-1] + s.place.bytes * depth
+    return offsets, top
+
+
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = product_clocks(low, region)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = sum(tile_bytes(low, n) for n in reads)
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+def product_clocks(low: Lowering, region: Region) -> int:
+    """Clocks that the matrix instructions of a trip keep the unit of a SIMD busy."""
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            busy += instructions(plan) * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
+    return busy
+
+
+def beside(low: Lowering, region: Region, reads: Sequence[Node], read: Node, depth: int) -> Trip | None:
+    """What a trip keeps busy beside one of its tiles: the others count as stored once and read by every wave without
+    conflicts. None where the loop has no products, or where copies and products are not each wave's own."""
+    products = product_clocks(low, region)
+    if not products or not low.target.copy_linear:
+        return None
+    waves, shared = low.partition.waves, 0
+    for n in reads:
+        if n is not read:
+            info, layout = low.view_info(n), low.layout(n)
+            tile = prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values())
+            held = layout.elements_per_lane * low.target.wave_size
+            wide, size = 16 * low.target.wave_size, info.elsize
+            shared += tile * size * low.target.cost("store.shared", 16).cycles // wide
+            shared += held * waves * size * low.target.cost("load.shared", 16).cycles // wide
+    return Trip(products, shared, depth)
+
+
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
+
+
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
+    if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
+
+
+def invariant_reads(low: Lowering, region: Region) -> list[Node]:
+    """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
+    loop writes."""
+    written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
+    return [
+        n
+        for n in region.nodes
+        if n.op == "read"
+        and is_settled(low.graph, n)
+        and n.attrs["memory"] not in written
+        and not low.moves_with([dim_name(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
+    ]
+
+
+def only_in_loops(low: Lowering, n: Node) -> bool:
+    """Whether a read stands outside of all loops and what it gives is used inside of them only."""
+    home = low.region_of(n)
+    users = low.users().get(n.id, ())
+    return home is low.graph.region and bool(users) and all(low.region_of(u) is not home for u in users)
+
+
+def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
+    """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
+    one that is carried out once for a loop only if waves need the same elements."""
+    if n.id in low.matrix_uses or n.id in low.kept:
+        return True
+    argument = low.graph.argument(n.attrs["memory"])
+    space = argument.address_space
+    if not isinstance(space, AddressSpace) and space is not None:
+        space = low.graph.subs.get(space, space)
+    if not is_tile(low.graph, n):
+        return False
+    unit = low.units(n)
+    if unit is not None and unit.atom:
+        return True
+    if not any(dim_name(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
+        return False
+    if space is AddressSpace.SHARED:
+        return True
+    if space is AddressSpace.GLOBAL:
+        return False
+    cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
+    if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
+        return False
+    return contraction_fed(low, n) is not None and low.partition.waves > 1
+
+
+def contraction_fed(low: Lowering, n: Node) -> str | None:
+    """The contraction dimension of the matrix product that a read feeds, through elementwise steps or directly."""
+    found: str | None = None
+    users = low.users()
+    work, seen = [n], {n.id}
+    while work:
+        x = work.pop()
+        for u in users.get(x.id, ()):
+            if u.op in PRODUCTS and any(x is u.inputs[p] for p in factors(u)):
+                found = low.inference.mmas[u.id].k
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
+                seen.add(u.id)
+                work.append(u)
+    return found
+
+
+def holds_loop(region: Region) -> bool:
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

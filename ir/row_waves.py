@@ -1,0 +1,120 @@
+"""Rows that are long for one wave: the waves that share them, where the user has not said.
+
+In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
+Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, until no
+lane has more than `LANE_WORDS` words of a value. Waves that share a row join their sums through shared memory, which is
+cheap beside registers that spill; a product's waves are chosen elsewhere (`partition.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from wavedsl.ir.errors import RegisterPressureError
+from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.target import Target
+
+if TYPE_CHECKING:
+    from wavedsl.ir.partition import DimPlan
+
+LANE_WORDS = 32
+"""32-bit registers of one value that a lane has before more waves share it: eight loads of 16 bytes on their way, and
+room for some such values in the 128 registers that a lane has in a workgroup of 16 waves (AMD) or warps."""
+LEAST_VECTOR = 4
+"""Elements of a row that each lane keeps at least: one load of 16 bytes of f32."""
+
+
+@dataclass(frozen=True)
+class Widest:
+    """The value that takes most registers of a lane."""
+
+    node: Node
+    type: ValueType
+    words: float
+
+
+def share_rows(
+    graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target
+) -> None:
+    """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share. `kept`: dimensions that stay
+    as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value beyond a lane's registers."""
+    lanes = target.wave_size
+    follow = {s for d in dims for s in getattr(d, "free_symbols", ()) if s != d}
+    kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
+    types = list(_types(graph))
+    waves = 1
+    for p in dims.values():
+        waves *= p.waves
+    while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
+        free = [d for d in widest.type.dims if d in dims and d not in kept and _halves(dims[d], lanes)]
+        if not free:
+            break
+        d = max(free, key=lambda d: (dims[d].axis is not None, dims[d].wave))
+        _halve(dims[d])
+        waves *= 2
+        if d not in order:
+            order.append(d)
+    if widest is not None and widest.words > target.registers:
+        _refuse(widest, dims, target)
+
+
+def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
+    """Values in registers, with the nodes that make them."""
+    for n in graph.all_nodes():
+        if n.op not in ("fill", "constant", "index"):  # these are made where they are used
+            for t in n.type if isinstance(n.type, tuple) else (n.type,):
+                if t is not None:
+                    yield n, t
+
+
+def _widest(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan], lanes: int) -> Widest | None:
+    best: Widest | None = None
+    for n, t in types:
+        words: float = max(t.dtype.bits, 32) / 32 / lanes
+        for d in t.dims:
+            words *= dims[d].wave if d in dims else 1
+        if best is None or words > best.words:
+            best = Widest(n, t, words)
+    return best
+
+
+def _halves(plan: DimPlan, lanes: int) -> bool:
+    """Whether twice as many waves can share a dimension."""
+    if plan.axis is not None:
+        return plan.wave % 2 == 0
+    if plan.wave < 2 * LEAST_VECTOR * lanes:
+        return False
+    return plan.role != "loop" or plan.wave % 2 == 0  # a trip has the elements that the user says
+
+
+def _halve(plan: DimPlan) -> None:
+    waves = 2 * plan.waves
+    if plan.role != "whole" and plan.wave % 2 == 0:
+        plan.wave //= 2
+        return
+    # Parts begin where vectors do; the last one may be short, or empty, and what it lacks is beyond the end.
+    extent = plan.extent or plan.tile
+    plan.wave = -(-extent // (waves * 8)) * 8
+    plan.tile = plan.wave * waves
+
+
+def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None:
+    t = widest.type
+    row = max((d for d in t.dims if d in dims), key=lambda d: dims[d].wave)
+    plan = dims[row]
+    shape = " x ".join(f"{d}={min(dims[d].tile, dims[d].extent or dims[d].tile)}" for d in t.dims if d in dims)
+    lanes = target.wave_size
+    for p in dims.values():
+        lanes *= p.waves
+    raise RegisterPressureError(
+        f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
+        f"its {lanes} lanes; {target.name} has {target.registers}",
+        widest.node.loc,
+        f"smaller tiles of {row}" if plan.role in ("workgroup", "loop")
+        else f"loop over it: wd.TilingConstraint({row}, 4096) and @wd.iterate({row}, …)",
+    )  # fmt: skip
+
+
+__all__ = ["LANE_WORDS", "share_rows"]

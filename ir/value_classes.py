@@ -1,0 +1,119 @@
+"""Classes of values that lie alike: what must (sums that loops carry, products and addends) and what meets elementwise.
+
+In: the graph's regions. Out: `Classes`, a union-find over node ids, and what inference asks of a class.
+"""
+
+from __future__ import annotations
+
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, addend, initial_values, next_values
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
+
+
+class Classes:
+    """Union-find over node ids."""
+
+    def __init__(self) -> None:
+        self.parent: dict[int, int] = {}
+        self.left: dict[int, int] = {}
+        self.settled: set[int] = set()
+        """Classes that are not joined with each other."""
+
+    def find(self, x: int) -> int:
+        if x in self.left:
+            return self.left[x]
+        p = self.parent.setdefault(x, x)
+        while p != x:
+            self.parent[x] = self.parent.setdefault(p, p)
+            x, p = p, self.parent[p]
+        return x
+
+    def join(self, a: int, b: int) -> None:
+        a, b = self.find(a), self.find(b)
+        if a == b or {a, b} <= self.settled:
+            return
+        self.parent[max(a, b)] = min(a, b)
+        if {a, b} & self.settled:
+            self.settled.add(min(a, b))
+
+    def leave(self, *values: int) -> None:
+        """Make a class of their own of values whose class is settled: nobody else changes class."""
+        for x in values:
+            self.left[x] = -1 - min(values)
+
+
+def is_packed_read(n: Node) -> bool:
+    """Whether a value comes straight from a packed array, which decides how it can lie in registers."""
+    return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
+
+
+def join_sums(region: Region, classes: Classes) -> None:
+    """What lies alike whatever the user means: what a loop carries, a product and its addend, what an operation with a
+    result of its own layout takes."""
+    for n in region.nodes:
+        body = n.attrs.get("body")
+        if body is not None and n.op in REGIONS:
+            join_sums(body, classes)
+            for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
+                classes.join(init.id, carry.id)
+                classes.join(carry.id, last.id)
+        if n.op == "result":
+            source = n.inputs[0]
+            if source.op in REGIONS:
+                classes.join(n.id, source.attrs["body"].carries[n.attrs["position"]].id)
+            elif source.op == "scan":
+                classes.join(n.id, source.inputs[0].id)
+        elif n.op in ("reduce", "scan") and isinstance(n.type, tuple):
+            for x in n.inputs[1:]:  # elements that are combined together lie in one lane
+                classes.join(x.id, n.inputs[0].id)
+        elif not isinstance(n.type, ValueType):
+            continue
+        elif n.op in PRODUCTS:
+            added = addend(n)
+            if added is not None:
+                classes.join(n.id, added.id)
+        elif n.op in ("scan", "cumsum", "shuffle"):
+            if not is_packed_read(n.inputs[0]):
+                classes.join(n.id, n.inputs[0].id)
+        elif n.op.startswith("atomic_"):
+            for x in n.inputs[: ATOMIC_VALUES[n.op]]:
+                if set(x.dims) == set(n.dims) and n.dims:
+                    classes.join(n.id, x.id)
+
+
+def join_region(region: Region, classes: Classes) -> None:
+    """Values that meet elementwise."""
+    for n in region.nodes:
+        body = n.attrs.get("body")
+        if body is not None and n.op in REGIONS:
+            join_region(body, classes)
+        apart = (*PRODUCTS, "result", "scan", "cumsum", "shuffle")
+        if n.op in apart or not isinstance(n.type, ValueType) or n.op.startswith("atomic_"):
+            continue
+        if ROWS[n.op].index_rule in ("same", "relabel"):
+            for x in n.inputs:
+                if isinstance(x.type, ValueType) and set(x.dims) == set(n.dims) and n.dims and not is_packed_read(x):
+                    classes.join(n.id, x.id)
+
+
+def written_along(graph: Graph, classes: Classes) -> dict[int, str]:
+    """Class → the innermost dimension of an array that a value of the class is written to."""
+    found: dict[int, str] = {}
+    for n in graph.all_nodes():
+        if n.op == "write":
+            dims = [d for d in graph.argument(n.attrs["memory"]).dims if d not in graph.index_dims]
+            if dims:
+                found.setdefault(classes.find(n.inputs[0].id), str(dims[-1]))
+    return found
+
+
+def waits_for_other(c: int, members: dict[int, list[Node]], classes: Classes, chosen: dict[int, Layout]) -> bool:
+    """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
+    found = [r for n in members[c] if (r := reduction(n)) is not None]
+    return any(classes.find(r.inputs[0].id) not in chosen for r in found)
+
+
+def reduction(n: Node) -> Node | None:
+    """The reduction that gives a value: the node itself, or of several results the one they are of."""
+    made = n.inputs[0] if n.op == "result" else n
+    return made if ROWS[made.op].index_rule == "project" else None

@@ -1,0 +1,72 @@
+"""Numbers of benchmarks/sass_counts.py stay within their limits, and its reader sees the loops of a listing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import example_files
+import pytest
+
+counts = example_files.load("sass_counts", example_files.BENCHMARKS)
+sass = counts.sass
+CASES = {f"{case.name}, {case.arch}": case for case in counts.cases()}
+QUICK = (
+    "gemm 128x256x64, sm_90a", "gemm 128x128x32, sm_80", "attention 128, sm_90a", "gemv 1, sm_80", "softmax, sm_90a",
+    "rms norm, sm_80", "copy, sm_90a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+def test_within_limits(name: str, oracle: Any) -> None:
+    oracle("ptxas"), oracle("nvdisasm")
+    found = counts.counted([CASES[name]])
+    assert found and counts.over(found) == []
+
+
+def test_a_number_above_its_limit_is_found() -> None:
+    rows = [{"kernel": "k", "what": "x", "value": 2, "limit": limit} for limit in (1, 2, None)]
+    assert counts.over(rows) == rows[:1]
+
+
+LISTING = """
+.text.k:
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_1:
+        /*0010*/                   IADD3 R1, R1, 0x1, RZ ;
+.L_x_2:
+        /*0020*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R7+URZ+0x38020], R6 ;
+        /*0030*/              @!P0 BRA `(.L_x_8) ;
+.L_x_3:
+        /*0040*/                   HGMMA.64x256x16.F32.BF16 R24, gdesc[UR12], R24, gsb0 ;
+        /*0050*/              @!P1 BRA `(.L_x_2) ;
+        /*0060*/                   BSSY B0, `(.L_x_5) ;
+        /*0070*/               @P2 BRA `(.L_x_4) ;
+        /*0080*/                   FADD R2, R2, R3 ;
+        /*0090*/                   BSYNC B0 ;
+.L_x_4:
+        /*00a0*/                   FMUL R2, R2, R3 ;
+        /*00b0*/                   BSYNC B0 ;
+.L_x_5:
+        /*00c0*/              @!P3 BRA `(.L_x_1) ;
+        /*00d0*/                   STG.E.64 desc[UR4][R4.64], R2 ;
+        /*00e0*/                   EXIT ;
+.L_x_8:
+        /*00f0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R7+URZ+0x38020], R6 ;
+        /*0100*/              @!P0 BRA `(.L_x_8) ;
+        /*0110*/                   BRA `(.L_x_3) ;
+.L_x_9:
+        /*0120*/                   BRA `(.L_x_9);
+        /*0130*/                   NOP;
+"""
+
+
+def test_loops_of_a_listing() -> None:
+    """Two nested loops; the wait that lies behind the end is none, though a branch leads back from there."""
+    machine = sass.Machine(0, 0, (), *sass.listed(LISTING))
+    outer, inner = machine.loops
+    assert [one.name for one in outer.trip] == ["IADD3", "BSSY", "BRA", "FADD", "BSYNC", "FMUL", "BSYNC", "BRA"]
+    assert [one.kind for one in inner.trip] == ["signal", "branch", "product", "branch", "branch"]
+    assert (outer.depth, inner.depth) == (1, 2)
+    assert inner.flops == 2 * 64 * 256 * 16 // 4 and outer.flops == 0
+    assert machine.accesses() == [64]
+    assert machine.counts["branch"] == 11 and "nop" not in machine.counts
