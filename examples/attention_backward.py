@@ -379,7 +379,7 @@ def tile_of(target: str, d: int, e: int | None = None, bits: int = 16) -> Tiles:
 
 
 def tile_for(variant: Variant, target: str, d: int, e: int | None = None, packed: bool = False) -> Tiles:
-    """`tile_of` a variant, of `packed` sequences or of batches. On sm_90a what is added to scores takes registers beside
+    """`tile_of` a variant, of `packed` sequences or not. On sm_90a what is added to scores takes registers beside
     the sums of dK and dV, so do the bounds and addresses of packed rows, and operands that are cast; they then go over
     fewer queries per trip, so that nothing spills (ptxas 13)."""
     tiles = tile_of(target, d, e, variant.dtype.bits)

@@ -442,9 +442,9 @@ def whole_buffer(
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
-    """lane + offset < limit. The offset joins the limit where scalar registers hold what is uniform. PTX has none: there
-    a number per offset would be kept, through loops even; all offsets share lane - limit and are constants beside it.
-    Where lane and limit are multiples of a number, offsets between two multiples of it are below together."""
+    """lane + offset < limit. The offset joins the limit where scalar registers hold what is uniform. PTX has none: a
+    number per offset would be kept there, through loops even; all offsets share lane - limit and are constants beside
+    it. Where lane and limit are multiples of a number, offsets between two multiples of it are below together."""
     offset -= offset % max(1, gcd(*(x if isinstance(x, int) else multiple_of(x) for x in (lane, limit))))
     if isinstance(limit, int):
         return b.cmp("slt", b.i32(lane) if isinstance(lane, int) else lane, limit - offset)
