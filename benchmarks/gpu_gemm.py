@@ -42,137 +42,15 @@ sys.path.append(str(Path(__file__).resolve().parent))
 import gemm_kernels as kernels
 import record
 import units
+from gemm_checks import BF16, CHECKS, E4M3, F16, Check, allowed_of, made, run_checks
 from gemm_kernels import Config, Form
-from on_gpu import TORCH, Space, Work, error_of
+from on_gpu import TORCH, Space
 from rehearsal import Rehearsal
 
 ROTATED_BYTES = 512 << 20
 """Operands of this many bytes in all are rotated through: several times any L2 cache."""
 GRAPH_SECONDS, REPLAYS = 0.02, 15
 """A graph holds launches for about so long; the median is over so many replays."""
-
-BF16, F16 = Form(wd.bf16), Form(wd.f16, out=wd.f16)
-TF32, I8 = Form(wd.tf32, out=wd.f32), Form(wd.i8, wd.i32, wd.i32)
-E4M3, E5M2 = Form(wd.f8e4m3), Form(wd.f8e5m2)
-
-
-# -------------------------------------------------------------------------------------------------------------- checks
-
-
-@dataclass(frozen=True)
-class Check:
-    """A product to be compared with its reference: M, N, K on a GPU, and on the emulator (`tiny`). `config`: tiles,
-    where not those of `default_config`; `strategy`: a plan of `wavedsl.strategies` instead of one kernel."""
-
-    name: str
-    form: Form
-    size: tuple[int, int, int]
-    tiny: tuple[int, int, int] = (72, 80, 72)
-    config: Config | None = None
-    strategy: str = ""
-
-
-def _fixed(name: str, size: tuple[int, int, int], tiny: tuple[int, int, int], **schedule: Any) -> Check:
-    small = Config(64, 64, 64, 64, 64, tuple(schedule.items()))
-    return Check(name, BF16, size, tiny, small)
-
-
-RAGGED = (1000, 1208, 1096)
-CHECKS = (
-    *(Check(f"dtype {f.dtype.name} to {f.out.name}", f, RAGGED, (72, 80, 160 if f.dtype.bits == 8 else 72))
-      for f in (BF16, F16, replace(F16, out=wd.f32), TF32, E4M3, E5M2, I8)),
-    *(Check(f"operands {a} {b}", replace(BF16, a=a, b=b), RAGGED)
-      for a, b in (("KM", "NK"), ("MK", "KN"), ("KM", "KN"))),
-    *(Check(f"epilogue {e}", replace(BF16, epilogue=e), RAGGED) for e in kernels.EPILOGUES[1:5]),
-    Check("epilogue bias relu, fp8", replace(E4M3, epilogue="bias relu"), RAGGED, (72, 80, 160)),
-    *(Check(f"input {i}", replace(BF16, inputs=i), RAGGED) for i in kernels.INPUTS[1:]),
-    Check("fp8 block scales", replace(E4M3, epilogue="block scales"), RAGGED, (72, 80, 272)),
-    Check("batched", replace(BF16, batched=True), (500, 408, 328), (72, 40, 72)),
-    Check("grouped", BF16, (1000, 1208, 1096), (100, 72, 72), strategy="grouped"),
-    Check("split-K", BF16, (256, 200, 16384), (24, 40, 264), strategy="split_k"),
-    Check("stream-K", BF16, (1000, 1208, 4096), (72, 80, 264), strategy="stream_k"),
-    Check("skinny", BF16, (16, 4096, 4096), (10, 72, 136), strategy="skinny"),
-    _fixed("cluster", (1024, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=False),
-    _fixed("persistent", (4000, 1208, 1096), (200, 72, 136), persistent=True),
-    _fixed("cluster, persistent", (4096, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=True),
-    _fixed("ping-pong", (4000, 1208, 1096), (200, 72, 136), persistent=True, ping_pong=True),
-    _fixed("parts of K", RAGGED, (72, 80, 264), split_k=3),
-    _fixed("dealt", (1000, 1208, 4096), (200, 80, 264), stream_k=True),
-    _fixed("dependent", RAGGED, (72, 80, 136), dependent=True),
-    _fixed("no roles", RAGGED, (72, 80, 136), specialize=False),
-    _fixed("one stage", RAGGED, (72, 80, 136), stages=1),
-    Check("rows of no 16 bytes", BF16, (1000, 1208, 1098), (72, 80, 70)),
-    Check("rows of no 4 bytes", BF16, (1000, 1207, 1095), (72, 79, 71)),
-)  # fmt: skip
-
-
-def default_config(form: Form) -> Config:
-    """Tiles that every form has: two warpgroups on a chip that has them."""
-    return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, 128)
-
-
-def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.ndarray:
-    """How far each element may be off: half a unit of the output, and errors of its sum."""
-    if form.sums.is_int:
-        return np.zeros_like(want)
-    out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
-    # f32 sums of exact products; tf32 rounds its operands; fp8 sums keep about 13 bits on the way (hopper).
-    plain = 2.0**-24 * (8 + math.sqrt(k))
-    sums = {"tf32": 2.0**-10, "f8e4m3": 2.0**-12, "f8e5m2": 2.0**-12}.get(form.dtype.name, plain)
-    inputs = {"bf16": 2.0**-8, "f16": 2.0**-11}.get(form.dtype.name, 0.0) if form.inputs else 0.0
-    return out * np.abs(want) + (sums + inputs / 8) * size + 1e-6
-
-
-@dataclass(frozen=True)
-class Made:
-    """A check on its data: what is launched on which arguments, the output, and the reference with its magnitudes."""
-
-    launches: Sequence[tuple[Any, Sequence[Any]]]
-    result: Any
-    answers: Callable[[], tuple[np.ndarray, np.ndarray]]
-
-
-def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
-    """The launches of a check, nothing computed yet."""
-    form, (m, n, k) = check.form, size
-    batch = (3,) if form.batched else ()
-    a, x = space.array((*batch, *((m, k) if form.a == "MK" else (k, m))), form.dtype)
-    groups = [m // 3, 0, m - m // 3 - m // 5, m // 5] if check.strategy == "grouped" else []
-    leading = (len(groups),) if groups else batch
-    b, y = space.array((*leading, *((n, k) if form.b == "NK" else (k, n))), form.dtype)
-    c = space.empty((*batch, m, n), form.out)
-    more = [space.array(shape, dtype) for shape, dtype in kernels.extras(form, m, n)]
-    if not check.strategy:
-        kernel = kernels.product(form, check.config or default_config(form))
-        arguments = [a, b, *(array for array, _ in more), c, *kernels.scalars(form)]
-        return Made([(kernel, arguments)], c, lambda: kernels.reference(form, x, y, [values for _, values in more]))
-    from wavedsl.strategies import plan_gemm, plan_grouped
-
-    def grouped() -> tuple[np.ndarray, np.ndarray]:
-        each = np.repeat(y, groups, axis=0)
-        return np.einsum("mk,mnk->mn", x, each), np.einsum("mk,mnk->mn", np.abs(x), np.abs(each))
-
-    if groups:
-        plan = plan_grouped(a, b, c, groups, transpose_b=True)
-    else:
-        plan = plan_gemm(a, b, c, transpose_b=True, strategy=check.strategy)
-    answers = grouped if groups else lambda: kernels.reference(form, x, y, [])
-    return Made([(launch.kernel, launch.arguments) for launch in plan.launches], c, answers)
-
-
-def checked(space: Space, check: Check, tiny: bool) -> Work:
-    """A check as a call, and what it is compared with."""
-    m, n, k = shape = check.tiny if tiny else check.size
-    ready = made(space, check, shape)
-    want, size = ready.answers()
-
-    def run() -> None:
-        for kernel, arguments in ready.launches:
-            kernel(*arguments)
-
-    allowed = functools.partial(allowed_of, check.form, want, size, k)
-    return Work({"wavedsl": run}, ready.result, lambda: want, 0.0, 0, 2 * m * n * k, allowed)
-
 
 # --------------------------------------------------------------------------------------------------------------- cases
 
@@ -505,21 +383,6 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path:
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
-
-
-def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: bool) -> list[dict[str, Any]]:
-    """A row per check: the largest error of what is allowed, or why there is no result."""
-
-    def result(check: Check) -> dict[str, Any]:
-        work = checked(space, check, tiny)
-        work.calls["wavedsl"]()
-        return {"error": error_of(space, work)}
-
-    rows = []
-    for check in checks:
-        row = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
-        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check)))
-    return rows
 
 
 def compile_all(checks: Sequence[Check], cases: Sequence[Case], target: str) -> int:

@@ -1,4 +1,4 @@
-"""Accesses to array arguments: vector widths, addresses, masks. (middle.md §4)
+"""Accesses to array arguments: vector widths, addresses, masks.
 
 In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: kernel IR
 loads and stores.
@@ -461,16 +461,6 @@ def _difference_fits(x: Value, y: Value) -> bool:
     if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
         return False
     return lo <= x.lo - y.hi and x.hi - y.lo <= hi
-
-
-def load_value(b: Builder, access: GlobalAccess, dtype: DType, guard: Value | None = None) -> Fragment:
-    """Read every element of a layout straight into registers. Elements that are masked off are 0."""
-    width, bits = vector_elements(access.info, access.layout, access.plans, False)
-    groups = element_groups(access.layout, bits)
-    loads = []
-    for group in groups:
-        loads.append((group, load_group(b, access, dtype, group, width, guard)))
-    return assemble(b, access.layout, dtype, loads)
 
 
 def load_group(

@@ -22,6 +22,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
+from wavedsl.ir.bits import column_fields
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import Value
 
@@ -103,24 +104,9 @@ Term = tuple[int, int, int]
 """(mask, shift, scale): `((x & mask) << shift) * scale`."""
 
 
-def _fields(columns: tuple[int, ...], xor: bool) -> list[Term]:
-    masks: dict[tuple[int, int], int] = {}
-    for i, c in enumerate(columns):
-        if xor:
-            while c:
-                low = c & -c
-                key = (low.bit_length() - 1 - i, 1)
-                masks[key] = masks.get(key, 0) | 1 << i
-                c ^= low
-        elif c:
-            low = c & -c
-            key = (low.bit_length() - 1 - i, c // low)
-            masks[key] = masks.get(key, 0) | 1 << i
-    return sorted((mask, shift, scale) for (shift, scale), mask in masks.items())
-
-
 def _trees(columns: tuple[int, ...], width: int, xor: bool, disjoint: bool) -> Iterator[Tree]:
-    fields = _fields(columns, xor or disjoint)
+    found = column_fields(columns, xor or disjoint)
+    fields: list[Term] = sorted((mask, shift, scale) for (shift, scale), mask in found.items())
     full = (1 << width) - 1
     plain = all(scale == 1 for _, _, scale in fields)
     shifts = sorted({max(0, s) for _, s, _ in fields} | {0}) if plain else [0]

@@ -95,6 +95,26 @@ def xor_all(words: Iterable[int]) -> int:
     return total
 
 
+def column_fields(columns: Sequence[int], xor: bool) -> dict[tuple[int, int], int]:
+    """(shift, scale) → mask, so that columns of consecutive source bits are `((x & mask) << shift) * scale`, combined.
+
+    By XOR every bit of a column is its own field; by addition a column is an odd scale times a power of two.
+    """
+    masks: dict[tuple[int, int], int] = {}
+    for i, c in enumerate(columns):
+        if xor:
+            while c:
+                low = c & -c
+                key = (low.bit_length() - 1 - i, 1)
+                masks[key] = masks.get(key, 0) | 1 << i
+                c ^= low
+        elif c:
+            low = c & -c
+            key = (low.bit_length() - 1 - i, c // low)
+            masks[key] = masks.get(key, 0) | 1 << i
+    return masks
+
+
 def rank(columns: Iterable[int]) -> int:
     """Dimension of the space the columns span over GF(2)."""
     basis: dict[int, int] = {}

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wavedsl.ir.demote import demote
+from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.facts import BITS, MASKS, TRANSFER, full, induction_facts, leaf_facts, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
@@ -93,6 +94,8 @@ class Core:
         self._depth: list[int] = []
         """Depth of the region that defines each value, by id."""
         self._consts: dict[Any, Value] = {}
+        self.small: dict[int, tuple[Value, DType, int]] = {}
+        """Numbers that integer arithmetic unpacked, by id: (word, dtype, index)."""
         self._loc: Loc | None = None
         self.one_thread = False
         """Whether what is built runs in one thread of its wave."""

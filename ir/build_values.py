@@ -18,6 +18,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import MIRROR, decided
+from wavedsl.ir.half_pairs import loaded, packed_pair
 from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
 from wavedsl.ir.open_regions import flatten
 
@@ -354,23 +355,8 @@ class Values(Core):
             return first.args[0]
         if not self.packs(dtype):
             return small_floats.pack(self, values, dtype)
-        found = self._widened(values, dtype)
+        found = packed_pair(self, values, dtype)
         return found if found is not None else self._pure("pack", tuple(values), B32, {"dtype": dtype})
-
-    def _widened(self, values: Sequence[Value], dtype: DType) -> Value | None:
-        """A pair of numbers as one step from the packed word that both come from; None where the chip has none."""
-        if self.target is None or dtype.name not in ("f16", "bf16"):
-            return None
-        found: list[tuple[Value, DType, int]] = []
-        for v in values:
-            made = v.op.args[0].op if v.op is not None and v.op.name == "cvt" else v.op
-            if made is None or made.name != "unpack" or (made is v.op) != made.attrs["dtype"].is_float:
-                return None
-            found.append((made.args[0], made.attrs["dtype"], made.attrs["index"]))
-        (word, source, index), second = found
-        if index % 2 or second != (word, source, index + 1) or (source.name, dtype.name) not in self.target.widens:
-            return None
-        return self._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
 
     def packs(self, dtype: DType) -> bool:
         """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
@@ -383,7 +369,12 @@ class Values(Core):
         if word.const == 0 and dtype.kind != "scale":
             return self.const(0, F32 if dtype.is_float else I32)
         if not self.packs(dtype):
-            return small_floats.unpack(self, word, dtype, index)
+            found = small_floats.unpack(self, word, dtype, index)
+            self.small[found.id] = word, dtype, index
+            return found
+        if dtype.is_float and dtype.bits == 8:
+            word, even = loaded(word, dtype, index & ~1)
+            index = even | index & 1
         return self._pure("unpack", (word,), F32 if dtype.is_float else I32, {"dtype": dtype, "index": index})
 
     def round_tf32(self, a: Value) -> Value:

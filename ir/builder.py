@@ -432,6 +432,7 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "unpack": lambda b, a, k, t: b.unpack(a[0], k["dtype"], k["index"]),
     "bitcast": lambda b, a, k, t: b.bitcast(a[0], t),
     "widen": lambda b, a, k, t: b._pure("widen", tuple(a), B32, dict(k)),
+    "pair": lambda b, a, k, t: b._pure("pair", tuple(a), B32, dict(k)),
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),

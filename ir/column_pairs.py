@@ -3,7 +3,7 @@
 Such an instruction takes words of two neighbouring columns of B, so a B whose rows are contiguous in memory is read as
 it lies there. Its result has the even columns in one run of registers and the odd ones in the next, which elementwise
 steps, reductions and stores read from its layout like any other. Whether one is taken is a question of price
-(`mma_plan.mma_options`).
+(`mma_options.mma_options`).
 
 A lane then reads one word of each of several rows. Two such reads are one instruction where both words lie within its
 two short offsets, and these reach all of shared memory in steps of 64 words: so a lane's own rows should lie multiples

@@ -330,11 +330,6 @@ class ResolvedConstraints:
         return ResolvedDim(dim, extent)
 
     @property
-    def workgroup_dims(self) -> list[ResolvedDim]:
-        """Dimensions spread over workgroups, in the order of axes and of their constraints."""
-        return [d for d in self.dims.values() if d.axis is not None]
-
-    @property
     def waves(self) -> int | None:
         """Waves of a workgroup, None where the compiler is to choose a division."""
         total = 1

@@ -105,12 +105,6 @@ def copy_access(
     )  # fmt: skip
 
 
-def copy_masks(b: Builder, access: GlobalAccess, active: Value, fixed: Mapping[str, int]) -> tuple[Any, Any, Value]:
-    """Operands of one global access of the copy; threads without a vector are masked off."""
-    voff, soff, mask = access.operands(fixed)
-    return voff, soff, b.pand(mask, active)
-
-
 def copy_directly(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, i: int,
     extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any], slot: Any, buffer: str,

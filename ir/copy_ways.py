@@ -100,13 +100,18 @@ def copy_ways(
     A tile that is transposed on the way is also cut in blocks of several rows per thread, wherever every thread gets
     whole blocks: the block is transposed in registers, and its columns are stored as pieces. Single elements are stored
     without conflicts where few lanes share a row, so lanes also go down before they have crossed it; `SEGMENT` bytes of
-    a row stay together.
+    a row stay together. 16-bit elements are also loaded in narrower vectors: of a small tile each thread has some then,
+    and the rows that half a wave meets tell its banks apart where the tile's columns are short.
     """
     ways = [CopyWay(fast, vector)]
     elements = prod(extents.values())
     if fast == memory_fast or es > 2 or len(order) != 2:
         return ways
     ways += ways[0].narrower(extents[memory_fast], es)
+    for v in (vector // 2, vector // 4) if es == 2 else ():
+        if v * es >= 4:
+            single = CopyWay(fast, v)
+            ways += [single, *single.narrower(extents[memory_fast], es)]
     for deep in (2, 4, 8):
         v = vector
         while v >= 4 // es:
@@ -121,6 +126,12 @@ SEGMENT = 64
 """Bytes of a row that lanes fetch together, however they are spread over the tile: a vector cache's shortest line."""
 
 
+SINGLE_LOAD = 2
+"""Issue slots that a load is worth whose 16-bit elements are stored one by one, beside as many stores. By the clocks of
+all tiles of `benchmarks/tile_clocks.py --every` on gfx90a and gfx942: with `LOAD_ISSUES` 8 of 510 take 1 to 16 % more
+and none takes less; with 0, 56 take up to 26 % more."""
+
+
 def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep: int) -> int:
     """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
 
@@ -129,9 +140,10 @@ def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep
     """
     issue = target.clock_unit
     loads = elements // vector
+    weight = SINGLE_LOAD if es == 2 and deep == 1 else LOAD_ISSUES
     words = elements * es // 4
     single = elements - words if es == 1 else 0
-    return issue * (LOAD_ISSUES * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
+    return issue * (weight * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
 
 
 @dataclass(frozen=True)
@@ -151,9 +163,9 @@ class Trip:
 
 PREFERRED = 2.25
 """How much longer a trip may be by `Trip.clocks` if nothing is computed to transpose a tile: as much as storing single
-16-bit elements ever adds, so no loop over those computes anything. That estimate knows no latencies: a trip that it
-calls a sixth to a third longer takes 0.82 to 1.05 times the clocks of the cycle model in seven of eight cases, 1.10 in
-the eighth. Only tiles with 16 of K on gfx90a, whose rows meet in few banks, pay more (docs/design/003-amdgcn.md)."""
+16-bit elements ever adds, so no loop over those computes anything. That estimate knows no latencies: of 255 tiles the
+cheapest way computes in 5 on gfx90a and in 1 on gfx942, and is 0.92 to 1.07 times as long by the cycle model
+(docs/design/003-amdgcn.md)."""
 
 
 def without_arithmetic(found: Sequence[tuple[float, int, bool]], trip: Trip | None) -> int:

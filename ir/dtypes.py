@@ -6,6 +6,7 @@ Sub-byte arrays are stored as `uint8`, packed little-end first; `storage` is the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -87,3 +88,10 @@ u4 = DType("u4", 4, "uint", ml_dtypes.uint4)
 i1 = DType("i1", 1, "bool", np.bool_)
 
 ALL: dict[str, DType] = {d.name: d for d in list(globals().values()) if isinstance(d, DType)}
+
+
+@lru_cache(maxsize=32)
+def code_values(dtype: DType) -> np.ndarray:
+    """The number that every bit pattern of a type of at most 16 bits stands for: f32 [2**bits]."""
+    codes = np.arange(1 << dtype.bits).astype(np.uint8 if dtype.bits <= 8 else np.uint16)
+    return codes.view(dtype.numpy).astype(np.float32)

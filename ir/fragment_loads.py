@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from wavedsl.ir.access import assemble, combine_fields, total
+from wavedsl.ir.access import combine_fields, total
 from wavedsl.ir.builder import Builder
-from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.partition import DimPlan, Partition
@@ -19,7 +18,6 @@ from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan, plan_addresses
 from wavedsl.ir.plan_load import LoadPlan
 from wavedsl.ir.shared_search import PlaceChoice
-from wavedsl.ir.staged import Staged
 from wavedsl.ir.target import LoadAtom
 
 
@@ -123,11 +121,6 @@ class FragmentLoads:
         b, s = self.b, self.s
         assert s.loads is not None
         return b.load_shared(self.address(g, slot), bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
-
-
-def fragment_of(b: Builder, s: Staged, values: Sequence[Value]) -> Fragment:
-    """The read's value from the loads of its groups."""
-    return assemble(b, s.layout, s.info.dtype, list(zip(s.groups, values)))
 
 
 def plan_place_addresses(

@@ -1,4 +1,4 @@
-"""Layout inference: which lane and register holds which element, for every value of the graph. (middle.md §3)
+"""Layout inference: which lane and register holds which element, for every value of the graph.
 
 In: the graph, its `Partition`, a `Target`. Out: an `Inference`: per node a `Layout` of one wave's tile (no wave
 digits: the partition places waves), per `mma` an `MmaPlan`.

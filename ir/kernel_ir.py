@@ -330,6 +330,7 @@ _row("cvt", "a:any", "attr", "Number conversion between i32 i64 f32 f64; float t
 _row("pack", "*v:any", "b32", "Round (floats, nearest even) or wrap (ints) 32/dtype.bits numbers, f32 or i32, to `dtype` and pack them.", attrs="dtype")
 _row("unpack", "w:b32", "attr", "Element `index` of a word of packed `dtype`, as f32 or i32.", attrs="dtype index")
 _row("widen", "w:b32", "b32", "Elements `index` and `index` + 1 of a word of packed `source`, numbers that f16 and bf16 hold, as a word of packed `dtype`.", attrs="source dtype index")
+_row("pair", "a:b32 b:b32", "b32", "`operation` (fadd fsub fmul fmin fmax) on both halves of two words of packed `dtype`, f16 or bf16, rounded once.", attrs="operation dtype")
 _row("round_tf32", "a:f32", "f32", "Round to tf32, nearest, ties away, low bits zero.")
 _row("bitcast", "a:any", "attr", "Same bits, another type of the same width.")
 _row("permute_bytes", "hi:b32 lo:b32", "b32", "Result byte i is byte (selector >> 8 i) & 7 of hi:lo (0-3 = lo).", attrs="selector")

@@ -124,6 +124,13 @@ def _widen(op: Op, w: Array) -> Array:
     return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
 
 
+def _pair(op: Op, a: Array, b: Array) -> Array:
+    dtype = op.attrs["dtype"]
+    wide = [np.ascontiguousarray(x).view(np.uint32)[..., None].view(dtype.numpy).astype(np.float32) for x in (a, b)]
+    rows = PLAIN[op.attrs["operation"]](*wide).astype(dtype.numpy)
+    return np.ascontiguousarray(rows).view(np.uint32)[..., 0]
+
+
 def _round_tf32(a: Array) -> Array:
     """Nearest with 10 mantissa bits, ties away from zero; infinities and NaNs stay."""
     bits = a.view(np.uint32)
@@ -244,6 +251,7 @@ TYPED: dict[str, Callable[..., Array]] = {
     "pack": _pack,
     "unpack": _unpack,
     "widen": _widen,
+    "pair": _pair,
     "permute_bytes": _permute_bytes,
     "bitcast": _bitcast,
     "vec": _vec,

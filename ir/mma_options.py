@@ -1,4 +1,4 @@
-"""Which matrix instructions fit a product, best first; `fma_atom` stands in where a chip has none. (middle.md §3)"""
+"""Which matrix instructions fit a product, best first; `fma_atom` stands in where a chip has none."""
 
 from __future__ import annotations
 

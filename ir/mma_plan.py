@@ -1,4 +1,4 @@
-"""How a product is carried out: one matrix instruction, its operands in which order and layouts. (middle.md §3)
+"""How a product is carried out: one matrix instruction, its operands in which order and layouts.
 
 `mma_options` ranks the instructions that fit, inference chooses among them (`infer.py`), `mma_plan` works one out.
 """

@@ -485,11 +485,8 @@ def sink(
     """
     ii = schedule.ii
     times = list(schedule.times)
-    table = _Table(ii, nodes, capacity, False)
-    try:
-        for v in sorted(range(len(nodes)), key=lambda v: times[v]):
-            table.put(v, nodes[v].resources, times[v])
-    except CompileError:  # first fit found no assignment to several copies of a unit, though one exists: leave it be
+    table = _filled(schedule, nodes, capacity)
+    if table is None:
         return schedule
     outgoing: list[list[tuple[int, int, int]]] = [[] for _ in nodes]
     for s, d, latency, distance in edges:
@@ -512,6 +509,49 @@ def sink(
             times[v] = first + window.bit_length() - 1
         table.put(v, resources, times[v])
     return _finished(times, ii, schedule.mii, schedule.res_mii, schedule.rec_mii, schedule.tries, schedule.kind)
+
+
+def hoist(
+    schedule: ModuloSchedule,
+    nodes: Sequence[SchedNode],
+    edges: Sequence[SchedEdge],
+    capacity: Mapping[str, int],
+    wanted: Mapping[int, int],
+) -> ModuloSchedule:
+    """Starts the nodes of `wanted` earlier: at the time it gives, or as soon after it as their predecessors and the
+    units allow. II stays; a node only moves earlier, the earliest first."""
+    ii = schedule.ii
+    times = list(schedule.times)
+    table = _filled(schedule, nodes, capacity)
+    if table is None:
+        return schedule
+    incoming: list[list[tuple[int, int, int]]] = [[] for _ in nodes]
+    for s, d, latency, distance in edges:
+        if s != d:
+            incoming[d].append((s, latency, distance))
+    for v in sorted(wanted, key=lambda v: (times[v], v)):
+        earliest = max((times[s] + latency - distance * ii for s, latency, distance in incoming[v]), default=wanted[v])
+        earliest = max(earliest, wanted[v], times[v] - ii + 1)
+        if earliest >= times[v]:
+            continue
+        resources = nodes[v].resources
+        table.take(v, resources, times[v])
+        window = table.rotate(table.free(resources), earliest % ii) & ((1 << times[v] - earliest + 1) - 1)
+        times[v] = earliest + (window & -window).bit_length() - 1  # its own start is the last of the window
+        table.put(v, resources, times[v])
+    return _finished(times, ii, schedule.mii, schedule.res_mii, schedule.rec_mii, schedule.tries, schedule.kind)
+
+
+def _filled(schedule: ModuloSchedule, nodes: Sequence[SchedNode], capacity: Mapping[str, int]) -> _Table | None:
+    """The table of a schedule; None where first fit finds no assignment to several copies of a unit, though one
+    exists."""
+    table = _Table(schedule.ii, nodes, capacity, False)
+    try:
+        for v in sorted(range(len(nodes)), key=lambda v: schedule.times[v]):
+            table.put(v, nodes[v].resources, schedule.times[v])
+    except CompileError:
+        return None
+    return table
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 In: the types of operands and the attributes of a node. Out: the type of its result, or a TraceError.
 The proxy's methods, the public functions, the evaluator, the verifier and the docs read these rows; lowerings are
 registered elsewhere under the row's name. Adding an operation is adding a row (and, if it is not elementwise, its NumPy
-meaning in `evaluate.py`, which refuses to import when a row has none).
+meaning in the `evaluate_*.py` of its kind; `evaluate.py` refuses to import when a row has none).
 
 Index rules (how the layout of the result relates to the operands'):
 same: one class · project: drops a dimension · lift: adds dimensions · relabel: reorders names · regroup: splits or

@@ -1,4 +1,4 @@
-"""Constraints → how each dimension is cut over workgroups, waves and loop trips. (middle.md §2)
+"""Constraints → how each dimension is cut over workgroups, waves and loop trips.
 
 In: the traced graph, the extent of every dimension (an int, or None where it is a run-time argument), the constraints
 resolved to integers, the target. Out: a `Partition`: per dimension a `DimPlan`, the number of waves, the grid.
@@ -6,7 +6,7 @@ resolved to integers, the target. Out: a `Partition`: per dimension a `DimPlan`,
 A coordinate along a dimension is
     base + wave_digit * wave + digit * box + inside
 where `base` is the workgroup's or the loop trip's first element, `wave_digit` this wave's share, and the last two
-terms belong to the fragment layout (`fragment.py`). Waves are mixed radix over the dimensions in order of their
+terms belong to the fragment layout (`layout.py`). Waves are mixed radix over the dimensions in order of their
 workgroup axis, then over those of loops and of rows that no constraint cuts.
 """
 

@@ -183,12 +183,6 @@ STRENGTH_REDUCE = Pass(
     needs=frozenset({"well-formed", "no-dead-code"}),
     gives=frozenset({"strength-reduced", "no-dead-code"}),
 )
-SHORT_LOOPS = Pass(
-    "remove_short_loops",
-    lambda kernel, target: unroll(kernel, {}, target),
-    gives=frozenset({"no-short-loops", "no-dead-code"}),
-    breaks=frozenset({"strength-reduced"}),
-)
 
 
 PAIR_FLOATS = Pass(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wavedsl.ir.bits import Bits, kind_of, number_of, xor_all
+from wavedsl.ir.bits import Bits, column_fields, kind_of, number_of, xor_all
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Place
@@ -35,20 +35,7 @@ def lane_fields(cols: Sequence[int], xor: bool = True) -> tuple[Field, ...]:
     By XOR every address bit of a column is its own (mask, shift); by addition a column is an odd scale times a power of
     two. Wide masks come first. `(l & 15) << 7 ^ (l & 7) << 4 ^ (l & 48)` are three fields.
     """
-    masks: dict[tuple[int, int], int] = {}
-    for i, c in enumerate(cols):
-        if xor:
-            rest = c
-            while rest:
-                low = rest & -rest
-                key = (low.bit_length() - 1 - i, 1)
-                masks[key] = masks.get(key, 0) | 1 << i
-                rest ^= low
-        elif c:
-            low = c & -c
-            key = (low.bit_length() - 1 - i, c // low)
-            masks[key] = masks.get(key, 0) | 1 << i
-    fields = [Field(mask, shift, scale) for (shift, scale), mask in masks.items()]
+    fields = [Field(mask, shift, scale) for (shift, scale), mask in column_fields(cols, xor).items()]
     return tuple(sorted(fields, key=lambda f: (-f.mask.bit_count(), -f.shift, f.scale, f.mask)))
 
 

@@ -18,6 +18,7 @@ from wavedsl.ir.body_stages import align, direct_words, hold_back, one_trip, pin
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.modulo import (
     ModuloSchedule,
+    hoist,
     lighten,
     list_schedule_with_stages,
     max_live,
@@ -78,6 +79,17 @@ class _Work:
     def edges(self, load_latency: int, whole: bool = False) -> list[SchedEdge]:
         """`dependences` with global loads of so many clocks."""
         return dependences(self.steps, self.slots, self.carried, self.clock, load_latency, whole=whole)
+
+    def arrivals(self, schedule: ModuloSchedule) -> dict[int, int]:
+        """Global load → the latest start at which it has arrived when it is used first, if it takes as long as its
+        step says."""
+        maker = {k: i for i, s in enumerate(self.steps) if s.kind == "gload" for k in s.defs}
+        found: dict[int, int] = {}
+        for i, s in enumerate(self.steps):
+            for j in sorted({maker[k] for k in s.uses if k in maker}):
+                start = schedule.times[i] - -(-self.steps[j].latency // self.clock)
+                found[j] = min(found.get(j, start), start)
+        return found
 
     def words(self, schedule: ModuloSchedule) -> int:
         """32-bit registers that hold what was loaded, at the worst moment."""
@@ -220,15 +232,17 @@ def _attempts(work: _Work, ahead: int, batch: int) -> list[tuple[list[SchedEdge]
 
 
 def _loads_late(work: _Work, found: ModuloSchedule, wanted: Sequence[SchedEdge], room: int) -> ModuloSchedule:
-    """Fragments wait in registers for nothing; loads from memory may take longer than the table says, so they start
-    late only where registers are short."""
+    """Fragments wait in registers for nothing. Loads from memory may take longer than the edges say, so they start late
+    only where registers are short, and else as long before their first use as memory takes: at most a trip, since
+    their registers are in use until then."""
     late = sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread"))
     if work.asynchronous and work.together:
         late = settle(late, work.nodes, wanted, work.capacity, work.steps)
     if work.words(late) > room:
         limits = one_trip(found, work.steps)
-        late = sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread", "gload"), limits)
-    return late
+        return sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread", "gload"), limits)
+    early = hoist(late, work.nodes, wanted, work.capacity, work.arrivals(late))
+    return early if work.words(early) <= room else late
 
 
 def settle(

@@ -33,6 +33,7 @@ from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
+from wavedsl.ir.uneven_tiles import dealt
 from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
 MAP_BYTES = 128
@@ -127,7 +128,8 @@ def each_tile(
             ring.skip(low, scaled(b, uses(low, ring), team))
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
-        set_coordinates(low, tile_numbers(b, order, loop.iv, counts, rank))
+        number = loop.iv if order.uneven is None else dealt(b, loop.iv, earliest, single, numbers)
+        set_coordinates(low, tile_numbers(b, order, number, counts, rank))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         if not low.strategy.specialize and low.choices.dependent:

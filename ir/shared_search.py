@@ -445,26 +445,6 @@ def choose_place(
     )
 
 
-def choose_variant(
-    extents: Mapping[str, int], elsize: int, variants: Sequence[Sequence[SharedAccess]], **options: object
-) -> tuple[int, PlaceChoice]:
-    """`choose_place` for alternative sets of accesses (lane orders of the copy): the index of the cheapest and its
-    choice.
-
-    Copy layout and swizzle are one search: which lanes run along which dimension decides which swizzle can help.
-    """
-    choices = []
-    error: CompileError | None = None
-    for i, accesses in enumerate(variants):
-        try:
-            choices.append((i, choose_place(extents, elsize, accesses, **options)))  # type: ignore[arg-type]
-        except CompileError as e:
-            error = e
-    if not choices:
-        raise error if error is not None else CompileError("no variants to choose from")
-    return min(choices, key=lambda c: (c[1].total, c[1].instructions, c[1].registers, c[1].place.bytes, c[0]))
-
-
 def _addressable(choice: PlaceChoice) -> bool:
     """Every access whose digits are known has address code: no offset carries into the swizzle or across a panel."""
     for cost in choice.accesses:

@@ -25,6 +25,7 @@ from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
+from wavedsl.ir.uneven_tiles import Work, uneven
 from wavedsl.ir.views import is_tile, placement
 
 STRIDE = 16
@@ -342,6 +343,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
     if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
+        found.why.pop("cluster", None)
     if asked is None and size > 1 and (rate := operand_rate(low, reads)) <= EASY_RATE:
         size = 1
         found.why["cluster"] = f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
@@ -378,8 +380,22 @@ def choose_order(low: Lowering, found: Strategy) -> None:
         group = counts[0] or 1 << 15
     else:
         group = best_group(sizes, low.target.units, found.cluster)
-    found.order = TileOrder(counts, group, workgroups, found.cluster)
+    order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
+    found.order = TileOrder(counts, group, workgroups, found.cluster, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
+
+
+def tile_work(low: Lowering) -> Work:
+    """What the tiles of a kernel with loops cost, if loops ran their whole dimension."""
+    clocks = bytes = 0
+    for n in low.graph.all_nodes():
+        if n.op == "iterate" and (busy := product_clocks(low, n.attrs["body"])):
+            dim, inside = str(n.attrs["body"].dim), n.attrs["body"].nodes
+            trips = low.plans[dim].trips or 0
+            clocks += busy * trips
+            reads = [x for x in inside if x.op == "read" and is_tile(low.graph, x) and dim in depends(low, x)]
+            bytes += trips * sum(tile_bytes(low, x) for x in reads)
+    return Work(clocks, bytes, low.target.l2_bytes, low.target.memory_rate)
 
 
 def _counts(low: Lowering) -> tuple[int | None, ...]:

@@ -137,6 +137,8 @@ class Target:
     """Bytes per clock that all dies of the reference product get from memory; 0: not known."""
     bytes_in_flight: float = 0.0
     """Bytes that one unit must have on their way for its share of that rate: what comes in a latency; 0: not known."""
+    l2_bytes: int = 0
+    """Bytes of the reference product's L2; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     packed_f32: bool = False
@@ -146,6 +148,8 @@ class Target:
     branch that is not taken by a neighbour holds up nobody."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    """(operation, f16 or bf16): what is computed for both halves of a word at once."""
     widens: frozenset[tuple[str, str]] = frozenset()
     """(packed dtype, f16 or bf16): pairs that become a word of the wider one without single numbers between."""
     small_floats: frozenset[str] = frozenset()

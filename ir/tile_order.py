@@ -19,6 +19,7 @@ from typing import Any
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.uneven_tiles import Uneven
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 
@@ -26,15 +27,18 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 @dataclass(frozen=True)
 class TileOrder:
     """`counts`: tiles along each grid axis, None where a run-time extent decides. `workgroups`: how many are launched,
-    in clusters of `cluster` along the first axis."""
+    in clusters of `cluster` along the first axis. `uneven`: where tiles differ in length, the order instead."""
 
     counts: tuple[int | None, ...]
     group: int
     workgroups: int
     cluster: int = 1
+    uneven: Uneven | None = None
 
     def describe(self) -> str:
         """One line for reports."""
+        if self.uneven is not None:
+            return f"{self.workgroups} workgroups, {self.uneven.describe()}"
         return f"{self.workgroups} workgroups, blocks of {self.group} tiles along the first grid axis"
 
 
@@ -62,6 +66,8 @@ def _clusters(b: Builder, tiles: Any, cluster: int) -> Any:
 
 def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[Any], rank: Any = 0) -> list[Any]:
     """The tile's number along each axis. `rank`: which workgroup of its cluster this is."""
+    if order.uneven is not None:
+        return order.uneven.numbers(b, number, counts)
     first = _clusters(b, counts[0], order.cluster)
     second = counts[1] if len(counts) > 1 else 1
     plane = scaled(b, first, second)

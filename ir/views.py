@@ -143,12 +143,6 @@ def _modulo(graph: Graph, expr: Any, dim: Any) -> Moved | None:
     return None
 
 
-def fixed_coordinates(graph: Graph, n: Node) -> dict[str, Any] | None:
-    """The fixed coordinates of a tile none of whose dimensions is moved; None for every other access."""
-    found = placement(graph, n)
-    return None if found is None or found.moved else found.fixed
-
-
 def view_dims(graph: Graph, n: Node) -> tuple[Any, ...]:
     """The dimensions of an access's array, under the names that they have in the value."""
     found = placement(graph, n)

@@ -1,8 +1,8 @@
 """The compile cache on disk: what was compiled once is found again by any process.
 
 In comes a key's parts, such as the traced graph (which holds what the kernel's source and its helpers amounted to),
-bindings, options, target and `package_stamp()`; out come the files stored under their hash. Binaries lie beside the
-text under a name with the assembler's fingerprint, since the text does not depend on it.
+bindings, options, target and `package_stamp()`; out come the files stored under their hash. A binary can be
+added under a name with the assembler's fingerprint (`add`), since the text does not depend on it; compiles keep none.
 
 An entry is one folder, complete from the moment it can be seen: it is written elsewhere and renamed into place. Whoever
 comes second finds the name taken and drops its copy, which is the same. Entries leave by being renamed away first.

@@ -406,14 +406,3 @@ class Cuda:
             self._call("cuEventDestroy", start)
             self._call("cuEventDestroy", end)
         return milliseconds / 1e3
-
-
-def library_path() -> str:
-    """Where libcuda was loaded from, for `wavedsl doctor`; empty if it cannot be told."""
-    library = ctypes.CDLL("libcuda.so.1")
-    try:
-        with open("/proc/self/maps", encoding="utf-8") as maps:
-            paths = {line.split(None, 5)[5].strip() for line in maps if "libcuda.so" in line}
-    except OSError:
-        return ""
-    return next((path for path in sorted(paths) if os.path.exists(path)), library._name)

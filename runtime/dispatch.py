@@ -136,7 +136,7 @@ class Dispatch:
     ) -> None:
         """Make the call that has just been launched a short one from now on, if its arguments are of classes that can
         be read; and those that differ in run-time extents only. `values` are the arguments as given, `call` is what
-        `launch.prepare` made of them, `function` the driver's loaded entry."""
+        `prepare.prepare` made of them, `function` the driver's loaded entry."""
         classes = tuple(map(type, values))
         refs = {p.name: r for p, r in zip(compiled.params, call.values) if isinstance(r, ArrayRef) and not p.source}
         # The call has been launched: arrays that refuse to be read once more are no reason for it to fail.

@@ -25,8 +25,6 @@ from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.workspace import ROOMS
 
-Geometry = tuple[Sequence[int], Sequence[int]]
-"""Extents and strides in bytes of one array, as its object has them."""
 DIVISOR = 16
 """Extents and strides that a text does not know count by what of this divides them."""
 LARGEST_GRID = (1 << 31) - 1

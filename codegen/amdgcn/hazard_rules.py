@@ -2,7 +2,7 @@
 
 In: two `Footprint`s. Out: `required(producer, consumer, target)`; the back end inserts `s_nop`s from it, the emulator
 counts wait states against it. A *wait state* is one issued instruction of the wave, or n + 1 for `s_nop n`; `required`
-is how many must lie strictly between. The rows restate LLVM's hazard recogniser (cdna_hazards, measured with llc) and
+is how many must lie strictly between. The rows restate LLVM's hazard recogniser (measured with llc) and
 the CDNA ISA guides.
 
 `RULES`: (name, producer class, what it touches, consumer class, how it uses it, wait states per target). Touch words:

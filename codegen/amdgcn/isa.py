@@ -201,11 +201,6 @@ class Operand:
     writes: bool
     implicit: bool = False
 
-    @property
-    def is_const_only(self) -> bool:
-        return not set(self.kinds) & set("vascm")
-
-
 @dataclass(frozen=True)
 class Mem:
     """What a memory instruction moves, per lane.

@@ -1,5 +1,5 @@
-"""What a kernel uses: registers, shared memory, occupancy and how many instructions of each class (api.md,
-`.resources`)."""
+"""What a kernel uses: registers, shared memory, occupancy and how many instructions of each class
+(`CompiledKernel.resources`)."""
 
 from __future__ import annotations
 

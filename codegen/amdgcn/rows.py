@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
-from wavedsl.codegen.amdgcn.machine import COPY, EXEC, M0, SCC, Inst, Operand, Ref, fixed_register
+from wavedsl.codegen.amdgcn.machine import EXEC, M0, SCC, Inst, Operand, Ref, fixed_register
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.loc import Loc
 
@@ -146,10 +146,6 @@ def queue_of(inst: Inst) -> str:
 def is_barrier(inst: Inst) -> bool:
     row = inst.row
     return row.__class__ is not str and row.unit is isa.Unit.BARRIER
-
-
-def is_copy(inst: Inst) -> bool:
-    return inst.row == COPY
 
 
 def set_physical(inst: Inst) -> None:

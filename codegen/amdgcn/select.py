@@ -280,11 +280,6 @@ class Selector:
 
         return self.remember(("s", operand.reg.id, operand.start, operand.n), make)
 
-    def scalar_ref(self, v: Value) -> Ref:
-        """A uniform value in scalar registers, constants included."""
-        operand = self.scalar(v)
-        return operand if operand.__class__ is Ref else self.pooled(operand)
-
     def scalar_ref64(self, v: Value) -> Operand:
         """A uniform 64-bit value in a scalar pair, or a small number as inline constant."""
         constant = v.const

@@ -13,7 +13,14 @@ from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa_memory import RETURN_SUFFIX
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, lower
-from wavedsl.codegen.amdgcn.select_memory import _access, _address, _guarded, close_region, even, open_region
+from wavedsl.codegen.amdgcn.select_memory import (
+    close_region,
+    emit_access,
+    even,
+    global_address,
+    guarded_descriptor,
+    open_region,
+)
 from wavedsl.ir.kernel_ir import Op, Value
 
 
@@ -66,7 +73,7 @@ def atomic_global(s: Selector, op: Op) -> None:
     stem = _row_name(s, op, roles.ATOMICS)
     returns = bool(s.uses.get(op.results[0].id))
     data = _data(s, op, op.args[5:])
-    srd = _guarded(s, op.args[0], op.args[4])
+    srd = guarded_descriptor(s, op.args[0], op.args[4])
     mask = s.mask(op.args[3])
     width = op.results[0].type.words
     s.bind(op, data if data.n == width else data.part(0, width))
@@ -77,14 +84,14 @@ def atomic_global(s: Selector, op: Op) -> None:
         open_region(s, mask)
     row = s.rows.named(stem + RETURN_SUFFIX if returns else stem)
     mods: dict[str, Any] = {roles.returning(s.chip): True} if returns else {}
-    _access(s, row, data, place, srd, **mods)
+    emit_access(s, row, data, place, srd, **mods)
     if mask is not True:
         close_region(s, mask)
 
 
 def _plain_address(s: Selector, op: Op) -> tuple[Operand, Operand, int]:
     """(vector offset, scalar offset, immediate), the mask left out. Vector registers are made before EXEC changes."""
-    found = _address(s, op, op.attrs["bytes"], masked=False)
+    found = global_address(s, op, op.attrs["bytes"], masked=False)
     assert found is not None
     voff, soff, imm = found
     if not (voff.__class__ is int and voff == 0):

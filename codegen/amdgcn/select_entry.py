@@ -1,7 +1,8 @@
 """The kernel's entry: what registers hold when a wave starts, and ops that only read it.
 
-ABI (cdna.md 1.1): the kernel argument pointer in s[0:1], the requested workgroup ids in order from s2, the workitem id
-in v0 (one-dimensional, so unmasked). All parameters are loaded first, with the widest scalar loads that fit.
+ABI (LLVM, *User Guide for AMDGPU Backend*, initial kernel execution state): the kernel argument pointer in s[0:1],
+the requested workgroup ids in order from s2, the workitem id in v0 (one-dimensional, so unmasked). All parameters are
+loaded first, with the widest scalar loads that fit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lowering of buffers, global and shared memory, copies to shared memory, barriers and matrix instructions.
 
-A buffer is a resource descriptor in four scalar registers (cdna.md 5.1): base, stride 0, size in bytes, 0x27000. The
+A buffer is a resource descriptor in four scalar registers: base, stride 0, size in bytes, 0x27000. The
 address's upper 16 bits, where the stride would be, are 0: user addresses of the supported systems have 47 bits, and a
 launch refuses others. Descriptors of one size copy the pair of it and the last word from the first. The hardware drops
 what lies at or past the size, which also realises masks: a lane that is masked off gets an offset that is past the end
@@ -94,7 +94,7 @@ def buffer(s: Selector, op: Op) -> None:
             s.copy(shadow.part(k), ref.part(k))
 
 
-def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
+def guarded_descriptor(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     """The descriptor to use under a uniform guard; None where the guard is constantly false.
 
     Every guarded buffer has one second descriptor; its size word is set for the guard at hand (GUARD).
@@ -117,7 +117,7 @@ def _guarded(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     return shadow
 
 
-def _address(
+def global_address(
     s: Selector, op: Op, width: int, masked: bool = True, most: int = MAX_IMM
 ) -> tuple[Operand, Operand, int] | None:
     """(vector offset, scalar offset, immediate) of a global access; None where its mask is constantly false. Without
@@ -212,7 +212,7 @@ def _plus(s: Selector, a: Operand, b: Operand) -> Operand:
     return s.remember(("plus", _key(a), _key(b)), make)
 
 
-def _access(
+def emit_access(
     s: Selector, row: isa.Inst, data: Operand, place: tuple[Operand, Operand, int], srd: Ref, **mods: Any
 ) -> Inst:
     """One buffer instruction; a zero vector offset is left out."""
@@ -229,12 +229,12 @@ def _access(
 @lower("load.global")
 def load_global(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
-    srd = _guarded(s, op.args[0], op.args[4])
-    place = _address(s, op, width)
+    srd = guarded_descriptor(s, op.args[0], op.args[4])
+    place = global_address(s, op, width)
     if srd is None or place is None:
         _zero(s, op)
         return
-    _access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
+    emit_access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
 
 
 def _hint(s: Selector, op: Op) -> dict[str, Any]:
@@ -252,12 +252,12 @@ def _zero(s: Selector, op: Op) -> None:
 @lower("store.global")
 def store_global(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
-    srd = _guarded(s, op.args[0], op.args[4])
-    place = _address(s, op, width)
+    srd = guarded_descriptor(s, op.args[0], op.args[4])
+    place = global_address(s, op, width)
     if srd is None or place is None:
         return
     row = s.rows.named((roles.HIGH_STORES if op.attrs.get("high") else roles.STORES)[width])
-    _access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
+    emit_access(s, row, s.vector(op.args[5]), place, srd, **_hint(s, op))
 
 
 def _explain_far(op: Op) -> None:
@@ -401,12 +401,12 @@ def copy_async(s: Selector, op: Op) -> None:
     name = roles.DIRECT_COPIES.get(width)
     if name is None or (width != 4 and s.chip != "gfx950"):
         raise s.unsupported(op, f"no direct copy of {width} bytes per lane to shared memory")
-    srd = _guarded(s, op.args[0], op.args[4])
+    srd = guarded_descriptor(s, op.args[0], op.args[4])
     linear = op.attrs.get("linear")
     if srd is None and linear:
         return  # a copy that is guarded off does nothing
     # The immediate is added to both addresses, so it is taken off the shared one, and M0 is not below zero.
-    place = _address(s, op, width, most=simm + max(0, op.args[5].lo or 0))
+    place = global_address(s, op, width, most=simm + max(0, op.args[5].lo or 0))
     if place is None and linear:  # no lane copies: all of them get zeros
         place = s.to_vector(FAR if _size_limit(op.args[0]) <= FAR_LIMIT else FARTHEST), 0, 0
     shared = op.args[5]
@@ -427,7 +427,7 @@ def copy_async(s: Selector, op: Op) -> None:
     if s.shared_base is None or s.shared_base[0] is not s.insts or s.shared_base[1:] != state[1:]:
         s.shared_base = state
         _write_base(s, first, base)
-    inst = _access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True, **_hint(s, op))
+    inst = emit_access(s, r.named(name + LDS_SUFFIX), None, place, srd, lds=True, **_hint(s, op))
     inst.uses = (*inst.uses, M0_REF)
 
 

@@ -15,7 +15,7 @@ are estimated to have arrived by then, they are waited for together, and their o
 (`_Clock`) counts what each unit takes for the whole workgroup; arrivals within `SLACK_CLOCKS` count as arrived, because
 the latencies are not known better.
 
-Rules (cdna.md section 4):
+Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 * vmcnt counts global loads, stores and direct-to-LDS copies, in issue order; lgkmcnt counts LDS operations in issue
   order and scalar loads in none: with a scalar load in flight only lgkmcnt(0) says anything.
 * (BARRIER) before `s_barrier` this wave's LDS operations are complete: writes visible, reads returned.

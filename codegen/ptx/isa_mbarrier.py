@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Arg, Unit, add_row
-from wavedsl.codegen.ptx.isa_memory import _legal_order
+from wavedsl.codegen.ptx.isa_memory import legal_order
 
 _OWN = "{.space:shared::cta|shared}"
 _REMOTE = ".space:shared::cluster"
@@ -35,7 +35,7 @@ add_row(
     f"mbarrier.arrive{_RELEASE}{_OWN}.b64",
     "state:b64 <- p:addr, count?:u32",
     effects="mbarrier arrive",
-    legal=_legal_order,
+    legal=legal_order,
     doc="arrive `count` times (once; a count needs sm_90); state = the phase before",
     **_LSU,
 )
@@ -43,7 +43,7 @@ add_row(
     f"mbarrier.arrive.noComplete{{.sem:release}}{{.scope:cta}}{_OWN}.b64",
     "state:b64 <- p:addr, count:u32",
     effects="mbarrier arrive",
-    legal=_legal_order,
+    legal=legal_order,
     doc="arrive `count` times, which must not complete the phase",
     **_LSU,
 )
@@ -51,7 +51,7 @@ add_row(
     f"mbarrier.arrive{_RELEASE}{_REMOTE}.b64",
     "state:b64 <- p:addr, count?:u32",
     effects="mbarrier arrive remote",
-    legal=_legal_order,
+    legal=legal_order,
     check=_sink_only,
     sm=90,
     ptx=(8, 0),
@@ -62,7 +62,7 @@ add_row(
     f"mbarrier.arrive.expect_tx{_RELEASE}{_OWN}.b64",
     "state:b64 <- p:addr, bytes:u32",
     effects="mbarrier arrive expect",
-    legal=_legal_order,
+    legal=legal_order,
     sm=90,
     ptx=(8, 0),
     doc="let the phase wait for `bytes` more bytes, then arrive once",
@@ -72,7 +72,7 @@ add_row(
     f"mbarrier.arrive.expect_tx{_RELEASE}{_REMOTE}.b64",
     "state:b64 <- p:addr, bytes:u32",
     effects="mbarrier arrive expect remote",
-    legal=_legal_order,
+    legal=legal_order,
     check=_sink_only,
     sm=90,
     ptx=(8, 0),
@@ -87,7 +87,7 @@ for _name, _effect, _what in (
         f"mbarrier.{_name}{{.sem:relaxed}}{{.scope:cta|cluster}}{{.space:shared::cta|shared::cluster|shared}}.b64",
         "p:addr, bytes:u32",
         effects=f"mbarrier {_effect}",
-        legal=_legal_order,
+        legal=legal_order,
         sm=90,
         ptx=(8, 0),
         doc=_what,
@@ -97,7 +97,7 @@ add_row(
     f"mbarrier.test_wait{_ACQUIRE}{_OWN}.b64",
     "done:pred <- p:addr, state:b64",
     effects="mbarrier test",
-    legal=_legal_order,
+    legal=legal_order,
     doc="done = the phase of `state` has completed",
     **_LSU,
 )
@@ -105,7 +105,7 @@ add_row(
     f"mbarrier.test_wait.parity{_ACQUIRE}{_OWN}.b64",
     "done:pred <- p:addr, parity:u32",
     effects="mbarrier test parity",
-    legal=_legal_order,
+    legal=legal_order,
     ptx=(7, 1),
     doc="done = the phase of this parity has completed",
     **_LSU,
@@ -114,7 +114,7 @@ add_row(
     f"mbarrier.try_wait{_ACQUIRE}{_OWN}.b64",
     "done:pred <- p:addr, state:b64, ns?:u32",
     effects="mbarrier test suspend",
-    legal=_legal_order,
+    legal=legal_order,
     sm=90,
     ptx=(7, 8),
     doc="as test_wait, may suspend the thread for a while",
@@ -124,7 +124,7 @@ add_row(
     f"mbarrier.try_wait.parity{_ACQUIRE}{_OWN}.b64",
     "done:pred <- p:addr, parity:u32, ns?:u32",
     effects="mbarrier test suspend parity",
-    legal=_legal_order,
+    legal=legal_order,
     sm=90,
     ptx=(7, 8),
     doc="as test_wait.parity, may suspend the thread for a while",

@@ -25,7 +25,7 @@ GLOBAL_LATENCY, SHARED_LATENCY = 290, 23
 _BENCH = "arXiv:2208.11174 (sm_80 microbenchmarks), unverified"
 
 
-def _legal_order(m: Mods) -> str:
+def legal_order(m: Mods) -> str:
     """A memory order stronger than weak names a scope, and only such a one does."""
     ordered = m.get("sem") in ("relaxed", "acquire", "release")
     if ordered and "scope" not in m:
@@ -45,7 +45,7 @@ def _legal_vector(m: Mods) -> str:
         return ".nc is for weak loads of .global"
     if "cop" in m and "l1" in m:
         return "a cache operator and an eviction priority exclude each other"
-    return _legal_order(m)
+    return legal_order(m)
 
 
 add_row(

@@ -21,7 +21,6 @@ _ONE = np.uint64(1)
 CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 
 Array = NDArray
-Rounder = Callable[[Array], Array]
 
 
 def flush(x: Array) -> Array:

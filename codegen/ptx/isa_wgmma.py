@@ -1,6 +1,6 @@
 """Warpgroup matrix instructions of sm_90a as rows: shapes, dtypes, fragments, and the shared-memory descriptor.
 
-In: nothing. Out: `WGMMAS` (one entry per operand types and width), their rows in `isa`, `Descriptor`. A warpgroup is
+In: nothing. Out: `wgmma` (operand types and width to a `Wgmma`), their rows in `isa`, `Descriptor`. A warpgroup is
 four warps whose first is a multiple of four; lane bits l0…l4 are the lane, l5 and l6 the warp in the warpgroup, so the
 layouts below read like those of `mma`. Widths that are no power of two have no bit layout; register i of a result still
 holds row 16 w + lane / 4 + 8 ((i >> 1) & 1) and column 8 (i >> 2) + 2 (lane % 4) + (i & 1).

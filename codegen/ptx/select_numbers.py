@@ -417,17 +417,33 @@ def _unpack(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (out,)
 
 
+PAIRS = {"fadd": ("add", "rn"), "fsub": ("sub", "rn"), "fmul": ("mul", "rn"), "fmin": ("min",), "fmax": ("max",)}
+"""Operation on both halves of a word → opcode and rounding; the type is appended."""
+
+
+def _pair(s: Selector, op: Op) -> None:
+    words = (*PAIRS[op.attrs["operation"]], f"{op.attrs['dtype'].name}x2")
+    s.values[op.result.id] = (s.set("b32", words, *(s.reg(s.one(a)) for a in op.args)),)
+
+
+def _zero_above_byte(v: Value) -> bool:
+    """Whether only the lowest byte of a word can hold bits."""
+    return v.op is not None and v.op.name == "load.shared" and v.op.attrs["bytes"] == 1
+
+
 def _widen(s: Selector, op: Op) -> None:
     """Two small numbers of a word become two halves. An integer n is put where the mantissa of a power of two ends,
     which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
 
-    Two 4-bit integers lie in one byte: the word that is shifted by four has the upper one where it is wanted. bf16 has
-    no room for 8 bits: the sign is the lowest bit of the exponent of 128, so the seven others are added to 128, and 128
-    or 256 is taken off.
+    Two 4-bit numbers lie in one byte. Integers: the word that is shifted by four has the upper one where it is wanted,
+    or a byte alone is multiplied by 2^12 + 1. Floats of 4 bits: a multiplication by two powers of two brings the signs
+    where halves have theirs, another the rest, and a power of two corrects the exponent; denormals and all, exactly.
+    bf16 has no room for 8 bits: the sign is the lowest bit of the exponent of 128, so the seven others are added to
+    128, and 128 or 256 is taken off.
     """
     source, dtype, index = op.attrs["source"], op.attrs["dtype"], op.attrs["index"]
     word = s.regs(op.args[0])[0]
-    if source.is_float:
+    if source.is_float and source.bits == 8:
         words = ("cvt", "rn", "f16x2", f"{source.name[2:]}x2")
         s.values[op.result.id] = (s.set("b32", words, _halves(s, word)[index // 2]),)
         return
@@ -437,13 +453,37 @@ def _widen(s: Selector, op: Op) -> None:
         return int(np.array(number, dtype.numpy).view(np.uint16)) * 0x10001
 
     def placed(x: Reg, keep: int, flip: int) -> Reg:
-        kept = s.set("b32", ("and", "b32"), x, Imm(keep * 0x10001)) if keep != 0xFF else x
-        return s.set("b32", ("xor", "b32"), kept, Imm(flip))
+        """x & keep ^ flip; an instruction takes one constant, the other is in a register."""
+        if keep == 0xFF:
+            return s.set("b32", ("xor", "b32"), x, Imm(flip))
+        return s.set("b32", ("lop3", "b32"), x, Imm(keep * 0x10001), s.reg(Imm(flip)), Imm(0x6A))
 
+    def byte() -> Reg:
+        """The byte of a pair of 4-bit numbers, alone in its word."""
+        if _zero_above_byte(op.args[0]):
+            return word
+        return s.set("b32", ("bfe", "u32"), word, Imm(index // 2 * 8), Imm(8))
+
+    def times(x: Reg, *powers: int) -> Reg:
+        return s.set("b32", ("mul", "lo", "s32"), x, Imm(sum(1 << p for p in powers)))
+
+    if source.is_float:
+        mantissa = 7 if dtype is dt.bf16 else 10
+        rest, x = mantissa - source.mantissa, byte()
+        size, sign = times(x, rest, rest + 12), times(x, 12, 24)
+        sized = s.set("b32", ("and", "b32"), size, Imm((7 << rest) * 0x10001))
+        # sign & 0x8000 | sized, in both halves
+        code = s.set("b32", ("lop3", "b32"), sign, Imm(0x80008000), sized, Imm(0xEA))
+        bias = 127 if dtype is dt.bf16 else 15
+        factor = s.reg(Imm(both(2.0 ** (bias - 1))))
+        s.values[op.result.id] = (s.set("b32", ("mul", "rn", f"{dtype.name}x2"), code, factor),)
+        return
     base = 1024 if dtype is dt.f16 else 128
     half = 1 << source.bits - 1 if source.is_signed else 0
     off: Operand = Imm(both(-(base + half)))
-    if source.bits == 4:
+    if source.bits == 4 and _zero_above_byte(op.args[0]):
+        made = placed(times(word, 0, 12), 0xF, both(base) ^ half * 0x10001)
+    elif source.bits == 4:
         upper = s.hoisted(("nibbles", word.id), word.level, lambda: s.set("b32", ("shr", "u32"), word, Imm(4)))
         spread = s.set("b32", ("prmt", "b32"), word, upper, Imm(index // 2 * 0x1111 + 0x4400))
         made = placed(spread, 0xF, both(base) ^ half * 0x10001)
@@ -590,6 +630,7 @@ SELECT: dict[str, Select] = {
     "round_tf32": _round_tf32,
     "bitcast": _bitcast,
     "widen": _widen,
+    "pair": _pair,
     "permute_bytes": _permute_bytes,
     "vec": _vec,
     "slice": _slice,

@@ -14,6 +14,7 @@ from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
 from wavedsl.codegen.ptx.products import PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.half_pairs import HALVES, OPERATIONS
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WARP = 32
@@ -155,7 +156,8 @@ def _widens(number: int) -> frozenset[tuple[str, str]]:
     if number >= 89:
         found |= {(source, "f16") for source in ("f8e4m3", "f8e5m2")}
     if number >= 90:
-        found |= {(source, "bf16") for source in ("i4", "u4", "i8")}
+        found |= {(source, "bf16") for source in ("i4", "u4", "i8", "f4e2m1")}
+        found.add(("f4e2m1", "f16"))
     return frozenset(found)
 
 
@@ -192,10 +194,12 @@ def _target(chip: Chip) -> Target:
         instead=instead,
         occupancy=_occupancy(chip),
         memory_rate=product.hbm / product.clock if product else 0.0,
+        l2_bytes=product.l2_bytes if product else 0,
         bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
         widens=_widens(chip.number),
+        pairs=frozenset((name, half) for name in OPERATIONS for half in HALVES if chip.number >= 90),
         warpgroup=_warpgroup if chip.name == "sm_90a" else None,
     )
 

@@ -80,19 +80,10 @@ def elements_of(block: np.ndarray, dtype: dt.DType) -> np.ndarray:
         halves = block.view(np.float16).reshape(r, w, LANES, 2).astype(F32)
         return np.moveaxis(halves, 3, 1).reshape(2 * r, w, LANES)
     if dtype.bits == 8:
-        table = _table(dtype)
+        table = dt.code_values(dtype)
         parts = np.moveaxis(block.view(U8).reshape(r, w, LANES, 4), 3, 1).reshape(4 * r, w, LANES)
         return table[parts]
-    return _table(dtype)[_narrow(block, dtype.bits)]
-
-
-@functools.lru_cache(maxsize=16)
-def _table(dtype: dt.DType) -> np.ndarray:
-    """f32 value of every code of an element type of at most 8 bits."""
-    codes = np.arange(1 << dtype.bits).astype(U8)
-    if dtype is dt.i8:
-        return codes.view(np.int8).astype(F32)
-    return codes.view(dtype.numpy).astype(F32)
+    return dt.code_values(dtype)[_narrow(block, dtype.bits)]
 
 
 def _narrow(block: np.ndarray, bits: int) -> np.ndarray:

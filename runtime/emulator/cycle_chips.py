@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 SIMDS = 4
-WAVES_PER_SIMD = 8
 
 
 @dataclass(frozen=True)

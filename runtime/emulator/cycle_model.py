@@ -22,7 +22,7 @@ docs/cycle-model.md lists every assumption with its source.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +31,7 @@ from wavedsl.codegen.amdgcn.mfma import with_formats
 from wavedsl.runtime.emulator.amdgcn_text import Line, Program
 from wavedsl.runtime.emulator.amdgcn_trace import WaveTrace
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, ChipModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, Queue, Timing
+from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Queue, Timing
 
 TURN = 4
 """Clocks between two turns of a SIMD."""
@@ -208,7 +208,7 @@ class Replay(Queue):
         self.link_free = 0.0
         self.lds_queue: deque[int] = deque(maxlen=chip.queue)
         self.memory_queue: deque[int] = deque(maxlen=chip.queue)
-        self.cache: OrderedDict[int, None] = OrderedDict()
+        self.cache = LineCache(chip.l1_lines)
         self.busy: dict[str, float] = {"mfma": 0, "valu": 0, "salu": 0, "branch": 0, "lds": 0, "vmem": 0, "memory": 0}
         self.stalls: dict[str, int] = {}
         self.lines: dict[int, int] = {}
@@ -479,16 +479,7 @@ class Replay(Queue):
         self.memory_queue.append(start)
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
-        cache = self.cache
-        missed = 0
-        for line in [x + w.shift for x in lines] if w.shift else lines:
-            if line in cache:
-                cache.move_to_end(line)
-            else:
-                missed += 1
-                cache[line] = None
-                if len(cache) > chip.l1_lines:
-                    cache.popitem(last=False)
+        missed = self.cache.missed([x + w.shift for x in lines] if w.shift else lines)
         done = start + clocks
         if missed:
             transfer = missed * chip.line / self.link_rate

@@ -7,12 +7,35 @@ next one starts where one ends. What a unit is, and how long an instruction take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 LIMIT_INSTRUCTIONS = 400_000
 """Instructions that one replay goes through at most; longer traces are cut, and the rest is extrapolated."""
+
+
+class LineCache:
+    """Which cache lines a unit's L1 holds: the `most` that were touched last."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.lines: OrderedDict[int, None] = OrderedDict()
+
+    def missed(self, lines: Iterable[int]) -> int:
+        """How many of these lines are not there; they are now."""
+        held = self.lines
+        missed = 0
+        for line in lines:
+            if line in held:
+                held.move_to_end(line)
+            else:
+                missed += 1
+                held[line] = None
+                if len(held) > self.most:
+                    held.popitem(last=False)
+        return missed
 
 
 @dataclass(frozen=True)

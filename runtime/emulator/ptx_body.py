@@ -86,7 +86,6 @@ class Body:
         self.scope = _Scope(None, "")
         self.loc: tuple[int, int, int] | None = None
         self.scopes = 0
-        self.label_scopes: list[dict[str, str]] = [{}]
 
     def run(self) -> None:
         s = self.s

@@ -16,7 +16,8 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Inst
-from wavedsl.runtime.emulator.ptx_wgmma import WARPS, Wgmmas
+from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas
+from wavedsl.runtime.emulator.ptx_wgmma_layout import WARPS
 
 REGISTER_FILE = 65536
 """Registers of an SM."""

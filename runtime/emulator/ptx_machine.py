@@ -122,7 +122,6 @@ class Machine:
         start = _round_up(shared, max([v.align for v in dynamic], default=1))
         for v in dynamic:
             self.symbols[v.name] = ("shared", SHARED_BASE + start)
-        self.static_shared = shared
         self.shared_bytes = (start if dynamic else shared) + self.launch.dynamic_shared
         for p in params:
             self.symbols[p.name] = ("param", PARAM_BASE + p.offset)

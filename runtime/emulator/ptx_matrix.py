@@ -10,27 +10,15 @@ given in the docs. A decoded operand is kept until one of its registers is writt
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.mma import Layout, Mma
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import DType, code_values
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst
-
-
-@lru_cache(maxsize=8)
-def _table(dtype: DType) -> Array:
-    """Every bit pattern of an 8- or 16-bit type as float32."""
-    if dtype.bits == 16:
-        return np.arange(65536, dtype=np.uint16).view(dtype.numpy).astype(np.float32)
-    if dtype.bits == 8:
-        return np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32)
-    values = np.arange(16, dtype=np.float32)
-    return np.where((values >= 8) & (dtype == dt.i4), values - 16, values).astype(np.float32)
 
 
 class _Operand:
@@ -86,7 +74,7 @@ class _Operand:
         bits = b.reshape((m.NW,) + (2,) * self.axes).transpose(self.order)
         flat = np.ascontiguousarray(bits).reshape(m.NW, self.rows, self.cols)
         if dtype.bits <= 16:
-            return _table(dtype).take(flat)
+            return code_values(dtype).take(flat)
         return flat
 
 

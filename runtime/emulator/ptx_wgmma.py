@@ -25,18 +25,22 @@ from wavedsl.codegen.ptx.isa_wgmma import Descriptor, Wgmma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator.ptx_bulk import swizzled
 from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
-from wavedsl.runtime.emulator.ptx_matrix import _table
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst, Reg, RegUse, Vector
 from wavedsl.runtime.emulator.ptx_operands import source
 from wavedsl.runtime.emulator.ptx_tensor import CHUNK
+from wavedsl.runtime.emulator.ptx_wgmma_layout import (
+    WARPS,
+    addresses,
+    matrix_of_words,
+    numbers,
+    operand_of_words,
+    words_of_matrix,
+)
 
 Step = Callable[[Mask], None]
 
 POISON = 0x7FBADBAD
-WARPS = 4
-"""Warps of a warpgroup."""
 GROUPS = 64
 """Groups that a warpgroup may have pending."""
 
@@ -266,7 +270,7 @@ class Wgmmas:
             tick = self.ticks[groups] + 1
             self.ticks[groups] = tick
             if a_from is not None:
-                a = self._fragment_matrix(a_from(rows), what.a_dtype, len(groups))
+                a = operand_of_words(a_from(rows), what.a_dtype)
             else:
                 a = self._operand(inst, pc, a_desc, groups, rows, what.a_dtype, 64, what.k, a_major, tick)
             b = self._operand(inst, pc, b_desc, groups, rows, what.b_dtype, what.n, what.k, b_major, tick)
@@ -363,18 +367,10 @@ class Wgmmas:
         else:
             out[groups] = product
 
-    # ---- registers and matrices: D[64, n] is [warp, half of 8 rows, row, block of 8 columns, quad lane, pair]
+    # ------------------------------------------------------------------------------------------------ registers
 
     def _to_registers(self, acc: Accumulator, groups: Array) -> None:
-        n = len(groups)
-        matrix = acc.matrix[groups].reshape(n, WARPS, 2, 8, acc.what.n // 8, 4, 2)
-        if acc.what.d_dtype == dt.f16:
-            pairs = np.ascontiguousarray(matrix.astype(np.float16).transpose(4, 2, 0, 1, 3, 5, 6)).view(np.uint32)
-            values = pairs.reshape(-1, n * WARPS, 32)
-        else:
-            words = np.ascontiguousarray(matrix.transpose(4, 2, 6, 0, 1, 3, 5)).view(np.uint32)
-            values = words.reshape(-1, n * WARPS, 32)
-        self._put(acc.fragment, self._rows(groups), values)
+        self._put(acc.fragment, self._rows(groups), words_of_matrix(acc.matrix[groups], acc.what.d_dtype))
 
     def _put(self, f: Fragment, rows: Any, values: Array) -> None:
         if len(f.block):
@@ -384,25 +380,12 @@ class Wgmmas:
             r[rows] = v
 
     def _from_registers(self, acc: Accumulator, groups: Array) -> None:
-        n, f, rows = len(groups), acc.fragment, self._rows(groups)
+        f, rows = acc.fragment, self._rows(groups)
         if len(f.block):
             words = f.block.reshape(len(f.names), self.m.NW, 32)[:, rows]
         else:
             words = np.stack([r[rows] for r in self._loose[f.names]])
-        words = np.ascontiguousarray(words)
-        if acc.what.d_dtype == dt.f16:
-            parts = words.view(np.float16).reshape(-1, 2, n, WARPS, 8, 4, 2).transpose(2, 3, 1, 4, 0, 5, 6)
-        else:
-            parts = words.view(acc.matrix.dtype).reshape(-1, 2, 2, n, WARPS, 8, 4).transpose(3, 4, 1, 5, 0, 6, 2)
-        acc.matrix[groups] = parts.reshape(n, 64, acc.what.n)
-
-    def _fragment_matrix(self, values: Array, dtype: DType, n: int) -> Array:
-        """A from registers [4, warps, 32] to [warpgroups, 64, k]."""
-        per = 32 // dtype.bits
-        words = np.ascontiguousarray(values)
-        parts = words.view(f"u{dtype.bits // 8}").reshape(2, 2, n, WARPS, 8, 4, per)
-        flat = np.ascontiguousarray(parts.transpose(2, 3, 1, 4, 0, 5, 6)).reshape(n, 64, -1)
-        return _numbers(flat, dtype)
+        acc.matrix[groups] = matrix_of_words(words, acc.what.d_dtype)
 
     # ------------------------------------------------------------------------------------------------ shared memory
 
@@ -446,7 +429,7 @@ class Wgmmas:
         flat = chunks.view(f"u{dtype.bits // 8}")
         if mn_major:
             flat = flat.reshape(len(groups), extent // 8, k, 8).transpose(0, 1, 3, 2)
-        return _numbers(flat.reshape(len(groups), extent, k), dtype)
+        return numbers(flat.reshape(len(groups), extent, k), dtype)
 
     def _observe(self, inst: Inst, pc: int, offsets: Array, cta: Array, groups: Array, tick: Array) -> None:
         """The warpgroup as an agent reads these bytes."""
@@ -603,44 +586,3 @@ class Wgmmas:
 @lru_cache(maxsize=16)
 def _count(n: int) -> Array:
     return np.arange(n)
-
-
-def addresses(d: Descriptor, item: int, extent: int, k: int, mn_major: bool) -> Array:
-    """Window addresses of an operand's 16-byte chunks: K-major by (row, chunk of k), MN-major by (chunk of rows, k).
-
-    `item` bytes per element. Atoms of 8 rows by one span (K-major), or one span by 8 k (MN-major), lie `stride` apart
-    along the rows (K-major) or along k (MN-major), `leading` apart the other way; without swizzle an atom is 8 rows of
-    16 bytes, and MN-major swaps the two. A pattern that starts off its alignment is counted from there (`base_offset`).
-    """
-    per = 16 // item
-    if not mn_major:
-        row, chunk = np.meshgrid(np.arange(extent), np.arange(k // per), indexing="ij")
-        if d.swizzle:
-            at = row // 8 * d.stride + row % 8 * d.swizzle + chunk * 16
-        else:
-            at = row // 8 * d.stride + row % 8 * 16 + chunk * d.leading
-    else:
-        chunk, depth = np.meshgrid(np.arange(extent // per), np.arange(k), indexing="ij")
-        if d.swizzle:
-            wide = d.swizzle // 16
-            at = chunk // wide * d.leading + chunk % wide * 16 + depth // 8 * d.stride + depth % 8 * d.swizzle
-        else:
-            at = chunk * d.stride + depth // 8 * d.leading + depth % 8 * 16
-    where = (d.start + at.reshape(-1)).astype(np.int64)
-    shift = d.base_offset << 7
-    return swizzled(where - shift, d.swizzle) + shift
-
-
-def _numbers(flat: Array, dtype: DType) -> Array:
-    """Bit patterns as float32."""
-    if dtype == dt.f16:
-        return flat.view(np.float16).astype(np.float32)
-    if dtype == dt.bf16:
-        return (flat.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if dtype == dt.tf32:
-        return (flat & np.uint32(0xFFFFE000)).view(np.float32)
-    if dtype == dt.i8:
-        return flat.view(np.int8).astype(np.float32)
-    if dtype == dt.u8:
-        return flat.astype(np.float32)
-    return _table(dtype).take(flat)

@@ -1,6 +1,6 @@
 """What an emulated run found and counted: `Finding`, `EmulationReport`, and the collector both emulators write to.
 
-In: events of a run. Out: the report of api.md. A finding is listed once per kind, instruction and location, with the
+In: events of a run. Out: what `emulate` returns. A finding is listed once per kind, instruction and location, with the
 first workgroup, wave and lane that showed it and how often it happened, so a defect in a loop is one line.
 """
 
@@ -84,11 +84,11 @@ class EmulationReport:
         self._cycles, self._utilisation = cycles, utilisation
 
     def set_model(self, model: Callable[..., Any]) -> None:
-        """`model()` gives a `cycle_model.Timing`; it is called when the cycles are first asked for."""
+        """`model()` gives a `cycle_queue.Timing`; it is called when the cycles are first asked for."""
         self._model = model
 
     def replay(self, launch: Any = None, chip: Any = None) -> Any:
-        """The cycle model once more, as part of another `cycle_model.Launch`, or on a changed `ChipModel`."""
+        """The cycle model once more, as part of another `cycle_queue.Launch`, or on a changed `ChipModel`."""
         if self._model is None:
             raise ValueError("nothing ran that could be replayed")
         return self._model(launch, chip)

@@ -21,12 +21,12 @@ are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `co
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, SmModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, Queue, Timing
+from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Queue, Timing
 from wavedsl.runtime.emulator.ptx_trace import WarpTrace
 from wavedsl.runtime.emulator.warp_events import Events
 from wavedsl.runtime.emulator.warp_ops import (
@@ -61,12 +61,12 @@ class _Sm:
 
     __slots__ = ("cache", "free", "link", "pipe", "queue", "tags")
 
-    def __init__(self, queue: int) -> None:
+    def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [{} for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
         self.pipe = self.tags = self.link = 0.0
         """When the memory that is shared memory and L1, L1's tags, and the link behind them are free."""
-        self.cache: OrderedDict[int, None] = OrderedDict()
+        self.cache = LineCache(l1_lines)
         self.queue: deque[float] = deque(maxlen=queue)
 
 
@@ -145,8 +145,7 @@ class WarpReplay(Queue):
 
     def __init__(self, program: WarpProgram, events: Events, chip: SmModel, launch: Launch, ranks: int, l1_lines: int):
         self.program, self.events, self.chip, self.launch, self.ranks = program, events, chip, launch, ranks
-        self.l1_lines = l1_lines
-        self.sms = [_Sm(chip.queue) for _ in range(ranks)]
+        self.sms = [_Sm(chip.queue, l1_lines) for _ in range(ranks)]
         self.waves: list[tuple[float, int, _Warp]] = []
         self.parked = 0
         self.at_work: list[_Cluster] = []
@@ -441,7 +440,7 @@ class WarpReplay(Queue):
                 end = max(end, self._served(sm, t, clocks) + clocks)
             missed = len(lines)
             if not op.bypass:
-                missed = self._missed(sm, lines, w.shift)
+                missed = sm.cache.missed([x + w.shift for x in lines] if w.shift else lines)
             if missed:
                 moved = 32 * sectors * missed / len(lines)
                 end = max(self._brought(sm, end, moved), end) + self.miss_latency
@@ -450,20 +449,6 @@ class WarpReplay(Queue):
             done = max(done, end)
         self.last = max(self.last, int(done))  # a kernel has not ended before its stores have
         return done
-
-    def _missed(self, sm: _Sm, lines: Sequence[int], shift: int) -> int:
-        """How many of these lines L1 does not hold; it does now."""
-        cache = sm.cache
-        missed = 0
-        for line in [x + shift for x in lines] if shift else lines:
-            if line in cache:
-                cache.move_to_end(line)
-            else:
-                missed += 1
-                cache[line] = None
-                if len(cache) > self.l1_lines:
-                    cache.popitem(last=False)
-        return missed
 
     def _product(self, w: _Warp, op: WarpOp, t: float, free: dict[str, float]) -> None:
         """A warp's part of a product of its warpgroup: it begins when the tensor core has done what it was given

@@ -313,6 +313,35 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         assert strategy.overlapped or "registers" in strategy.why["products"]
 
 
+gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
+CHECKED = {name: run for name, run in gpu_attention.checks(tiny=False)}
+QUICK_CHECKS = ("f8, d 64", "gradients, causal, d 128")
+SLOW_CHECKS = (
+    "f8, keys along V, d 256", "gradients, window, cap, d 128", "gradients, alibi, sinks, d 128",
+    "gradients, f8, d 256", "gradients, pack of lengths, d 128",
+)  # fmt: skip
+
+
+def _when_checked(name: str) -> list[Any]:
+    if name in QUICK_CHECKS:
+        return []
+    return [pytest.mark.slow, *([] if name in SLOW_CHECKS else [pytest.mark.exhaustive])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_when_checked(name)) for name in CHECKED])
+def test_no_option_of_attention_spills(name: str, oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the GPU's benchmark checks before it times anything: 300 queries and 1111 keys, which no tile divides and
+    whose rows no bulk copy brings, sequences of 1 to 1000 tokens; every option of the examples, by their tiles."""
+    oracle("ptxas")
+    monkeypatch.setenv("WAVEDSL_DEVICE", "")  # a rehearsal sets it
+    rehearsal = gpu_attention.Rehearsal("sm_90a")
+    for example in ("forward", "backward", "packed", "packed_backward", "paged"):
+        monkeypatch.setattr(getattr(gpu_attention, example), "check", lambda *given: 0)  # nothing has been computed
+    with rehearsal.unit(name):
+        CHECKED[name](gpu_attention.Place(rehearsal=rehearsal), "sm_90a", 0)
+    assert rehearsal.kernels > 0 and not rehearsal.failed and not rehearsal.notes
+
+
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
     """Scores of 128 x 96, weights as many, and 64 x 256 sums of each warpgroup are more than it has registers for."""
     oracle("ptxas"), oracle("nvdisasm")

@@ -28,6 +28,7 @@ PASSES = {
     # stem of a matrix instruction's name: passes on gfx90a, gfx942, gfx950
     "32x32x8": (16, 8, 8), "16x16x16": (8, 4, 4), "32x32x16": (0, 8, 8), "16x16x32": (0, 4, 4),
 }  # fmt: skip
+_MATRIX = ("v_mfma_", "v_smfmac_")
 _COLUMN = {"gfx90a": 0, "gfx942": 1, "gfx950": 2}
 _STATES = 200_000
 _OTHER = {"read": "write", "write": "read"}
@@ -143,6 +144,8 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, rest | merged | lanes, first, "lds", "read", operands)
     if name.startswith("v_mfma_"):
         return Effect(i.line, name, rest, first, sources=operands)
+    if name.startswith("v_smfmac_"):  # adds to what it writes; its last operand says where the elements of A stand
+        return Effect(i.line, name, everything, first, sources=operands)
     if name.startswith("v_readfirstlane"):
         return Effect(i.line, name, rest | lanes, first, sources=operands)
     if name.startswith("v_cmp_"):
@@ -237,16 +240,16 @@ def broken_waits(p: Program) -> set[Broken]:
 
 
 def wait_states(p: Effect, c: Effect, target: str) -> int:
-    """How many wait states must lie between two instructions (cdna.md, section 3)."""
+    """How many wait states must lie between two instructions (LLVM's GCNHazardRecognizer)."""
     column = _COLUMN[target]
     newer = target != "gfx90a"
-    valu, matrix = _is_valu(c), c.name.startswith("v_mfma")
+    valu, matrix = _is_valu(c), c.name.startswith(_MATRIX)
     vector = frozenset(r for r in p.writes if r[0] in "va" and r != "vcc")
     scalar = frozenset(r for r in p.writes if r == "vcc" or (r[0] == "s" and r != "scc"))
     need = 0
     if "m0" in p.writes & c.reads and c.queue == "vm":
         return 1
-    if p.name.startswith("v_mfma"):
+    if p.name.startswith(_MATRIX):
         return _after_matrix(p, c, column)
     if _is_valu(p):
         if matrix and vector & c.reads:
@@ -269,7 +272,12 @@ def wait_states(p: Effect, c: Effect, target: str) -> int:
 
 
 def _is_valu(e: Effect) -> bool:
-    return e.name.startswith("v_") and not e.name.startswith("v_mfma")
+    return e.name.startswith("v_") and not e.name.startswith(_MATRIX)
+
+
+def _addend(e: Effect) -> frozenset[str]:
+    """Registers of what a matrix instruction adds to: sparse products name them once, as their result."""
+    return e.writes if e.name.startswith("v_smfmac") else e.sources[3]
 
 
 def _after_matrix(p: Effect, c: Effect, column: int) -> int:
@@ -280,16 +288,18 @@ def _after_matrix(p: Effect, c: Effect, column: int) -> int:
     result = {8: 11, 16: 19}[n] if column == 0 else n + 3 if column == 1 else n + 4
     chained = n if column == 0 else n + 1 if column == 1 else n + 2
     d = p.writes
-    if c.name.startswith("v_mfma"):
-        need = result if d & (c.sources[1] | c.sources[2]) else 0
-        if c.sources[3] == d:
+    if c.name.startswith(_MATRIX):
+        added = _addend(c)
+        factors = c.sources[1] | c.sources[2] | (c.sources[3] if c.name.startswith("v_smfmac") else frozenset())
+        need = result if d & factors else 0
+        if added == d:
             return need
-        overlaps = d & c.sources[3] or (d & c.writes and d != c.writes)
+        overlaps = d & added or (d & c.writes and d != c.writes)
         return max(need, chained) if overlaps else need
     if not (_is_valu(c) or c.queue in ("vm", "lds")):
         return 0
     need = result if d & (c.reads | c.writes) else 0
-    if c.writes & p.sources[3]:
+    if c.writes & _addend(p):
         need = max(need, {8: 7, 16: 15}[n] if column == 0 else n - 1)
     return need
 

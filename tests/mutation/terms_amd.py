@@ -33,7 +33,7 @@ COPIES = 1 << 16
 _COPIES = ("v_mov_b", "s_mov_b", "v_accvgpr_", "v_readfirstlane")
 _ACROSS = re.compile(r"dpp|quad_perm|row_|wave_|sdwa|sel:|op_sel")
 _RAW = 0x20000
-"""Descriptor word 3 but for DST_SEL and NUM_FORMAT, which untyped accesses do not look at (cdna.md, 5.1)."""
+"""Descriptor word 3 but for DST_SEL and NUM_FORMAT, which untyped accesses do not look at."""
 _BUFFER = {"ushort": 2, "short": 2, "short_d16_hi": 2, "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16}
 _DS = re.compile(r"ds_(?:read|write)_[bu](8|16|32|64|96|128)$")
 _DS2 = re.compile(r"ds_(?:read|write)2(st64)?_b(32|64)$")
@@ -199,6 +199,8 @@ class _Machine:
             raise Unknown(name)
         elif name.startswith("v_mfma_"):
             rule = self.matrix
+        elif name.startswith("v_smfmac_"):
+            rule = self.sparse_matrix
         elif name.startswith("v_cmp_"):
             rule = self.compare
         elif name.startswith("v_readfirstlane"):
@@ -536,34 +538,73 @@ class _Machine:
         if shape is None or shape[1] != shape[2] or len(parts) != 4:
             raise Unknown(name)
         m, k = int(shape[1]), int(shape[3])
-        blocks = LANES // m
-        each = k // blocks
+        each = k * m // LANES
         d, a, b, c = (sorted(s, key=_number) for s in e.sources)
         if (parts[3] != "0" and not c) or len(a) != each // 2 or len(b) != each // 2 or len(d) != m * m // LANES:
             raise Unknown(name)
-        operation = label(name)
-        lane = np.arange(LANES)
-
-        def operand(sh: Shadow, registers: list[str]) -> Any:
-            """[byte, wave, row or column, k]"""
-            held = np.concatenate([self.read(sh, r)[0] for r in registers])
-            waves = held.shape[1]
-            return held.reshape(each, 2, waves, blocks, m).transpose(1, 2, 4, 3, 0).reshape(2, waves, m, k)
 
         def finish(st: Any) -> Any:
             sh = st.check
-            rows, columns = written(operand(sh, a)), written(operand(sh, b))
+            rows, columns = self.operand(sh, a, m), self.operand(sh, b, m)
             sums = [written(self.read(sh, r)[0]).copy() for r in c]
             yield
-            i0, j = 4 * (lane // m), lane % m
             for n, register in enumerate(d):
-                i = i0 + n // 4 * 4 * blocks + n % 4
+                i, j = _place(n, m)
                 start = sums[n] if sums else np.zeros((4, st.waves, LANES), np.uint64)
-                value = names.bytes_of(st.U[self.row(register)])
-                self.put_vector(st, register,
-                                element(operation, start, rows[:, :, i], columns[:, :, j], value), None)  # fmt: skip
+                self.put_sum(st, register, name, start, rows[:, :, i], columns[:, :, j])
 
         return finish
+
+    def sparse_matrix(self, e: Any, parts: list[str], name: str) -> Any:
+        """D += A·B of 16-bit inputs, where A has two of every four elements of K: the fourth operand's byte ABID holds
+        two bits per element of a lane, its place among its four (CDNA3 guide). What is not picked of B is not used."""
+        shape = re.search(r"f32_(\d+)x(\d+)x(\d+)_f16$", name)
+        modifiers = parts[3].split()[1:]
+        if shape is None or shape[1] != shape[2] or not all(re.fullmatch(r"abid:[0-3]", x) for x in modifiers):
+            raise Unknown(name)
+        m, k = int(shape[1]), int(shape[3])
+        d, a, b, (index,) = (sorted(s, key=_number) for s in e.sources)
+        held = k // 2 * m // LANES
+        if len(a) != held // 2 or len(b) != held or len(d) != m * m // LANES:
+            raise Unknown(name)
+        byte = int(modifiers[0][-1]) if modifiers else 0
+        fours = 4 * (np.arange(k // 2) // 2)
+
+        def finish(st: Any) -> Any:
+            sh = st.check
+            rows, columns = self.operand(sh, a, m), self.operand(sh, b, m)
+            sums = [written(self.read(sh, r)[0]).copy() for r in d]
+            bits = value_of(written(self.read(sh, index)[0])[byte : byte + 1], "the places of a sparse operand")
+            bits = np.broadcast_to(bits, (st.waves, LANES))
+            places = bits[..., None] >> 2 * np.arange(held) & 3  # [wave, lane, element]
+            picked = places.reshape(st.waves, LANES // m, m, held).transpose(0, 2, 1, 3).reshape(st.waves, m, k // 2)
+            picked = picked + fours
+            wave = np.arange(st.waves)[:, None, None]
+            yield
+            for n, register in enumerate(d):
+                i, j = _place(n, m)
+                self.put_sum(st, register, name, sums[n], rows[:, :, i], columns[:, wave, j[:, None], picked[:, i]])
+
+        return finish
+
+    def operand(self, sh: Shadow, registers: list[str], m: int) -> Any:
+        """Elements of a matrix instruction's A or B, [byte, wave, row or column, k]: lane l has those of row or column
+        l % m, its share of k by l // m. Raises Unknown where nothing has written one."""
+        held = np.concatenate([self.read(sh, r)[0] for r in registers])
+        waves, each, blocks = held.shape[1], 2 * len(registers), LANES // m
+        ordered = held.reshape(each, 2, waves, blocks, m).transpose(1, 2, 4, 3, 0)
+        return written(ordered.reshape(2, waves, m, blocks * each))
+
+    def put_sum(self, st: Any, register: str, name: str, start: Any, a: Any, b: Any) -> None:
+        """Write the names of `start` + A·B, element by element, as a matrix instruction's result."""
+        value = names.bytes_of(st.U[self.row(register)])
+        self.put_vector(st, register, element(label(name), start, a, b, value), None)
+
+
+def _place(n: int, m: int) -> tuple[Any, Any]:
+    """Row and column, per lane, of element n of a matrix instruction's result of m rows."""
+    lane = np.arange(LANES)
+    return 4 * (lane // m) + n // 4 * 4 * (LANES // m) + n % 4, lane % m
 
 
 def _shape(part: str) -> str:

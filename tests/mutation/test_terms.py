@@ -63,8 +63,14 @@ def test_a_text_is_the_same_as_itself(name: str, target: str):
     assert len(first.stores) == case.data[0].outputs[-1].nbytes
 
 
-@pytest.mark.parametrize("target", trial.TARGETS)
-@pytest.mark.parametrize("name", ["mma", pytest.param("small", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *(("mma", target) for target in trial.TARGETS),
+        *(pytest.param("small", target, marks=pytest.mark.slow) for target in trial.TARGETS),
+        ("pairs", "gfx942"),
+    ],
+)
 def test_names_depend_on_what_numbers_depend_on(name: str, target: str):
     """Change one element of an input: the bytes of the output that change are in the row or column whose names do."""
     case = trial.case(name, target)
@@ -76,7 +82,7 @@ def test_names_depend_on_what_numbers_depend_on(name: str, target: str):
     rows, columns = c.shape
     for which, array in enumerate((a, b)):
         i, k = int(rng.integers(array.shape[0])), int(rng.integers(array.shape[1]))
-        offset = (i * array.shape[1] + k) * array.itemsize
+        offset = i * array.strides[0] + k * array.strides[1]
         marked = frozenset(bases[which] + offset + x for x in range(array.itemsize))
         after = stores(recorded(case, case.asm, marked=marked))
         renamed = np.array([after[bases[2] + x] != names_before[bases[2] + x] for x in range(c.nbytes)])

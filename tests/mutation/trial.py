@@ -41,10 +41,18 @@ CASES = {
     "ragged": ("gemm", (70, 61, 135)),
     "waves16": ("waves16", (64, 128, 160)),
     "direct": ("small", (40, 64, 192)),
+    "pairs": ("gemm", (70, 64, 96)),
 }
 DIRECT = ("direct",)
 """Cases whose tiles are copied to shared memory without passing by registers: AMD's, NVIDIA's always are."""
-PLACES = [(name, target) for target in TARGETS for name in CASES if name not in DIRECT or target.startswith("gfx")]
+TURNED = {"pairs": ("gfx942",)}
+"""Cases whose B lies as [K, N], and the targets that take its rows as they are, by sparse products of column pairs."""
+PLACES = [
+    (name, target)
+    for target in TARGETS
+    for name in CASES
+    if target in TURNED.get(name, TARGETS) and (name not in DIRECT or target.startswith("gfx"))
+]
 CPU_LIMIT = 4.0
 """Seconds of processor time after which a run counts as endless; good texts take a hundredth."""
 
@@ -102,12 +110,14 @@ def case(name: str, target: str) -> Case:
         data = []
         for a, b in ((x.astype(np.float16), y.astype(np.float16)) for x, y in pairs):
             product = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
+            b = np.asfortranarray(b) if name in TURNED else b
             data.append(Data((a, b, np.full((m, n), 93, np.float32)), (a, b, product)))
     compiled = kernel.compile(*data[0].inputs, target=target)
     out = Case(name, target, compiled.asm, compiled.grid, compiled.block, tuple(data))
     if which == "copy":
         return out
-    fractions = Data((*(rng.standard_normal(x.shape).astype(np.float16) for x in (a, b)), data[0].inputs[2]), ())
+    x, y = (rng.standard_normal(side.shape).astype(np.float16) for side in (a, b))
+    fractions = Data((x, np.asfortranarray(y) if name in TURNED else y, data[0].inputs[2]), ())
     results = execute(replace(out, data=(fractions,)), out.asm, 0)
     return replace(out, data=(*data, replace(fractions, outputs=tuple(results))))
 
@@ -162,7 +172,7 @@ def execute(c: Case, text: str, seed: int, checks: bool = True, data: int = 0) -
             super().__init__(machine)
             self.arrival = ARRIVALS[seed % 3]
 
-    arrays = [x.copy() if x.base is None else x.base.copy()[:, : x.shape[1]] for x in c.data[data].inputs]
+    arrays = [x.copy(order="K") if x.base is None else x.base.copy()[:, : x.shape[1]] for x in c.data[data].inputs]
     run: Callable[..., Any] = amdgcn.run_amdgcn if c.target.startswith("gfx") else ptx.run_ptx
     with (
         mock.patch.object(amdgcn, "Collector", _Eager), mock.patch.object(ptx, "Collector", _Eager),

@@ -223,3 +223,13 @@ class Frame:
             touched.update(last.tolist())
             out.append(tuple(array << 40 | x for x in sorted(touched)))
         return out
+
+
+def loop_counters(op: Op, frame: Frame, trips: Mapping[str, int]) -> range:
+    """The values of a loop's counter; where its bounds are not known, as many as `trips` says of its label."""
+    lo, hi, step = (frame.uniform(v) for v in op.args[:3])
+    if op.attrs.get("again"):
+        return range(1)  # data end it
+    if lo is None or hi is None or not step:
+        return range(trips.get(op.attrs.get("label", "")) or 1)
+    return range(lo, max(lo, hi), step)

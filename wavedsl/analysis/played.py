@@ -15,17 +15,16 @@ What the IR does not show is left out: instructions that the back end adds (copi
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wavedsl.analysis.lanes import Frame, Threads
+from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
 from wavedsl.runtime.emulator.cycle_model import TURN
-from wavedsl.runtime.emulator.cycle_queue import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache
 
 FREE = frozenset(
     {"const", "vec", "slice", "buffer", "yield", "bitcast", "wave", "lane", "tid", "wgid", "undefined", "readfirst"}
@@ -89,7 +88,7 @@ class _Play:
         self.vector_free = [0.0] * SIMDS
         self.busy: dict[str, float] = dict.fromkeys(("mfma", "valu", "salu", "lds", "vmem", "memory"), 0.0)
         self.skipped: dict[str, float] = {}
-        self.cache: OrderedDict[int, None] = OrderedDict()
+        self.cache = LineCache(self.chip.l1_lines)
         self.last = 0.0
         self.rooted: dict[int, Roots] = {}
         self.alone = True
@@ -268,15 +267,7 @@ class _Play:
         start = max(w.at, self.memory_free)
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
-        missed = 0
-        for line in [x + (w.group << 80) for x in lines] if w.group else lines:
-            if line in self.cache:
-                self.cache.move_to_end(line)
-            else:
-                missed += 1
-                self.cache[line] = None
-                if len(self.cache) > chip.l1_lines:
-                    self.cache.popitem(last=False)
+        missed = self.cache.missed([x + (w.group << 80) for x in lines] if w.group else lines)
         done = start + clocks
         if missed:
             transfer = missed * self.line_clocks
@@ -322,13 +313,7 @@ class _Play:
 
     def counters(self, op: Op, frame: Frame) -> tuple[list[int], int]:
         """The loop counter in the trips that are played, and how many are left out behind the first `FIRST`."""
-        lo, hi, step = (frame.uniform(v) for v in op.args[:3])
-        if op.attrs.get("again"):
-            values = range(1)  # data end it
-        elif lo is None or hi is None or not step:
-            values = range(self.trips.get(op.attrs.get("label", "")) or 1)
-        else:
-            values = range(lo, max(lo, hi), step)
+        values = loop_counters(op, frame, self.trips)
         if len(values) <= FIRST + LAST:
             return list(values), 0
         return [*values[:FIRST], *values[-LAST:]], len(values) - FIRST - LAST

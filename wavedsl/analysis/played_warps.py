@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from wavedsl.analysis.lanes import Frame, Threads
+from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.played import MANY, MOST_OPS, SLOW, Played, of_launch, together
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.target import Target
@@ -289,13 +289,7 @@ class _Walk:
 
     def counters(self, op: Op, frame: Frame) -> tuple[list[int], int]:
         """The loop counter in the trips that are replayed, and how many are left out."""
-        lo, hi, step = (frame.uniform(v) for v in op.args[:3])
-        if op.attrs.get("again"):
-            values = range(1)  # data end it
-        elif lo is None or hi is None or not step:
-            values = range(self.trips.get(op.attrs.get("label", "")) or 1)
-        else:
-            values = range(lo, max(lo, hi), step)
+        values = loop_counters(op, frame, self.trips)
         first, last = TRIPS[0]
         if len(values) <= first + last:
             return list(values), 0

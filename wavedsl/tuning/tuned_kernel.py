@@ -99,10 +99,10 @@ class TunedKernel:
     ) -> Candidate:
         """The candidate for these arguments or extents: pinned, or as `on_miss` says. LaunchError, ConstraintError."""
         from wavedsl.runtime import devices
-        from wavedsl.tuning.tuner import _extents
+        from wavedsl.tuning.tuner import tuned_extents
 
         arguments = self.kernel.bind_arguments(args, kwargs) if args or kwargs else None
-        dims, _ = _extents(self.kernel, arguments, subs)
+        dims, _ = tuned_extents(self.kernel, arguments, subs)
         target = target or devices.default().target
         bucket = self.kernel.bucket(dims)
         key = (target, bucket)

@@ -4,7 +4,7 @@
           ── the best `keep` share ──▶ checked on the emulator ──▶ measured ──▶ the fastest is pinned
 
 Measuring is timing on the device where the target is a GPU at hand, else the emulator's cycle model of one workgroup,
-extended to the grid (`work.grid_seconds`): the report says which. Every result is written to the results file as soon
+extended to the grid (`work.count_clocks`): the report says which. Every result is written to the results file as soon
 as it is there, so an interrupted run goes on where it stopped.
 """
 
@@ -201,7 +201,7 @@ class _Run:
         self.target = get_target(target)
         self.product = product_named(product, target)
         arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
-        self.dims, self.dynamic = _extents(kernel, arguments, subs)
+        self.dims, self.dynamic = tuned_extents(kernel, arguments, subs)
         derived = derive_space(kernel, self.dims, self.target, self.product) if space is None else {}
         chosen = check_space(kernel, space) if space is not None else derived
         if not chosen:
@@ -437,7 +437,7 @@ def _outcome(future: Future) -> Outcome | None:
         return {"status": "crashed", "reason": f"{type(error).__name__}: {error}"}
 
 
-def _extents(kernel: Any, arguments: Any, subs: Any) -> tuple[dict[Any, Any], tuple[Any, ...]]:
+def tuned_extents(kernel: Any, arguments: Any, subs: Any) -> tuple[dict[Any, Any], tuple[Any, ...]]:
     """A number for every dimension (also the run-time ones), and which are run-time arguments."""
     from wavedsl.tuning.candidates import tile_symbols
 

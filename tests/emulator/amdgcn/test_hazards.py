@@ -22,7 +22,7 @@ def test_every_measured_pair_is_tested():
 
 
 def test_other_rules():
-    """Pairs of cdna.md section 3 that llc cannot express in MIR."""
+    """Pairs that llc cannot express in MIR."""
     dot = make("v_dot2_f32_f16", v(0), v(1), v(2), v(3))
     assert hazard_rules.required(dot("gfx942"), READ("gfx942"), "gfx942") == 3
     chain = make("v_dot2_f32_f16", v(0), v(1), v(2), v(0))

@@ -266,7 +266,7 @@ global_store_dwordx2 v4, v[6:7], s[10:11]
 
 @pytest.mark.parametrize("bits", [16, 8, 4, 6])
 def test_transposing_reads(bits):
-    """dst[t].element[j] is element b t + 16 b j of the 16 lanes' bytes, laid end to end (cdna.md 6.1)."""
+    """dst[t].element[j] is element b t + 16 b j of the 16 lanes' bytes, laid end to end (CDNA 4 ISA guide)."""
     n = 3 if bits == 6 else 2
     size = 4 * n
     a, out = words(64 * n), np.zeros(64 * n, np.uint32)

@@ -13,7 +13,7 @@ from wavedsl.ir.column_pairs import rows_apart
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.layout import Digit, Layout, make_layout
 from wavedsl.ir.place import row_major
-from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, choose_variant, dma_source
+from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, dma_source
 
 NATURAL = spec(M="l0 l1 l2 l3 r0 w0", K="e0 e1 l4 l5 r1 r2")
 WIDE = spec(M="l0 l1 l2 l3 r0 w0", K="e0 e1 e2 l4 l5 r1")
@@ -60,8 +60,8 @@ def test_gfx942_v_prefers_8_lanes_along_d_and_two_xor_terms(chip: SimpleNamespac
             SharedAccess("copy", "write", copy, waves=4, atoms=chip.vectors),
         ]
 
-    index, choice = choose_variant({"D": 128, "K": 64}, 2, [uses(sixteen), uses(eight)], **chip.gfx942)
-    assert index == 1 and choice.conflict_free and choice.place.xor == ((3, 4, 3), (3, 4, 6))
+    first, choice = (choose_place({"D": 128, "K": 64}, 2, uses(copy), **chip.gfx942) for copy in (sixteen, eight))
+    assert first.total > choice.total and choice.conflict_free and choice.place.xor == ((3, 4, 3), (3, 4, 6))
     reads, writes = choice.accesses
     assert (reads.plan.bytes, reads.cycles) == (16, (8, 8)) and (writes.plan.bytes, writes.cycles) == (8, (4,))  # type: ignore[union-attr]
     assert [(p.low, p.extent) for p in choice.place.pieces if p.dim == "K"] == [(16, 4), (4, 2), (8, 2), (1, 4)]

@@ -12,6 +12,7 @@ from wavedsl.ir.modulo import (
     Value,
     buffer_slots,
     copies_needed,
+    hoist,
     lifetime,
     list_schedule_with_stages,
     max_live,
@@ -83,6 +84,33 @@ def test_sinking_keeps_the_schedule_correct_and_moves_nothing_earlier(loop) -> N
     assert check_schedule(nodes, edges, capacity, sunk) == []
     shift = min(b - a for a, b in zip(found.times, sunk.times))
     assert sunk.ii == found.ii and shift % found.ii == 0 and shift <= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs.loop_bodies())
+def test_hoisting_keeps_the_schedule_correct_and_moves_nothing_later(loop) -> None:  # type: ignore[no-untyped-def]
+    nodes, edges, capacity = loop
+    found = modulo_schedule(nodes, edges, capacity, max_tries=20)
+    assert found is not None
+    wanted = {v: found.times[v] - 3 * v for v in range(0, len(nodes), 2)}
+    early = hoist(found, nodes, edges, capacity, wanted)
+    assert check_schedule(nodes, edges, capacity, early) == []
+    shift = max(b - a for a, b in zip(found.times, early.times))  # whole IIs, where something left stage 0
+    assert early.ii == found.ii and shift % found.ii == 0
+    assert all(early.times[v] - shift >= min(t, found.times[v]) for v, t in wanted.items())
+    assert all(early.times[v] - shift == found.times[v] for v in range(len(nodes)) if v not in wanted)
+
+
+def test_hoisting_starts_a_load_when_its_register_is_free() -> None:
+    """A load, its store at tick 8 of 10, and the register between them: the load may start right behind the store of
+    the trip before, no earlier."""
+    nodes = [SchedNode(0, (("memory", 1),), "load"), SchedNode(1, (("lds", 1),), "store")]
+    edges = [SchedEdge(0, 1, 4, 0), SchedEdge(1, 0, 1, 1)]
+    late = made(10, 4, 8)
+    early = hoist(late, nodes, edges, {"memory": 1, "lds": 1}, {0: -50})
+    assert early.times[1] - early.times[0] == 9
+    some = hoist(late, nodes, edges, {"memory": 1, "lds": 1}, {0: 2})
+    assert some.times == (2, 8)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,0 +1,124 @@
+"""Words of two f16 or bf16 numbers in one step, where chips have one: from packed small numbers, or by arithmetic.
+
+In: the two f32 numbers that a word is packed of. Out: a word that holds the same bits, or None where it would take
+single numbers. The idea: what packs two numbers sees from which words they were unpacked.
+
+(ROUNDED-ONCE) A sum, difference, product, minimum or maximum of two halves that is rounded from f32 is the one that is
+rounded at once: f32 has more than twice the bits and two of f16 and of bf16 (Figueroa, "When is double rounding
+innocuous?", 1995), and a product of theirs that f32 does not hold exactly is below half of their least number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.kernel_ir import B32, Value
+
+if TYPE_CHECKING:
+    from wavedsl.ir.build_values import Values
+
+OPERATIONS = ("fadd", "fsub", "fmul", "fmin", "fmax")
+HALVES = ("f16", "bf16")
+Place = tuple[Value, DType, int]
+"""An element of a packed word."""
+Picked = Value | tuple[Value, Value, int]
+"""A word, or the two that its bytes are picked from and their numbers."""
+
+
+def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
+    """The word that two numbers are packed to, without single numbers on the way; None where there is no such way."""
+    if b.target is None or dtype.name not in HALVES:
+        return None
+    if b.target.pairs and all(v.const is not None for v in values):
+        return _constant(b, values, dtype)
+    found = _widened(b, values, dtype)
+    return found if found is not None else _computed(b, values, dtype)
+
+
+def _widened(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
+    """Two neighbours of a packed word of small numbers."""
+    found: list[Place] = []
+    for v in values:
+        place = b.small.get(v.id)
+        if place is None:
+            made = v.op.args[0].op if v.op is not None and v.op.name == "cvt" else v.op
+            if made is None or made.name != "unpack" or (made is v.op) != made.attrs["dtype"].is_float:
+                return None
+            place = made.args[0], made.attrs["dtype"], made.attrs["index"]
+        found.append(place)
+    (word, source, index), second = found
+    assert b.target is not None
+    if index % 2 or second != (word, source, index + 1) or (source.name, dtype.name) not in b.target.widens:
+        return None
+    word, index = loaded(word, source, index)
+    return b._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
+
+
+def loaded(word: Value, source: DType, index: int) -> tuple[Value, int]:
+    """Where a pair of small numbers was before narrow loads were joined to a word: (word, index there)."""
+    op = word.op
+    if op is None or op.name != "permute_bytes":
+        return word, index
+    first = index * source.bits // 8
+    places = [op.attrs["selector"] >> 8 * (first + i) & 7 for i in range(2 * source.bits // 8)]
+    if places[0] % len(places) or any(p != places[0] + i for i, p in enumerate(places)):
+        return word, index
+    return loaded(op.args[0 if places[0] > 3 else 1], source, places[0] % 4 * 8 // source.bits)
+
+
+def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
+    """Two results of one operation on elements of words of the same type, or on constants."""
+    ops = [v.op for v in values]
+    assert b.target is not None
+    if any(op is None for op in ops):
+        return None
+    first, second = (op for op in ops if op is not None)
+    if first.name != second.name or first.name not in OPERATIONS or first.attrs or second.attrs:
+        return None
+    if (first.name, dtype.name) not in b.target.pairs:
+        return None
+    orders = [(first.args, second.args)]
+    if first.row.commutes:
+        orders.append((first.args, second.args[::-1]))
+    found: list[list[Picked]] = []
+    for left, right in orders:
+        words = [w for pair in zip(left, right) if (w := _word(b, pair, dtype)) is not None]
+        if len(words) == len(left) and sum(isinstance(w, tuple) for w in words) < 2:
+            found.append(words)
+    if not found:
+        return None
+    best = min(found, key=lambda words: sum(isinstance(w, tuple) for w in words))
+    made = tuple(b.permute_bytes(*w) if isinstance(w, tuple) else w for w in best)
+    return b._pure("pair", made, B32, {"operation": first.name, "dtype": dtype})
+
+
+def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
+    """A word of two numbers that were both unpacked or are constant; None where they were not."""
+    if all(v.const is not None for v in pair):
+        return _constant(b, pair, dtype)
+    places: list[tuple[Value, int]] = []
+    for v in pair:
+        if v.op is None or v.op.name != "unpack" or v.op.attrs["dtype"] is not dtype:
+            return None
+        places.append((v.op.args[0], v.op.attrs["index"]))
+    (low, i), (high, j) = places
+    if low is high and (i, j) == (0, 1):
+        return low
+    start = (2 * i, 4 + 2 * j if high is not low else 2 * j)
+    selector = sum(p + at << 8 * (2 * k + at) for k, p in enumerate(start) for at in (0, 1))
+    return high, low, selector
+
+
+def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
+    """A word of two constants, where both are numbers of `dtype`."""
+    wide = np.array([v.const for v in pair], np.float64)
+    with np.errstate(over="ignore"):
+        held = wide.astype(dtype.numpy)
+    same = np.array_equal(held.astype(np.float64), wide)
+    return b.const(int(held.view(np.uint32)[0]), B32) if same else None
+
+
+__all__ = ["loaded", "packed_pair"]

@@ -1,0 +1,85 @@
+"""Operations on f16 and bf16 that are computed for two numbers at once: the bits of what rounds from f32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hopper
+import ml_dtypes
+import numpy as np
+import pytest
+
+import wavedsl as wd
+
+R, C, BC = wd.symbols("HPR HPC HPBC")
+OPERATIONS: dict[str, tuple[str, Any, Any]] = {
+    "add": ("add.rn", lambda x, y: x + y, np.add),
+    "sub": ("sub.rn", lambda x, y: x - y, np.subtract),
+    "mul": ("mul.rn", lambda x, y: x * y, np.multiply),
+    "min": ("min", wd.minimum, np.fmin),
+    "max": ("max", wd.maximum, np.fmax),
+}
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def codes(shape: tuple[int, int], dtype: wd.DType, seed: int) -> np.ndarray:
+    """Any bits: NaN, infinities and denormals among them."""
+    return np.random.default_rng(seed).integers(0, 1 << 16, shape).astype(np.uint16).view(dtype.storage)
+
+
+@pytest.mark.parametrize("dtype", [wd.f16, wd.bf16], ids=str)
+@pytest.mark.parametrize("name", ["mul", "max", slow("add"), slow("sub"), slow("min")])
+def test_two_at_once(name: str, dtype: wd.DType, oracle: Any) -> None:
+    """Of two arrays, of an array and one number per row, and with a constant."""
+    oracle("ptxas")
+    opcode, op, meaning = OPERATIONS[name]
+
+    @wd.wave([wd.WorkgroupConstraint(R, 1, 1), wd.WorkgroupConstraint(C, BC, 0)], subs={BC: 512})
+    def pairs(
+        x: wd.Memory[R, C, dtype], y: wd.Memory[R, C, dtype], row: wd.Memory[R, dtype], a: wd.Memory[R, C, dtype],
+        b: wd.Memory[R, C, dtype], c: wd.Memory[R, C, dtype],
+    ):  # fmt: skip
+        left = wd.read(x)
+        wd.write(op(left, wd.read(y)), a)
+        wd.write(op(left, wd.read(row)), b)
+        wd.write(op(left, 0.5), c)
+
+    shape = (4, 512)
+    x, y = codes(shape, dtype, 1), codes(shape, dtype, 2)
+    row = np.array([1.5, -0.25, 2.0**-14, 3.0]).astype(dtype.storage)
+    outputs = [np.zeros(shape, dtype.storage) for _ in range(3)]
+    compiled = pairs.compile(x, y, row, *outputs, target="sm_90a")
+    compiled.emulate(x, y, row, *outputs)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float32)
+        for got, other in zip(outputs, (y.astype(np.float32), row.astype(np.float32)[:, None], np.float32(0.5))):
+            want = meaning(wide, other).astype(dtype.numpy)
+            number = ~np.isnan(want.astype(np.float32))
+            np.testing.assert_array_equal(got.view(np.uint16)[number], want.view(np.uint16)[number])
+            assert np.isnan(got.view(dtype.numpy).astype(np.float32)[~number]).all()
+    assert f"{opcode}.{dtype.name}x2" in compiled.asm and ".f32" not in compiled.asm
+    hopper.static(compiled.asm)
+
+
+def test_every_number_of_four_bits(oracle: Any) -> None:
+    """Every pair of mxfp4 numbers in every byte of a word, as f16 and bf16, by two multiplications."""
+    oracle("ptxas")
+
+    @wd.wave([wd.WorkgroupConstraint(C, BC, 0)], subs={BC: 512})
+    def widen(x: wd.Memory[C, wd.f4e2m1], y: wd.Memory[C, wd.f16], z: wd.Memory[C, wd.bf16]):
+        wd.write(wd.cast(wd.read(x), wd.f16), y)
+        wd.write(wd.cast(wd.read(x), wd.bf16), z)
+
+    x = np.arange(256).astype(np.uint8)
+    y, z = np.zeros(512, np.float16), np.zeros(512, wd.bf16.storage)
+    compiled = widen.compile(x, y, z, target="sm_90a")
+    compiled.emulate(x, y, z)
+    want = np.stack([x & 15, x >> 4], axis=-1).reshape(-1).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    for got in (y, z):
+        np.testing.assert_array_equal(got.astype(np.float32), want)
+        np.testing.assert_array_equal(np.signbit(got.astype(np.float32)), np.signbit(want))
+    assert ".f32" not in compiled.asm and "mul.rn.bf16x2" in compiled.asm
+    hopper.static(compiled.asm)
