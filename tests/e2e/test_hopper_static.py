@@ -314,7 +314,7 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
 
 
 gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
-CHECKED = {name: run for name, run in gpu_attention.checks(tiny=False)}
+CHECKED = dict(gpu_attention.checks(tiny=False))
 QUICK_CHECKS = ("f8, d 64", "gradients, causal, d 128")
 SLOW_CHECKS = (
     "f8, keys along V, d 256", "gradients, window, cap, d 128", "gradients, alibi, sinks, d 128",
