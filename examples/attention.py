@@ -229,9 +229,9 @@ def tile_for(variant: Variant, target: str, d: int, n: int | None = None) -> tup
     order = variant.v_order or variant.order
     if variant.dtype.bits == 8 and (order[-1] != "s" or (n or 0) % 16):
         rows, waves = 128, 2
-        keys = min(keys, 32) if d > 128 and order[-1] == "s" else keys
+        keys = min(keys, 64 if d <= 128 else 32) if d > 64 and order[-1] == "s" else keys
     if variant.alibi or variant.window is not None:
-        keys = min(keys, 64 if d <= 64 else 96)
+        keys = min(keys, 64 if d <= 64 else 96 if d <= 128 or variant.window is None else 64)
     return (rows, keys), waves
 
 

@@ -56,9 +56,9 @@ def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(out)
 
 
-LASTING = 64
+LASTING = 32
 """Registers per lane from which on an operand that a loop does not change is better stored once and read from shared
-memory in every trip: with sums of a head size of 256 they do not fit beside what a trip computes."""
+memory in every trip: V of 8 bits, cast, has 32 at a head size of 128, which do not fit beside the sums of dK and dV."""
 
 
 def lasting_operands(graph: Graph, made_tiles: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:

@@ -140,6 +140,15 @@ def test_a_dtype_that_a_chip_lacks_is_refused_by_name() -> None:
         differentiate("sm_80", variant, sizes)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [128, 256])
+def test_casts_stored_in_front_of_loops_in_loops(d: int) -> None:
+    """K and V of 8 bits are cast and stored once per head of queries that shares them, in front of the loop over
+    queries: the readers of the head before have to be done."""
+    variant = Variant(wd.f8e4m3, out=wd.bf16, causal=True, group=2, lse=True)
+    differentiate("sm_90a", variant, {"b": 1, "h": 2, "m": 70, "n": 140, "d": d, "e": d})
+
+
 EIGHT_BITS = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3", "sm_90a": "f8e5m2"}
 
 

@@ -342,6 +342,19 @@ def test_no_option_of_attention_spills(name: str, oracle: Any, monkeypatch: pyte
     assert rehearsal.kernels > 0 and not rehearsal.failed and not rehearsal.notes
 
 
+def test_casts_that_a_loop_does_not_change_are_stored_once() -> None:
+    """K and V of 8 bits, which products take in 16, lie in one slot each, written in front of the loop over queries;
+    inside only Q is cast and stored, once per product that reads it."""
+    variant = backward.Variant(wd.f8e4m3, out=wd.bf16)
+    names = (backward.B, backward.H, backward.G, backward.M, backward.N, backward.D, backward.E)
+    kernel = backward.keys_kernel(variant, tile=(32, 128), waves=2)
+    text = kernel.compile(target="sm_90a", subs=dict(zip(names, (1, 4, 4, 1024, 1024, 128, 128)))).asm
+    head, loop = text[: text.index("$M1:")], text[text.index("$M1:") : text.index("$M1_end:")]
+    bytes_of_tile, bytes_of_store = 128 * 128 * 2, 16 * 256
+    assert head.count("st.shared.v4") == 2 * bytes_of_tile // bytes_of_store
+    assert loop.count("st.shared.v4") == 8 and loop.count("mma_async") > 0
+
+
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
     """Scores of 128 x 96, weights as many, and 64 x 256 sums of each warpgroup are more than it has registers for."""
     oracle("ptxas"), oracle("nvdisasm")
