@@ -35,7 +35,7 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
     plan = low.inference.mmas[n.id]
     for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
         if made:
-            if low.depths[low.buffer_names[x.id]] < 2:
+            if low.depths[low.buffer_names[x.id]] < 2 and not low.made[x.id].early:
                 return False
             continue  # its slot is written again a trip later than the barrier before which it is waited for
         ring = low.ring_of.get(x.id)

@@ -26,7 +26,7 @@ Variant = backward.Variant
 def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
     """Run the kernels with the target's tiles, compare within the bound; all arguments."""
     given = backward.arguments_of(variant, sizes, sizes["m"], shared)
-    tiles = backward.tile_of(target, sizes["d"], sizes["e"], variant.dtype.bits)
+    tiles = backward.tile_for(variant, target, sizes["d"], sizes["e"])
     for kernel in backward.kernels(variant, tiles, shared):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
@@ -44,7 +44,7 @@ def differentiate_packed(
     if bad:
         forward = packed.numpy_gradients(variant, given, np.float32, order)
         given["o"], given["lse"] = forward["o"].astype(given["o"].dtype), forward["lse"].astype(np.float32)
-    for kernel in packed.kernels(variant, backward.tile_of(target, d, e, variant.dtype.bits), order):
+    for kernel in packed.kernels(variant, backward.tile_for(variant, target, d, e, packed=True), order):
         mine = packed.arguments_for(kernel, given)
         kernel.compile(**mine, target=target, subs=extents if "starts_q" in mine else None).emulate(**mine)
     assert packed.check(variant, given, order) == 0
@@ -138,6 +138,15 @@ def test_a_dtype_that_a_chip_lacks_is_refused_by_name() -> None:
     variant, sizes = Variant(wd.f8e4m3), {"b": 1, "h": 1, "m": 16, "n": 16, "d": 64, "e": 64}
     with pytest.raises(wd.ConstraintError, match="argument q: sm_80 has no f8e4m3"):
         differentiate("sm_80", variant, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [128, 256])
+def test_casts_stored_in_front_of_loops_in_loops(d: int) -> None:
+    """K and V of 8 bits are cast and stored once per head of queries that shares them, in front of the loop over
+    queries: the readers of the head before have to be done."""
+    variant = Variant(wd.f8e4m3, out=wd.bf16, causal=True, group=2, lse=True)
+    differentiate("sm_90a", variant, {"b": 1, "h": 2, "m": 70, "n": 140, "d": d, "e": d})
 
 
 EIGHT_BITS = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3", "sm_90a": "f8e5m2"}
