@@ -392,7 +392,7 @@ def tile_for(variant: Variant, target: str, d: int, e: int | None = None, packed
     if packed and added:
         return replace(tiles, queries=32 if wide <= 256 else 16, apart=tiles.apart or wide > 128)
     if 128 < wide <= 256 and (added or packed or variant.dtype.bits == 8):
-        return replace(tiles, queries=32)
+        return replace(tiles, queries=16 if variant.bias else 32)
     if 256 < wide <= 320 and variant.dtype.bits == 8:
         return replace(tiles, queries=16)
     return tiles
