@@ -137,7 +137,7 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
-    tile, waves = forward.tile_for(variant, target, size["d"])
+    tile, waves = forward.tile_for(variant, target, size["d"], size["n"])
     launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
     return int(forward.check(variant, given))
 
@@ -147,7 +147,7 @@ def check_backward(place: Place, target: str, options: dict[str, Any], size: dic
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
-    for kernel in backward.kernels(variant, backward.tile_of(target, size["d"], bits=variant.dtype.bits)):
+    for kernel in backward.kernels(variant, backward.tile_for(variant, target, size["d"])):
         launch(place, kernel, given)
     return int(backward.check(variant, given))
 
@@ -156,7 +156,7 @@ def check_packed_backward(place: Place, target: str, lengths: Sequence[int], d: 
     variant = packed.Variant(wd.bf16, causal=True, lse=True, group=2, alibi=True, sinks=True)
     given, extents = packed_backward.arguments_of(variant, lengths, lengths, 4, d, seed=seed)
     poisoned(given, GRADIENTS)
-    for kernel in packed_backward.kernels(variant, backward.tile_of(target, d)):
+    for kernel in packed_backward.kernels(variant, backward.tile_for(variant, target, d, packed=True)):
         mine = packed_backward.arguments_for(kernel, given)
         launch(place, kernel, mine, extents if "starts_q" in mine else None)
         for name, x in mine.items():
@@ -277,7 +277,7 @@ class Work:
         own["scale"] = scale
         self.steps = tuple(
             step.bind(*(own[p.name] for p in step.parameters))
-            for step in backward.kernels(self.variant, backward.tile_of(target, d))
+            for step in backward.kernels(self.variant, backward.tile_for(self.variant, target, d))
         )
 
     def bound(self, choice: Choice) -> Callable[[], Any]:
@@ -507,7 +507,7 @@ def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]], word: str 
         subs = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
         subs |= {forward.H: WIDTH // d, forward.G: WIDTH // d}
         what = f"d {d}, {n} keys, {'causal' if causal else 'full'}"
-        units = {f"{what}, gradients": backward.kernels(variant, backward.tile_of(target, d))}
+        units = {f"{what}, gradients": backward.kernels(variant, backward.tile_for(variant, target, d))}
         for choice in candidates(target, n, d, causal):
             units[f"{what}, {choice}"] = [forward_kernel(variant, choice)]
         for name, kernels in units.items():

@@ -1,6 +1,6 @@
 """Reads NVIDIA's machine code as nvdisasm prints it: instructions by class, loops, what a trip of each executes.
 
-In: a cubin, or PTX text that ptxas assembles. Out: `Machine`: registers, spilled bytes, ptxas' warnings that matrix
+In: PTX text, ours or that of others, for ptxas. Out: `Machine`: registers, spilled bytes, ptxas' warnings that matrix
 instructions run one after the other, the instructions and the loops. A loop is a natural one, from the edges between
 basic blocks: ptxas puts what is seldom executed (waiting once more for a barrier) behind the end of the kernel, so a
 branch backwards in the text need not be one. What a trip executes is what lies in a loop but in none of its inner ones,
@@ -140,11 +140,6 @@ def assembled(text: str, arch: str) -> Machine:
     registers = max(map(int, re.findall(r"Used (\d+) registers", done.log)), default=0)
     codes = tuple(found[0] for found in SERIALISED.finditer(done.log))
     return Machine(registers, spills, codes, *listed(toolchain.disassemble_cubin(done.cubin)))
-
-
-def disassembled(cubin: bytes, registers: int, spills: int) -> Machine:
-    """The same of a cubin that others made, with what they say of registers and spilled bytes."""
-    return Machine(registers, spills, (), *listed(toolchain.disassemble_cubin(cubin)))
 
 
 def listed(listing: str) -> tuple[tuple[Instruction, ...], dict[str, int]]:

@@ -2,6 +2,7 @@
 
     python benchmarks/sass_counts.py                     all cases; nothing runs, no GPU is needed
     python benchmarks/sass_counts.py --cases gemm        those whose name contains a word
+    python benchmarks/sass_counts.py --triton PYTHON     beside Triton's tutorials; PYTHON is an interpreter that has it
 
 * products: matrix products on sm_90a (`wgmma`) and sm_80 (`mma.sync`), its text assembled for sm_89 too. Of the loop
   with the matrix instructions: what else a trip issues, also per 2^20 FLOP of a warp; of the copying warps' loop: what
@@ -18,6 +19,8 @@ compute unit. The exit status is 1 where a number is above its limit.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +84,7 @@ def hot(machine: sass.Machine) -> list[sass.Loop]:
 def of_products(machine: sass.Machine) -> dict[str, float]:
     loop = hot(machine)[0]
     others = len(loop.trip) - loop.counts["product"]
-    out = {**_common(machine), **_loop(loop), "others": others}
+    out = {**_common(machine), "in all": len(machine.instructions), **_loop(loop), "others": others}
     out["others per 2^20 FLOP"] = round(others / loop.flops * 2**20, 2)
     out["fences"] = loop.named(FENCES)
     out["narrow copies"] = sum(one.bits < 128 for one in loop.trip if one.name.startswith("LDGSTS"))
@@ -179,6 +182,19 @@ FLOATS = {
 }  # fmt: skip
 """Most float instructions per score of attention, by head size: a multiply-add, a maximum and an addition each, and a
 trip's multiplications of O by what its maxima changed, 1/2 of a head per key of a block."""
+OTHERS = {
+    ("sm_90a", 64): 6.6, ("sm_90a", 128): 7.3, ("sm_90a", 256): 11.8, ("sm_80", 64): 7.5, ("sm_80", 128): 10.5,
+    ("sm_80", 256): 20.5,
+}  # fmt: skip
+"""What a trip issues per score beside products, all in all: sm_80's threads load their operands and copy."""
+GRADIENTS = {
+    ("sm_90a", 64, "dK dV"): 12.5, ("sm_90a", 64, "dQ"): 8, ("sm_90a", 128, "dK dV"): 14, ("sm_90a", 128, "dQ"): 9,
+    ("sm_80", 64, "dK dV"): 14.6, ("sm_80", 64, "dQ"): 8.4, ("sm_80", 128, "dK dV"): 17.9,
+    ("sm_80", 128, "dQ"): 13.3,
+}  # fmt: skip
+
+
+SKINNY = {("sm_90a", 16): 47, ("sm_90a", 64): 47, ("sm_80", 16): 100, ("sm_80", 64): 148}
 
 
 def cases() -> list[Case]:
@@ -196,34 +212,46 @@ def cases() -> list[Case]:
         ("128x256x64 stream-K", BF16, Config(128, 256, 64, 64, 256, (("stream_k", True),))),
         ("128x128x64", BF16, Config(128, 128, 64, 64, 128)),
         ("fp8 128x256x128", FP8, Config(128, 256, 128, 64, 256)),
-        ("tf32 128x256x32", Form(wd.tf32, out=wd.f32), Config(128, 256, 32, 64, 256)),
     ):
-        add("products", f"gemm {name}", "sm_90a", gemm, form, config, fences=0)
+        add("products", f"gemm {name}", "sm_90a", gemm, form, config, fences=0, others=52, copying_role=40)
+    # Numbers leave through their functions: one exponential and one reciprocal for each of a thread's 128.
+    for name, most in (("scales silu", 1420), ("bias gelu", 3480)):
+        form = Form(wd.bf16, epilogue=name)
+        add("products", f"gemm 128x256x64 {name}", "sm_90a", gemm, form, FULL, fences=0, others=52, in_all=most)
+    # Numbers are rounded to tf32 on their way to shared memory, by all threads.
+    tf32 = Form(wd.tf32, out=wd.f32), Config(128, 256, 32, 64, 256)
+    add("products", "gemm tf32 128x256x32", "sm_90a", gemm, *tf32, fences=0, others=345)
     for arch in ("sm_80", "sm_89"):
         for name, form, config in (
             ("128x128x32", BF16, Config(128, 128, 32, 64, 64)),
             ("128x256x32", BF16, Config(128, 256, 32, 64, 64)),
         ):
-            add("products", f"gemm {name}", arch, gemm, form, config, "sm_80", fences=0, narrow_copies=0)
+            limits = {"fences": 0, "narrow_copies": 0, "others": 62}
+            add("products", f"gemm {name}", arch, gemm, form, config, "sm_80", **limits)
     for target in ("sm_90a", "sm_80"):
         for d in (64, 128, 256):
             for causal in (False, True):
-                name = f"attention {d}{' causal' * causal}"
-                most = FLOATS[target, d]
-                add("scores", name, target, forward, d, causal, target, fences=0, float_per_score=most)
+                most = {"float_per_score": FLOATS[target, d], "others_per_score": OTHERS[target, d]}
+                add(
+                    "scores", f"attention {d}{' causal' * causal}", target, forward, d, causal, target, fences=0, **most
+                )
         for d in (64, 128):
             for which, name in ((1, "dK dV"), (-1, "dQ")):
-                add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0)
+                most = {"others_per_score": GRADIENTS[target, d, name]}
+                add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0, **most)
         for m in (16, 64):
-            add("products", f"skinny {m}", target, planned, m, "skinny", target, fences=0, narrow_copies=0)
-        add("bytes", "gemv 1", target, planned, 1, "gemv", target, narrow_accesses=0, fmul=4)
-        add("bytes", "gemv 4", target, planned, 4, "gemv", target, narrow_accesses=0, fmul=4)
-        add("bytes", "row sum", target, rows, bound.row_sum, target, ROW, narrow_accesses=1)  # its result
-        for name, make, *given in (
-            ("copy", bound.copy), ("elementwise", bound.scaled_sum), ("softmax", bound.softmax, ROW),
-            ("rms norm", bound.rms_norm, ROW), ("transpose", bound.transpose),
+            limits = {"fences": 0, "narrow_copies": 0, "others": SKINNY[target, m]}
+            add("products", f"skinny {m}", target, planned, m, "skinny", target, **limits)
+        for m in (1, 4):
+            limits = {"narrow_accesses": 0, "fmul": 4, "issued_per_16_bytes": 21.5}
+            add("bytes", f"gemv {m}", target, planned, m, "gemv", target, **limits)
+        for name, most, make, *given in (
+            ("copy", 7, bound.copy), ("elementwise", 15, bound.scaled_sum), ("softmax", 42.5, bound.softmax, ROW),
+            ("rms norm", 18.5, bound.rms_norm, ROW), ("transpose", 10, bound.transpose),
+            ("row sum", 22.5, bound.row_sum, ROW),
         ):  # fmt: skip
-            add("bytes", name, target, rows, make, target, *given, narrow_accesses=0)
+            own = int(name == "row sum")  # its result is a number
+            add("bytes", name, target, rows, make, target, *given, narrow_accesses=own, issued_per_16_bytes=most)
     return out
 
 
@@ -241,6 +269,45 @@ def counted(chosen: Sequence[Case]) -> list[dict[str, Any]]:
     return out
 
 
+BESIDE = {
+    # (ours, Triton's): on which chips
+    ("gemm 128x256x64", "gemm"): ("sm_90a",),
+    ("gemm 128x256x64", "gemm persistent, TMA"): ("sm_90a",),
+    ("gemm 128x128x32", "gemm"): ("sm_80",),
+    **{(f"attention {d}{c}",) * 2: ("sm_90a",) for d in (64, 128) for c in ("", " causal")},
+    ("softmax", "softmax"): ("sm_90a", "sm_80"),
+    ("rms norm", "rms norm"): ("sm_90a", "sm_80"),
+    ("elementwise", "elementwise"): ("sm_90a", "sm_80"),
+}
+RATIO = ("others per score", "others per 2^20 FLOP", "issued per 16 bytes")
+"""What of two kernels is compared: the first that both have."""
+
+
+def triton(python: str) -> tuple[str, list[Case]]:
+    """Triton's version and its kernels; `python`: an interpreter that has it. The assembler is ours."""
+    command = [python, str(Path(__file__).with_name("triton_sass.py"))]
+    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    kernels = [Case(x["name"], x["kind"], x["arch"], lambda x=x: x["text"]) for x in said["kernels"]]
+    return said["version"], kernels
+
+
+def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """Our kernel, Triton's, the chip, registers and spilled bytes of both, what `RATIO` names, and ours / theirs."""
+    mine, its = ({(r["kernel"], r["target"], r["what"]): r["value"] for r in x} for x in (ours, theirs))
+    out = []
+    for (one, other), archs in BESIDE.items():
+        for arch in archs:
+            what = next(x for x in RATIO if (one, arch, x) in mine and (other, arch, x) in its)
+            a, b = mine[one, arch, what], its[other, arch, what]
+            more = [
+                found[name, arch, x]
+                for x in ("registers", "spilled bytes")
+                for found, name in ((mine, one), (its, other))
+            ]
+            out.append([one, other, arch, *more, what, a, b, round(a / b, 2)])
+    return out
+
+
 def over(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows above their limit."""
     return [row for row in found if row["limit"] is not None and row["value"] > row["limit"]]
@@ -254,6 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cases", default="", metavar="WORD", help="those whose name contains it; nothing is kept")
+    options.add_argument("--triton", metavar="PYTHON", help="an interpreter that has Triton")
     given = options.parse_args(arguments)
     chosen = [case for case in cases() if given.cases in f"{case.name} {case.arch}"]
     found = counted(chosen)
@@ -266,8 +334,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if lines:
             print(table(("kernel", "target", *shown), lines), end="\n\n")
     if not given.cases:
-        versions = {tool: toolchain.version_of(find()) for tool, find in TOOLS.items()}
-        print(record.write("sass_counts", found, tools=versions))
+        more: dict[str, Any] = {"tools": {tool: toolchain.version_of(find()) for tool, find in TOOLS.items()}}
+        if given.triton:
+            version, kernels = triton(given.triton)
+            theirs = counted(kernels)
+            more["triton"] = {"version": version, "rows": theirs}
+            print(table(AGAINST, beside(found, theirs)), end="\n\n")
+        print(record.write("sass_counts", found, **more))
     for row in over(found):
         print("OVER:", row)
     return 1 if over(found) else 0
@@ -275,8 +348,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 HEADS = {
     "products": (
-        "registers", "issued", "product", "others", "others per 2^20 FLOP", "fences", "integer", "uniform", "move",
-        "predicate", "signal", "branch", "shared", "async copy", "copying role",
+        "registers", "in all", "issued", "product", "others", "others per 2^20 FLOP", "fences", "integer", "uniform",
+        "move", "predicate", "signal", "branch", "shared", "async copy", "copying role",
     ),
     "scores": (
         "registers", "issued", "product", "others per score", "float per score", "mufu per score", "convert per score",
@@ -287,6 +360,10 @@ HEADS = {
         "ffma", "fadd", "fmul", "mufu", "convert", "integer", "branch",
     ),
 }  # fmt: skip
+AGAINST = (
+    "ours", "Triton's", "target", "registers", "its registers", "spilled", "its spilled", "what", "value", "its",
+    "ratio",
+)  # fmt: skip
 TOOLS = {"ptxas": sass.toolchain.find_ptxas, "nvdisasm": sass.toolchain.find_nvdisasm}
 
 

@@ -217,14 +217,21 @@ def tile_of(target: str, d: int, masked: bool = False, bits: int = 16) -> tuple[
     return (128, 128 if masked else 176) if d <= 128 else (128, 80), 2
 
 
-def tile_for(variant: Variant, target: str, d: int) -> tuple[tuple[int, int], int]:
-    """`tile_of` a variant. On sm_90a what is added to scores, or made of positions, takes registers per score: blocks
-    have fewer keys then, so that nothing spills (ptxas 13)."""
+def tile_for(variant: Variant, target: str, d: int, n: int | None = None) -> tuple[tuple[int, int], int]:
+    """`tile_of` a variant, of `n` keys where that is known. On sm_90a what is added to scores, or made of positions,
+    takes registers per score, and 8-bit values that no bulk copy brings (their keys do not lie along memory, or not in
+    rows of whole 16 bytes) pass through registers: blocks are smaller then, so that nothing spills (ptxas 13)."""
     (rows, keys), waves = tile_of(target, d, variant.causal, variant.dtype.bits)
-    if target == "sm_90a" and variant.bias:
+    if target != "sm_90a":
+        return (rows, keys), waves
+    if variant.bias:
         return (128, 64 if d <= 128 else 32), 2
-    if target == "sm_90a" and (variant.alibi or variant.window is not None):
-        keys = min(keys, 64 if d <= 64 else 96)
+    order = variant.v_order or variant.order
+    if variant.dtype.bits == 8 and (order[-1] != "s" or (n or 0) % 16):
+        rows, waves = 128, 2
+        keys = min(keys, 64 if d <= 128 else 32) if d > 64 and order[-1] == "s" else keys
+    if variant.alibi or variant.window is not None:
+        keys = min(keys, 64 if d <= 64 else 96 if d <= 128 or variant.window is None else 64)
     return (rows, keys), waves
 
 
@@ -361,7 +368,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed)
-    (rows, columns), waves = tile_for(variant, given.target, given.d)
+    (rows, columns), waves = tile_for(variant, given.target, given.d, given.n)
     if given.tile_m or given.waves:
         rows, waves = given.tile_m or 128, given.waves or 4
     kernel = attention_kernel(variant, tile=(rows, given.tile_n or columns), waves=waves)

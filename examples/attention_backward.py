@@ -98,7 +98,7 @@ def of_products(variant: Variant, d_s, raw, scale):
     """The gradient [M, N] of the scaled products from that of the scores: a soft cap lies between."""
     if variant.cap is None:
         return d_s
-    level = wd.tanh(raw * (scale * (1 / variant.cap)))
+    level = wd.tanh(raw * scale * (1 / variant.cap))  # as in the scores: it is computed once
     return d_s * (1.0 - level * level)
 
 
@@ -349,13 +349,15 @@ def heads_kernel(variant: Variant, *, tile: int = 256):
 class Tiles:
     """`rows` per workgroup and `step` rows of what is looped over per trip, of dQ and of dK and dV alike; `waves` along
     the rows; `apart`: dK and dV come from a kernel each. `part`: in this many parts a workgroup of the bias' gradient,
-    which has no sums of head size but all four operands, takes the rows of one."""
+    which has no sums of head size but all four operands, takes the rows of one. `queries`: rows per trip of dK and dV
+    where that is not `step`."""
 
     rows: int = 64
     step: int = 32
     waves: int = 4
     apart: bool = False
     part: int = 1
+    queries: int | None = None
 
 
 SMALL = Tiles()
@@ -372,8 +374,28 @@ def tile_of(target: str, d: int, e: int | None = None, bits: int = 16) -> Tiles:
         return Tiles(128, step, 2, wide > 320)
     few = target == "sm_80"
     small = wide > (128 if few else 256)
+    if few and not small:
+        return Tiles(128, 32, 8)
     large = wide > 320  # then four waves' rows of Q and dO leave nothing of 64 KiB
     return Tiles(64, 16 if small else 32, 4, few and small, 1 + large)
+
+
+def tile_for(variant: Variant, target: str, d: int, e: int | None = None, packed: bool = False) -> Tiles:
+    """`tile_of` a variant, of `packed` sequences or not. On sm_90a what is added to scores takes registers beside
+    the sums of dK and dV, so do the bounds and addresses of packed rows, and operands that are cast; they then go over
+    fewer queries per trip, so that nothing spills (ptxas 13)."""
+    tiles = tile_of(target, d, e, variant.dtype.bits)
+    if target != "sm_90a":
+        return tiles
+    wide = d + (e or d)
+    added = variant.alibi or variant.bias or variant.cap is not None
+    if packed and added:
+        return replace(tiles, queries=32 if wide <= 256 else 16, apart=tiles.apart or wide > 128)
+    if 128 < wide <= 256 and (added or packed or variant.dtype.bits == 8):
+        return replace(tiles, queries=32)
+    if 256 < wide <= 320 and variant.dtype.bits == 8:
+        return replace(tiles, queries=16)
+    return tiles
 
 
 def numpy_gradients(
@@ -442,10 +464,11 @@ def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0, shared:
 def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = ""):
     """The kernels in order."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
+    of_keys = {"tile": (tiles.queries or step, rows), "waves": waves}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "shared": shared}
     return (
         delta_kernel(variant, tile=rows),
-        *(keys_kernel(variant, tile=(step, rows), waves=waves, of=x) for x in (("k", "v") if tiles.apart else ("kv",))),
+        *(keys_kernel(variant, of=x, **of_keys) for x in (("k", "v") if tiles.apart else ("kv",))),
         queries_kernel(variant, tile=(rows, step), waves=waves),
         *([bias_kernel(variant, **of_bias)] if variant.bias else []),
         *([heads_kernel(variant)] if variant.alibi or variant.sinks else []),
@@ -484,11 +507,11 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     sizes = {"b": given.batch, "h": given.heads, "m": given.m, "n": given.n, "d": given.d, "e": given.e or given.d}
     values = arguments_of(variant, sizes, given.seed, given.shared)
-    tiles = tile_of(given.target, sizes["d"], sizes["e"], variant.dtype.bits)
+    tiles = tile_for(variant, given.target, sizes["d"], sizes["e"])
     if given.tile or given.waves:
         tiles = replace(tiles, rows=given.tile or 64, waves=given.waves or 4)
     if given.step:
-        tiles = replace(tiles, step=given.step)
+        tiles = replace(tiles, step=given.step, queries=None)
     for kernel in kernels(variant, tiles, given.shared):
         common.run(kernel, [values[p.name] for p in kernel.parameters], given)
     return check(variant, values, given.shared)

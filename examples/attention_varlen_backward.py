@@ -267,7 +267,7 @@ def kernels(variant: Variant, tiles: Tiles = backward.SMALL, order: str = "shd")
     """The kernels in order; those of `attention_backward` see one batch of all tokens (`arguments_for`)."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
     tokens = replace(variant, order="b" + order)
-    of_keys = {"tile": (step, rows), "waves": waves, "order": order}
+    of_keys = {"tile": (tiles.queries or step, rows), "waves": waves, "order": order}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "order": order}
     return (
         backward.delta_kernel(tokens, tile=rows),
@@ -348,7 +348,8 @@ def main(arguments: list[str] | None = None) -> int:
     keys = [int(x) for x in given.keys.split(",")] if given.keys else lengths
     variant = varlen.variant_of(given, common.dtype_called(given.dtype))
     values, extents = arguments_of(variant, lengths, keys, given.heads, given.d, given.e, given.seed, given.order)
-    for kernel in kernels(variant, backward.tile_of(given.target, given.d, given.e, variant.dtype.bits), given.order):
+    tiles = backward.tile_for(variant, given.target, given.d, given.e, packed=True)
+    for kernel in kernels(variant, tiles, given.order):
         own = extents if "starts_q" in (p.name for p in kernel.parameters) else None
         common.run(kernel, list(arguments_for(kernel, values).values()), given, subs=own)
     return check(variant, values, given.order)

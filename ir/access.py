@@ -24,6 +24,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.facts import BITS, full, multiple_of
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
@@ -441,14 +442,25 @@ def whole_buffer(
 
 
 def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
-    """lane + offset < limit. The offset joins the limit: that is uniform, the lane's part is not."""
+    """lane + offset < limit. The offset joins the limit where scalar registers hold what is uniform. PTX has none: a
+    number per offset would be kept there, through loops even; all offsets share lane - limit and are constants beside
+    it. Where lane and limit are multiples of a number, offsets between two multiples of it are below together."""
+    offset -= offset % max(1, gcd(*(x if isinstance(x, int) else multiple_of(x) for x in (lane, limit))))
     if isinstance(limit, int):
-        edge: Any = limit - offset
-    else:
-        edge = b.sub(limit, offset) if offset else limit
+        return b.cmp("slt", b.i32(lane) if isinstance(lane, int) else lane, limit - offset)
     if isinstance(lane, int):
         lane = b.i32(lane)
-    return b.cmp("slt", lane, edge)
+    if offset and b.target is not None and b.target.vendor != "amd" and _difference_fits(lane, limit):
+        return b.cmp("slt", b.sub(lane, limit), -offset)
+    return b.cmp("slt", lane, b.sub(limit, offset) if offset else limit)
+
+
+def _difference_fits(x: Value, y: Value) -> bool:
+    """Whether x - y does not wrap, by what is known of both."""
+    lo, hi, _ = full(BITS[x.type.kind])
+    if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
+        return False
+    return lo <= x.lo - y.hi and x.hi - y.lo <= hi
 
 
 def load_group(

@@ -29,7 +29,8 @@ from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 
 COMBINATIONS = 64
-"""Most combinations of options that are tried for one chain; the last options of each product are left out first."""
+"""Most combinations of options that are tried for one chain; the last options of each product are left out first, but
+never all of an operand order."""
 
 EXCHANGE_CLOCKS = 16
 """Clocks of a wave to move one register to another lane, selects included."""
@@ -80,7 +81,7 @@ def choose_chains(
             continue
         most = max(1, int(COMBINATIONS ** (1 / len(chain)) + 1e-9))
         best: tuple[Any, dict[int, Any]] | None = None
-        for picked in product(*(options[n.id][:most] for n in chain)):
+        for picked in product(*(_tried(options[n.id], most) for n in chain)):
             made, cost = _price(chain, feeds, meets, picked, build)
             key = (cost, tuple(o.key[1:] for o in picked))
             if best is None or key < best[0]:
@@ -88,6 +89,16 @@ def choose_chains(
         assert best is not None
         plans |= best[1]
     return plans
+
+
+def _tried(options: Sequence[MmaOption], most: int) -> list[MmaOption]:
+    """The best `most` options, or all but the last of these and the best of the order that is not among them: what one
+    product leaves is what the next one takes in one of the orders, whichever the instruction."""
+    found = list(options[:most])
+    other = next((o for o in options[most:] if o.swap != options[0].swap), None)
+    if most > 1 and other is not None and all(o.swap == options[0].swap for o in found):
+        found[-1] = other
+    return found
 
 
 def _price(

@@ -87,7 +87,22 @@ def _udiv64(b: Values, a: Value, c: int) -> Value:
     assert a.lo is not None and a.hi is not None
     if a.lo >= 0 and a.hi <= MASKS[32] and c <= MASKS[32]:
         return b.zext(udiv(b, b.trunc(a), c))
-    return b._int("udiv", a, b.const(c, I64))
+    if a.lo < 0 or c >> 62:
+        return b._int("udiv", a, b.const(c, I64))
+    # With p = 63 + the divisor's bits, m = ceil(2**p / c) fits 64 bits and e = m c - 2**p < c, so that e x < 2**p for
+    # all x < 2**63, which is what `division_magic` asks for.
+    p = 63 + c.bit_length()
+    q = b.lshr(_high_product(b, a, -(-(1 << p) // c)), p - 64)
+    return narrow(b, q, a.lo // c, a.hi // c)
+
+
+def _high_product(b: Values, a: Value, m: int) -> Value:
+    """The high 64 bits of the unsigned product of 0 <= a < 2**63 and m < 2**64: no sum of parts leaves 64 bits."""
+    low, high = b.trunc(a), b.trunc(b.lshr(a, 32))
+    m_low, m_high = b.const(m & MASKS[32], I32), b.const(m >> 32, I32)
+    first = b.add(b.mul_wide_u(high, m_low), b.lshr(b.mul_wide_u(low, m_low), 32))
+    second = b.add(b.mul_wide_u(low, m_high), b.and_(first, MASKS[32]))
+    return b.add(b.add(b.mul_wide_u(high, m_high), b.lshr(first, 32)), b.lshr(second, 32))
 
 
 def urem(b: Values, a: Any, d: Any) -> Value:

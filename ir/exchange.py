@@ -139,12 +139,40 @@ def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str, fix
     return alone and same_layout(source, layout)
 
 
+def swap_mask(low: Lowering, n: Node, source: Layout, layout: Layout) -> int | None:
+    """Of a shuffle that takes each element from `index ^ mask`, the mask, where the coordinate's bits in it are each
+    driven by a register's or a lane's: such elements change places without shared memory."""
+    dim = n.attrs["dim"]
+    mask = _xor_of_index(n.inputs[1], dim)
+    if mask is None or not source.inner.monomial():
+        return None
+    if mask >> source.inner.width(str(dim)):  # beyond the box there are registers, by number
+        places = dict(source.extents)[str(dim)]
+        if places & (places - 1) or mask >= places or any(g.kind != "reg" for g in source.digits if g.dim == str(dim)):
+            return None
+    lanes = [lane for bit, lane in lane_bits(source, str(dim)).items() if mask >> bit & 1]
+    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes)
+    return mask if near and same_layout(source, layout) else None
+
+
+def _xor_of_index(n: Node, dim: Any) -> int | None:
+    """The constant c of `index(dim) ^ c`."""
+    if n.op != "bitxor":
+        return None
+    for index, number in (n.inputs, n.inputs[::-1]):
+        if index.op == "index" and index.attrs["dim"] == dim and number.op == "constant":
+            return int(number.attrs["value"]) if number.attrs["value"] >= 0 else None
+    return None
+
+
 def pick_bytes(low: Lowering, n: Node) -> int:
     """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
     kind, source = scalar_type(n.dtype), low.inference.operand_layout(n, 0)
     fixed = n.op == "extract" and n.attrs["new"] is None and n.attrs["start"] is not None
     whole = n.op == "shuffle" or fixed
     if whole and picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"]), fixed):
+        return 0
+    if n.op == "shuffle" and swap_mask(low, n, source, low.layout(n)) is not None:
         return 0
     tile = prod(size for _, size in source.extents)
     return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16

@@ -100,7 +100,7 @@ def remove_dead_code(kernel: Kernel) -> int:
                 keeps = [r in live for r in op.results]
                 if not all(keeps):
                     removed += keeps.count(False)
-                    _drop(op, keeps)
+                    remove_carried(op, keeps)
                 for body in op.regions:
                     sweep(body)
         region.ops[:] = kept
@@ -109,7 +109,7 @@ def remove_dead_code(kernel: Kernel) -> int:
     return removed
 
 
-def _drop(op: Op, keeps: list[bool]) -> None:
+def remove_carried(op: Op, keeps: list[bool]) -> None:
     """Remove the results (and for a loop the carried values) that are not kept."""
 
     def select(values: tuple[Value, ...]) -> tuple[Value, ...]:

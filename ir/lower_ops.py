@@ -176,8 +176,8 @@ def _log(b: Builder, dtype: DType, x: Value) -> Value:
 
 @_rule("sigmoid")
 def _sigmoid(b: Builder, dtype: DType, x: Value) -> Value:
-    one = b.const(1.0, x.type)
-    return b.fdiv(one, b.fadd(one, _exp(b, dtype, b.fneg(x))))
+    """1 / (1 + exp(-x)); the chip's reciprocal adds at most an ulp to an exponential's several."""
+    return b.rcp(b.fadd(_exp(b, dtype, b.fneg(x)), b.const(1.0, x.type)))
 
 
 @_rule("tanh")
@@ -185,7 +185,7 @@ def _tanh(b: Builder, dtype: DType, x: Value) -> Value:
     """1 - 2 / (exp(2|x|) + 1) with the sign of x; below 1/4, where that cancels, an odd polynomial."""
     one = b.const(1.0, x.type)
     ax = b.fabs(x)
-    big = b.fsub(one, b.fdiv(b.const(2.0, x.type), b.fadd(_exp(b, dtype, b.fadd(ax, ax)), one)))
+    big = b.ffma(b.const(-2.0, x.type), b.rcp(b.fadd(_exp(b, dtype, b.fadd(ax, ax)), one)), one)
     x2 = b.fmul(x, x)
     p = b.const(-0.053968254, x.type)
     for c in (0.13333333, -0.33333333):
@@ -261,11 +261,6 @@ def _fast_reciprocal(b: Builder, dtype: DType, x: Value) -> Value:
 @_fast("sqrt")
 def _fast_sqrt(b: Builder, dtype: DType, x: Value) -> Value:
     return b.sqrt_approx(x)
-
-
-@_fast("sigmoid")
-def _fast_sigmoid(b: Builder, dtype: DType, x: Value) -> Value:
-    return b.rcp(b.fadd(_exp(b, dtype, b.fneg(x)), b.const(1.0, x.type)))
 
 
 @_fast("tanh")

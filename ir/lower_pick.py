@@ -1,9 +1,9 @@
 """`extract`, `shuffle` and `repeat_interleave`: elements of a value in registers by their place along a dimension.
 
 A number that is known and lies in registers of the same lane is a renaming; one that other lanes hold is one exchange
-between lanes per element. So is a shuffle along a dimension that lanes alone hold. Everything else goes through the
-wave's part of the scratch buffer: every element is written at its number in the wave's tile, and read where the index
-says.
+between lanes per element. So is a shuffle along a dimension that lanes alone hold, and one to `index ^ mask`, of which
+the bits that registers hold cost nothing. Everything else goes through the wave's part of the scratch buffer: every
+element is written at its number in the wave's tile, and read where the index says.
 
 Indices outside the dimension give 0, as elements beyond a bound are absent.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, cells_of, lane_bits, order, picked_in_lanes
+from wavedsl.ir.exchange import SCRATCH, cells_of, lane_bits, order, picked_in_lanes, swap_mask
 from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
@@ -48,7 +48,11 @@ def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
 def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
     b, dim = low.b, str(n.attrs["dim"])
     extent = whole_dimension(low, n, dim)
-    value, index = operand(low, n, 0, context), operand(low, n, 1, context)
+    value = operand(low, n, 0, context)
+    mask = swap_mask(low, n, value.layout, layout)
+    if mask is not None:
+        return swapped(low, n, value, layout, mask, extent, context)
+    index = operand(low, n, 1, context)
     have = [layout.dims.index(d) for d in index.layout.dims]
     wanted = []
     for offsets in layout.element_offsets():
@@ -127,6 +131,36 @@ def between_lanes(
         home, inside = homes[index.id]
         e = source.element_at(dict(zip(source.dims, (offsets[a] for a in axes))))
         out.append(_or_zero(low, inside, from_lane(low, value, e, home)))
+    return from_elements(b, layout, value.dtype, out)
+
+
+def swapped(
+    low: Lowering, n: Node, value: Fragment, layout: Layout, mask: int, extent: int, context: Context
+) -> Fragment:
+    """Every element in the place of that at its coordinate ^ `mask`: registers are renamed, lanes exchange."""
+    b, dim, source = low.b, str(n.attrs["dim"]), value.layout
+    lanes = lane_bits(source, dim)
+    far = sum(1 << lane for bit, lane in lanes.items() if mask >> bit & 1)
+    near = mask & ~sum(1 << bit for bit in lanes)
+    moved: dict[int, Value] = {}
+
+    def taken(e: int) -> Value:
+        if e not in moved:
+            number = value.element(b, e)
+            if far:
+                number = number_from(low, tuple(b.shuffle_xor(c, far) for c in cells_of(b, number)), number)
+            moved[e] = number
+        return moved[e]
+
+    index = operand(low, n, 1, context) if extent % (1 << mask.bit_length()) else None
+    out = []
+    for offsets in layout.element_offsets():
+        at = dict(zip(layout.dims, offsets))
+        number = taken(source.element_at({**at, dim: at[dim] ^ near}))
+        if index is not None:  # the partner may lie beyond the end
+            place = index.element(b, index.layout.element_at({dim: at[dim]}))
+            number = _or_zero(low, b.cmp("ult", place, extent), number)
+        out.append(number)
     return from_elements(b, layout, value.dtype, out)
 
 

@@ -23,7 +23,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.early_tiles import wait_for_early_tiles
-from wavedsl.ir.emit_loop import emit_pipelined, emit_straight
+from wavedsl.ir.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType, initial_values, next_values, region_nodes
@@ -40,7 +40,7 @@ from wavedsl.ir.lower_reads import direct_steps, fragment_steps, staged_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.lowering_notes import LoopNote
-from wavedsl.ir.made_tiles import store_step
+from wavedsl.ir.made_tiles import made_before, store_step
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ping_pong import plan as plan_ping_pong
@@ -63,12 +63,15 @@ def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> li
     return steps
 
 
-def emit_invariant(low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool) -> None:
-    """Carry out a loop's invariant reads before it; their registers join what is fixed."""
+def emit_invariant(
+    low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool, made: Sequence[Node] = ()
+) -> None:
+    """Carry out a loop's invariant reads before it, and what is `made` of them for products to read; their registers
+    join what is fixed."""
     if not reads:
         return
     plan_staged_reads(low, region, reads, once=True)
-    steps = [s for n in reads for s in node_steps(low, n, once=True)]
+    steps = [s for n in (*reads, *made) for s in node_steps(low, n, once=True)]
     slots = ring_depths(low, steps)
     if nested and slots:
         low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
@@ -80,6 +83,8 @@ def emit_invariant(low: Lowering, region: Region, reads: Sequence[Node], env: En
     for s in steps:
         for key in s.defs:
             env.fixed[key] = inner[key]
+    if made:
+        synchronise(low.b, None)
 
 
 def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
@@ -214,9 +219,10 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 context.env["r", n.id, i, c] = promise
         return
     low.kept |= kept_in_shared(low, region, once, carried)
-    emit_invariant(low, region, once, env, outer_dim is not None)
+    made = made_before(low, region, once)
+    emit_invariant(low, region, once, env, outer_dim is not None, made)
     once = [x for x in once if x.id not in low.kept]
-    steps = region_steps(low, region, once)
+    steps = region_steps(low, region, [*once, *made])
     low.labels += 1
     label = f"{dim}{low.labels}"
     slots = ring_depths(low, steps)

@@ -12,7 +12,15 @@ from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.derived_layout import project_to, same_layout
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import convert
-from wavedsl.ir.fragment import Fragment, Lazy, from_elements, from_words, register_type, scalar_type
+from wavedsl.ir.fragment import (
+    Fragment,
+    Lazy,
+    from_elements,
+    from_words,
+    per_register,
+    register_type,
+    scalar_type,
+)
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.kernel_ir import B32, Value
 from wavedsl.ir.late_reads import Ahead
@@ -274,12 +282,21 @@ def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Nod
 
 def zero_beyond(low: Lowering, n: Node, value: Fragment, dim: str, context: Context, neutral: Any = 0) -> Fragment:
     """`value` with the elements past the end of `dim` replaced by `neutral`."""
-    b, layout = low.b, value.layout
+    b, layout, per = low.b, value.layout, per_register(value.dtype)
     inside = inside_masks(low, layout, dim, context)
+    count = layout.elements_per_lane
     kind = scalar_type(value.dtype)
     other = b.const(neutral, kind) if not kind.is_float else b.const(float(neutral), kind)
-    elements = [b.select(inside[i], value.element(b, i), other) for i in range(layout.elements_per_lane)]
-    return from_elements(b, layout, value.dtype, elements)
+
+    def group(first: int) -> Value:
+        """The register of the elements from `first` on: as a whole where all of them are inside, or none."""
+        own = range(first, min(first + per, count))
+        if per > 1 and not neutral and all(inside[i] is inside[first] for i in own):
+            return b.select(inside[first], value.word(b, first // per), b.zero(B32))
+        found = [b.select(inside[i], value.element(b, i), other) for i in own]
+        return b.pack(found + [b.zero(kind)] * (per - len(found)), value.dtype) if per > 1 else found[0]
+
+    return from_words(b, layout, value.dtype, [group(first) for first in range(0, count, per)])
 
 
 def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context) -> list[Value]:

@@ -6,6 +6,8 @@ read and that the stores fill with fewest bank conflicts. Two slots let a trip s
 read; barriers between are placed like those of any shared buffer, with a fence that shows the stores to the matrix
 unit.
 
+Operands that a loop does not change are stored in front of it, in one slot, and take no registers inside.
+
 Invariant: every element is stored once: waves that compute the same tile share the stores out.
 """
 
@@ -22,7 +24,7 @@ from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import per_register
 from wavedsl.ir.fragment_loads import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
-from wavedsl.ir.graph import Node
+from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import B32, F32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_matrix import needs_zero
@@ -30,9 +32,11 @@ from wavedsl.ir.lower_values import zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.mma_plan import MmaPlan
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
+from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.steps import Context, Step
 
@@ -53,6 +57,8 @@ class MadeTile:
     groups: tuple[tuple[int, ...], ...]
     ks: tuple[str, ...]
     offset: int = 0
+    early: bool = False
+    """Whether it is stored in front of its loop, which does not change it."""
 
     @property
     def place(self) -> Place:
@@ -73,7 +79,9 @@ def plan_made(low: Lowering) -> None:
     for x, uses in wanted:
         region = low.region_of(x)
         trips = low.plans[str(region.dim)].trips if region.dim is not None else 1
-        found = _plan(low, x, uses, 1 if trips == 1 else most)
+        early = x in made_before(low, region, invariant_reads(low, region)) if region.dim is not None else False
+        found = _plan(low, x, uses, 1 if trips == 1 or early else most)
+        found.early = early
         low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
         found.offset = low.shared_top
         slots = found.place.slots
@@ -84,6 +92,17 @@ def plan_made(low: Lowering) -> None:
         low.kernel.shared_names[found.name] = (found.offset, found.place.bytes * slots)
         low.notes.places[found.name] = str(found.place)
     low.b.matrix_reads_shared |= bool(low.made)
+
+
+def made_before(low: Lowering, region: Region, reads: Sequence[Node]) -> list[Node]:
+    """Operands in shared memory that a loop's body makes, element by element, of nothing but `reads`, which are carried
+    out in front of the loop: so are these."""
+    wanted = {x.id for x, _ in low.inference.made_uses()}
+    known = {n.id for n in reads}
+    return [
+        n for n in region.nodes
+        if n.id in wanted and ROWS[n.op].index_rule == "same" and n.inputs and all(x.id in known for x in n.inputs)
+    ]  # fmt: skip
 
 
 def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: int) -> MadeTile:

@@ -24,6 +24,7 @@ from wavedsl.ir.mma_ports import (
     wide_steps,
     without_placeholders,
 )
+from wavedsl.ir.mma_tiles import LASTING
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom, Target
@@ -99,9 +100,10 @@ def mma_plan(
     read_tiles: frozenset[int] = frozenset(),
     made_tiles: frozenset[tuple[int, int]] = frozenset(),
     paired: frozenset[int] = frozenset(),
+    lasting: frozenset[tuple[int, int]] = frozenset(),
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`: those that
-    `paired_products` has found."""
+    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`, `lasting`: what
+    `paired_products` and `lasting_operands` have found."""
     atom, swap = option.atom, option.swap
     m, n, k = product_dims(node)
     if swap:
@@ -110,7 +112,7 @@ def mma_plan(
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
-        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired)
+        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired, lasting)
     scales = None
     if atom.scale_block:
         step_bits, order = scaled_steps(atom, wk)
@@ -139,13 +141,16 @@ def mma_plan(
 def _async_plan(
     node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
     read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]], paired: frozenset[int],
+    lasting: frozenset[tuple[int, int]],
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
     operands = (node.inputs[1], node.inputs[0]) if swap else tuple(node.inputs[:2])
     made_b = operands[1].id not in read_tiles
     # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
-    made_a = made_b and operands[0].id not in read_tiles and (node.id, 1 if swap else 0) in made_tiles
+    own = (node.id, 1 if swap else 0)
+    stays = own in lasting and wave_m * wave_k * operands[0].dtype.bits >= LASTING * 32 * target.wave_size
+    made_a = operands[0].id not in read_tiles and own in made_tiles and (made_b or stays)
     a_shared = operands[0].id in read_tiles or made_a
     sizes = dict(zip(names, waves))
 

@@ -56,6 +56,22 @@ def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(out)
 
 
+LASTING = 32
+"""Registers per lane from which on an operand that a loop does not change is better stored once and read from shared
+memory in every trip: V of 8 bits, cast, has 32 at a head size of 128, which do not fit beside the sums of dK and dV."""
+
+
+def lasting_operands(graph: Graph, made_tiles: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Those of `makeable` that do not have the dimension of the loop around their product."""
+    return frozenset(
+        (n.id, position)
+        for region in graph.regions()
+        for n in region.nodes
+        for position in (0, 1)
+        if (n.id, position) in made_tiles and region.dim is not None and region.dim not in n.inputs[position].dims
+    )
+
+
 PAIRED = 4
 """Rows of a tile that are taken apart, two and two."""
 

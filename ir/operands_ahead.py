@@ -23,21 +23,22 @@ from wavedsl.ir.lower_async import Issue, pieces
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import release, wait_full
-from wavedsl.ir.roles import ring_states, rings_inside, set_states
+from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
 from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 UNIT_CLOCKS = 128
 """What the matrix unit has to do for a unit, at least, if a trip is long enough for two of them: starting it, waiting
-for the one before and the latency of loads from shared memory are less. By the warp replay of eleven products (fp8,
-i8, i4, relu; 16 to 1024 rows), 64 and 256 are slower for most of the narrow and of the wide ones."""
+for the one before and the latency of loads from shared memory are less. By the warp replay of eight products (16 to
+1024 rows), 64 takes from 3 % less to 15 % more, 256 up to 1 % more."""
 
 
 @dataclass
 class OperandsAhead:
-    """Positions in the list of steps: `making` the operands, then `products`; and why trips are cut into units."""
+    """Positions in the list of steps: `making` the operands, then `products`, together where they have the same one;
+    and why trips are cut into units."""
 
     making: list[int]
-    products: list[int]
+    products: list[list[int]]
     why: str
 
 
@@ -74,14 +75,30 @@ def operands_ahead(
     passed = {k for s in steps if s.kind == "yield" and results.issuperset(s.uses) for k in s.defs}
     if any(after not in results and after not in passed and after != k for k, after in carried.items()):
         return "the loop carries more than sums of products"
-    shared = [set(_making(steps, making, steps[i])) for i in products]
+    groups = _groups(low, steps, products)
+    shared = [set(_making(steps, making, steps[group[0]])) for group in groups]
     if any(a & b for i, a in enumerate(shared) for b in shared[:i]):
-        return "products share an operand"
-    count = sum(len(units(plan)) for plan in plans)
+        return "products share a part of what makes their operands"
+    count = sum(len(units(low.inference.mmas[steps[group[0]].node.id])) for group in groups)
     if count < 2:
         return "a trip is one matrix instruction deep"
     why = f"a trip is {count} groups of instructions, and registers of the next are made while one runs"
-    return OperandsAhead(making, products, why)
+    return OperandsAhead(making, groups, why)
+
+
+def _groups(low: Lowering, steps: Sequence[Step], products: Sequence[int]) -> list[list[int]]:
+    """Products in order, those together that read the same registers: their instructions are in the same units."""
+    groups: list[list[int]] = []
+    operand: list[Any] = []
+    for i in products:
+        plan, prepared = low.inference.mmas[steps[i].node.id], steps[i].prepared
+        mine = None if plan.a_shared else (plan.ports[0].id, plan.first, plan.k, units(plan), prepared is None)
+        if mine is not None and mine in operand:
+            groups[operand.index(mine)].append(i)
+        else:
+            groups.append([i])
+            operand.append(mine)
+    return groups
 
 
 def _making(steps: Sequence[Step], making: Sequence[int], product: Step) -> list[int]:
@@ -116,17 +133,11 @@ def emit_ahead(
 ) -> list[Value]:  # fmt: skip
     """The loop, of two trips or more or of a number that is known when it runs. Returns the final values of what it
     carries. One that may have no trip is skipped whole."""
-    if isinstance(trips, int):
+
+    def play() -> list[Value]:
         return _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
-    b, rings = low.b, rings_inside(low, region)
-    before = ring_states(rings)
-    with b.if_(b.cmp("sgt", trips, 0)) as branch:
-        results = _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
-        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
-    with branch.orelse():
-        branch.yield_([*(v for _, v in carried), *before])
-    set_states(rings, branch.results[len(carried) :])
-    return list(branch.results[: len(carried)])
+
+    return unless_empty(low, region, trips, carried, play)
 
 
 def _trips(
@@ -177,12 +188,17 @@ class _Trip:
         """Registers of the first unit, a value per matrix instruction; the slots of `iteration` are waited for."""
         for ring in self.rings:
             wait_full(self.low, ring)
-        step = self.steps[self.ahead.products[0]]
+        step = self.steps[self.ahead.products[0][0]]
         plan = self.low.inference.mmas[step.node.id]
         if plan.a_shared:
             return []
-        made = self._operands(env, iteration, step, plan)
-        return [v for (_, k), v in made.items() if k in units(plan)[0]]
+        b = self.low.b
+        at = b.here()
+        operands = self._operands(env, iteration, step, plan)
+        found = [v for (_, k), v in operands.items() if k in units(plan)[0]]
+        head, loads, rest = by_first_use(b.cut(at), [found])
+        b.place([*head, *loads[0], *rest[0]])
+        return found
 
     def _operands(self, env: Env, iteration: Any, step: Step, plan: MmaPlan) -> dict[tuple[int, int], Value]:
         """What makes a product's operand, and its registers by offset (M, K)."""
@@ -205,21 +221,25 @@ class _Trip:
             ring.waited = True
         issues: list[Issue] = []
         todo: list[_Unit] = []
-        for step in (self.steps[i] for i in self.ahead.products):
+        for group in self.ahead.products:
+            step = self.steps[group[0]]
             plan = low.inference.mmas[step.node.id]
             made = [] if plan.a_shared else self._made(env, iteration, step, plan, first if not todo else ())
-            with b.loc(step.loc):
-                issues.append(Issue(low, step.node, plan, context))
+            mine = []
+            for i in group:
+                n = self.steps[i].node
+                with b.loc(n.loc):
+                    mine.append(Issue(low, n, low.inference.mmas[n.id], context))
             if plan.a_shared:
-                made = [_Unit(issues[-1].tile_operands())]
+                made = [_Unit(mine[0].tile_operands())]
             for unit, depth in zip(made, units(plan)):
-                unit.issue, unit.depth = issues[-1], depth
+                unit.issues, unit.depth = mine, depth
+            issues += mine
             todo += made
         for unit in todo[:2]:
             b.place(unit.loads)
         for u, unit in enumerate(todo):
-            with b.loc(unit.issue.n.loc):
-                unit.start(low)
+            unit.start(low)
             last = u + 1 == len(todo)
             b.mma_wait(0 if last and following is None else 1)
             if u == 0:  # the unit in front of it, the last of the trip before, has ended
@@ -264,19 +284,24 @@ class _Trip:
 
 @dataclass
 class _Unit:
-    """A group of a product's instructions: `operands` by offset (M, K), and the ops that make its own."""
+    """A group of instructions of one product, or of several with the same operand: `operands` by offset (M, K), and the
+    ops that make its own."""
 
     operands: dict[tuple[int, int], Value]
     loads: list[Op] = field(default_factory=list)
     rest: list[Op] = field(default_factory=list)
-    issue: Any = None
+    issues: Sequence[Issue] = ()
     depth: Sequence[int] = ()
 
     def start(self, low: Lowering) -> None:
-        low.b.mma_fence()
-        for piece in pieces(self.issue.plan):
-            for k in self.depth:
-                self.issue.add(piece, k, self.operands)
+        """Fence, the instructions of all products that read these operands, end of the group."""
+        with low.b.loc(self.issues[0].n.loc):
+            low.b.mma_fence()
+        for issue in self.issues:
+            with low.b.loc(issue.n.loc):
+                for piece in pieces(issue.plan):
+                    for k in self.depth:
+                        issue.add(piece, k, self.operands)
         low.b.mma_commit()
 
 

@@ -133,7 +133,7 @@ def require_kind(dtype: DType, allowed: str, op: str) -> None:
         )
 
 
-FAST = ("div", "reciprocal", "sqrt", "sigmoid", "tanh")
+FAST = ("div", "reciprocal", "sqrt", "tanh")
 """Operations that `fast` changes: a reciprocal or root in them is the chip's approximation."""
 
 

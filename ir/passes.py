@@ -22,6 +22,7 @@ from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_verify import check
+from wavedsl.ir.merge_carried import merge_carried
 from wavedsl.ir.pair_floats import pair_floats
 from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
@@ -175,6 +176,7 @@ def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
 
 REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
+MERGE_CARRIED = Pass("merge_carried", merge_carried, gives=frozenset({"no-dead-code"}))
 DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))
 STRENGTH_REDUCE = Pass(
     "strength_reduce",

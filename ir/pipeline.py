@@ -10,6 +10,7 @@
       place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
+    merge     carried integers that are always equal (slots of rings in step)                merge_carried.py
     split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
     unroll    ring slots become immediates                                        unroll_rule.py, unroll.py
     stores    copies to shared memory that nobody reads                                           dead_stores.py
@@ -42,6 +43,7 @@ from wavedsl.ir.passes import (
     DEAD_CODE,
     DEAD_STORES,
     INTO_BRANCHES,
+    MERGE_CARRIED,
     PAIR_FLOATS,
     SINK_CONDITIONS,
     SPLIT_LOOPS,
@@ -79,7 +81,10 @@ def build_kernel(
         raise
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (DEAD_CODE, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, SINK_CONDITIONS)
+    passes = (
+        DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
+        SINK_CONDITIONS,
+    )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():
         wrong = problems(kernel.notes["decisions"], kernel)

@@ -16,19 +16,12 @@ from typing import NamedTuple
 
 from wavedsl.ir.body_stages import align, direct_words, hold_back, one_trip, pinned_span, stages_of_kinds
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import (
-    ModuloSchedule,
-    hoist,
-    lighten,
-    list_schedule_with_stages,
-    max_live,
-    modulo_schedule,
-    sink,
-)
-from wavedsl.ir.modulo import Value as Held
+from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
 from wavedsl.ir.place_barriers import place_barriers
 from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 from wavedsl.ir.schedule_check import verify_schedule
+from wavedsl.ir.schedule_registers import Value as Held
+from wavedsl.ir.schedule_registers import lighten, max_live
 from wavedsl.ir.step_edges import batch_edges, dependences, reads_after_partners
 from wavedsl.ir.steps import BodySchedule, Context, Key, Step
 

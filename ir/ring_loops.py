@@ -23,7 +23,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
-from wavedsl.ir.roles import ring_states, rings_inside, set_states
+from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
 from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 
@@ -35,7 +35,7 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
     plan = low.inference.mmas[n.id]
     for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
         if made:
-            if low.depths[low.buffer_names[x.id]] < 2:
+            if low.depths[low.buffer_names[x.id]] < 2 and not low.made[x.id].early:
                 return False
             continue  # its slot is written again a trip later than the barrier before which it is waited for
         ring = low.ring_of.get(x.id)
@@ -256,18 +256,11 @@ def _emit_staged(
 ) -> list[Value]:  # fmt: skip
     """A loop of two stages: the first stage of the first iteration, trips that run the second stage of one iteration
     beside the first of the next, the second stage of the last. A loop that may have no trip is skipped whole."""
-    rings = rings_inside(low, region)
-    if isinstance(trips, int):
+
+    def play() -> list[Value]:
         return _staged_trips(low, region, steps, stages, env, trips, carried, next_keys, label)
-    b = low.b
-    before = ring_states(rings)
-    with b.if_(b.cmp("sgt", trips, 0)) as branch:
-        results = _staged_trips(low, region, steps, stages, env, trips, carried, next_keys, label)
-        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
-    with branch.orelse():
-        branch.yield_([*(v for _, v in carried), *before])
-    set_states(rings, branch.results[len(carried) :])
-    return list(branch.results[: len(carried)])
+
+    return unless_empty(low, region, trips, carried, play)
 
 
 def _staged_trips(

@@ -29,7 +29,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staging import plan_fetched, plan_matrix
-from wavedsl.ir.steps import Context, Env
+from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
@@ -430,3 +430,21 @@ def set_states(rings: Sequence[Ring], values: Sequence[Value]) -> None:
             ring.slot = next(rest)
         ring.parity = next(rest)
         ring.waited = False
+
+
+def unless_empty(
+    low: Lowering, region: Region, trips: Any, carried: Sequence[tuple[Key, Value]], play: Callable[[], list[Value]]
+) -> list[Value]:
+    """What `play` leaves in a loop's carried values, for loops that must have a trip: one that may have none is skipped
+    whole, and its rings stay where they are."""
+    if isinstance(trips, int):
+        return play()
+    b, rings = low.b, rings_inside(low, region)
+    before = ring_states(rings)
+    with b.if_(b.cmp("sgt", trips, 0)) as branch:
+        results = play()
+        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
+    with branch.orelse():
+        branch.yield_([*(v for _, v in carried), *before])
+    set_states(rings, branch.results[len(carried) :])
+    return list(branch.results[: len(carried)])

@@ -79,7 +79,8 @@ def iterate(
     of as many as `init_args` has.
 
     `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
-    over symbols, or single i32 values, which may differ between workgroups (`tile_start`, `tile_stop`).
+    over symbols, which are extents here (an index dimension's index is `wd.index(G)`), or single i32 values, which may
+    differ between workgroups (`tile_start`, `tile_stop`).
     """
     builder = current("iterate")
     loc = here()

@@ -47,6 +47,8 @@ FLOAT = {
 """(op, type) → instruction; what is missing has none."""
 PACKED = {"fadd": "v_pk_add_f32", "fmul": "v_pk_mul_f32", "fsub": "v_pk_add_f32"}
 """Two f32 at once. The difference negates its second source."""
+HALVES = {"fadd": "v_pk_add_f16", "fmul": "v_pk_mul_f16", "fsub": "v_pk_add_f16"}
+"""Two f16 at once. The difference negates its second source."""
 CONVERT = {
     ("i32", "f32"): ("v_cvt_f32_i32", "v_cvt_f32_u32"), ("i32", "f64"): ("v_cvt_f64_i32", "v_cvt_f64_u32"),
     ("f32", "i32"): ("v_cvt_i32_f32", "v_cvt_u32_f32"), ("f64", "i32"): ("v_cvt_i32_f64", "v_cvt_u32_f64"),

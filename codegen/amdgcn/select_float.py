@@ -63,6 +63,13 @@ def binary(s: Selector, op: Op) -> None:
             k += 1
 
 
+@lower("pair")
+def pair(s: Selector, op: Op) -> None:
+    how = op.attrs["operation"]
+    mods = {"neg_lo": (0, 1), "neg_hi": (0, 1)} if how == "fsub" else {}
+    s.vop3(s.rows.named(roles.HALVES[how]), s.result(op), *(s.words(x)[0] for x in op.args), **mods)
+
+
 def _pairs(s: Selector, v: Value) -> Callable[[int], Ref]:
     """k → the even pair at register k of a tuple; a constant tuple is one scalar pair."""
     if v.const is not None:

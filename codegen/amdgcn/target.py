@@ -236,6 +236,7 @@ def _target(chip: Chip) -> Target:
         cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
+        pairs=frozenset((name, "f16") for name in roles.HALVES),
         skips_work=True,
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),

@@ -45,8 +45,9 @@ _PTX_TYPE = {
 class Mma:
     """One matrix instruction of one warp: D[m, n] = A[m, k] B[k, n] + C[m, n].
 
-    `a`, `b`, `d` are fragment layouts (C has D's); `a_regs`… count registers of `reg_bits`. `cycles` is how long one
-    warp occupies its tensor core on sm_80, derived from the dense peak of the data sheet; `latency` is issue to use.
+    `a`, `b`, `d` are fragment layouts (C has D's); `a_regs`… count registers of 32 bits (64 for f64). `cycles` is how
+    long one warp occupies its tensor core on sm_80, derived from the dense peak of the data sheet; `latency` is issue
+    to use.
     """
 
     m: int

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from wavedsl.codegen.ptx import select_async, select_bulk, select_memory, select_numbers
+from wavedsl.codegen.ptx import select_async, select_bulk, select_entry, select_memory, select_numbers
 from wavedsl.codegen.ptx.isa import Inst, lookup
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.ir.errors import CompileError
@@ -250,7 +250,7 @@ def _param(s: Selector, op: Op) -> None:
     if found is None:
         saved = s.out, s.level, s.loc
         s.out, s.level, s.loc = s.prologue, 0, None
-        found = s.scopes[0].cache[key] = (select_numbers.load_param(s, s.kernel.params[index], op.result.type),)
+        found = s.scopes[0].cache[key] = (select_entry.load_param(s, s.kernel.params[index], op.result.type),)
         s.out, s.level, s.loc = saved
     s.values[op.result.id] = found
 
@@ -258,19 +258,19 @@ def _param(s: Selector, op: Op) -> None:
 def _special(name: str) -> Callable[[Selector, Op], None]:
     def select_special(s: Selector, op: Op) -> None:
         register = f"{name}.{'xyz'[op.attrs['axis']]}" if "axis" in op.attrs else name
-        s.values[op.result.id] = (select_numbers.special(s, register),)
+        s.values[op.result.id] = (select_entry.special(s, register),)
 
     return select_special
 
 
 def _wave(s: Selector, op: Op) -> None:
     shift = s.kernel.wave_size.bit_length() - 1
-    tid = select_numbers.special(s, "%tid.x")
+    tid = select_entry.special(s, "%tid.x")
     s.values[op.result.id] = (s.hoisted("wave", 0, lambda: s.set("b32", ("shr", "u32"), tid, Imm(shift))),)
 
 
 def _lane(s: Selector, op: Op) -> None:
-    tid, mask = select_numbers.special(s, "%tid.x"), s.kernel.wave_size - 1
+    tid, mask = select_entry.special(s, "%tid.x"), s.kernel.wave_size - 1
     s.values[op.result.id] = (s.hoisted("lane", 0, lambda: s.set("b32", ("and", "b32"), tid, Imm(mask))),)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
+from wavedsl.codegen.ptx.select_entry import special
 from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
-from wavedsl.codegen.ptx.select_numbers import special
 from wavedsl.ir.kernel_ir import Op
 
 if TYPE_CHECKING:

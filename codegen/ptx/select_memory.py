@@ -16,7 +16,8 @@ from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
-from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of, special
+from wavedsl.codegen.ptx.select_entry import special
+from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Op, Value
 

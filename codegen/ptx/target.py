@@ -199,7 +199,12 @@ def _target(chip: Chip) -> Target:
         atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
         clock_unit=1,
         widens=_widens(chip.number),
-        pairs=frozenset((name, half) for name in OPERATIONS for half in HALVES if chip.number >= 90),
+        pairs=frozenset(
+            (name, half)
+            for name in OPERATIONS
+            for half in HALVES
+            if chip.number >= 90 or (half == "f16" and name in ("fadd", "fsub", "fmul"))
+        ),
         warpgroup=_warpgroup if chip.name == "sm_90a" else None,
     )
 

@@ -24,7 +24,7 @@ from wavedsl.codegen.ptx.machine import (
     Symbol,
     Tensor,
 )
-from wavedsl.codegen.ptx.select_numbers import param_name
+from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.loc import Loc

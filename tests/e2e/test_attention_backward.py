@@ -26,7 +26,7 @@ Variant = backward.Variant
 def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
     """Run the kernels with the target's tiles, compare within the bound; all arguments."""
     given = backward.arguments_of(variant, sizes, sizes["m"], shared)
-    tiles = backward.tile_of(target, sizes["d"], sizes["e"], variant.dtype.bits)
+    tiles = backward.tile_for(variant, target, sizes["d"], sizes["e"])
     for kernel in backward.kernels(variant, tiles, shared):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
@@ -44,7 +44,7 @@ def differentiate_packed(
     if bad:
         forward = packed.numpy_gradients(variant, given, np.float32, order)
         given["o"], given["lse"] = forward["o"].astype(given["o"].dtype), forward["lse"].astype(np.float32)
-    for kernel in packed.kernels(variant, backward.tile_of(target, d, e, variant.dtype.bits), order):
+    for kernel in packed.kernels(variant, backward.tile_for(variant, target, d, e, packed=True), order):
         mine = packed.arguments_for(kernel, given)
         kernel.compile(**mine, target=target, subs=extents if "starts_q" in mine else None).emulate(**mine)
     assert packed.check(variant, given, order) == 0
@@ -140,6 +140,15 @@ def test_a_dtype_that_a_chip_lacks_is_refused_by_name() -> None:
         differentiate("sm_80", variant, sizes)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [128, 256])
+def test_casts_stored_in_front_of_loops_in_loops(d: int) -> None:
+    """K and V of 8 bits are cast and stored once per head of queries that shares them, in front of the loop over
+    queries: the readers of the head before have to be done."""
+    variant = Variant(wd.f8e4m3, out=wd.bf16, causal=True, group=2, lse=True)
+    differentiate("sm_90a", variant, {"b": 1, "h": 2, "m": 70, "n": 140, "d": d, "e": d})
+
+
 EIGHT_BITS = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3", "sm_90a": "f8e5m2"}
 
 
@@ -209,3 +218,11 @@ def test_every_pair_of_options(case: dict[str, Any]) -> None:
         return
     sizes = {"b": 1 + ("b" in shared), "h": max(case["group"], 1 + ("h" in shared)), "m": m, "n": n, "d": d, "e": e}
     differentiate(case["target"], variant, sizes, shared)
+
+
+def test_scores_become_operands_where_they_are() -> None:
+    """Four products in a chain: both operand orders of each are tried, so nothing moves between lanes."""
+    names = dict(zip("BHGMNDE", (2, 8, 8, 1024, 1024, 64, 64)))
+    kernel = backward.keys_kernel(Variant(wd.bf16, causal=True), tile=(32, 128), waves=8)
+    text = kernel.compile(target="sm_80", subs={getattr(backward, name): n for name, n in names.items()}).asm
+    assert text.count("mma.sync") >= 64 and "shfl" not in text

@@ -313,6 +313,48 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         assert strategy.overlapped or "registers" in strategy.why["products"]
 
 
+gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
+CHECKED = dict(gpu_attention.checks(tiny=False))
+QUICK_CHECKS = ("f8, d 64", "gradients, causal, d 128")
+SLOW_CHECKS = (
+    "f8, keys along V, d 256", "gradients, window, cap, d 128", "gradients, alibi, sinks, d 128",
+    "gradients, f8, d 256", "gradients, pack of lengths, d 128",
+)  # fmt: skip
+
+
+def _when_checked(name: str) -> list[Any]:
+    if name in QUICK_CHECKS:
+        return []
+    return [pytest.mark.slow, *([] if name in SLOW_CHECKS else [pytest.mark.exhaustive])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_when_checked(name)) for name in CHECKED])
+def test_no_option_of_attention_spills(name: str, oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the GPU's benchmark checks before it times anything: 300 queries and 1111 keys, which no tile divides and
+    whose rows no bulk copy brings, sequences of 1 to 1000 tokens; every option of the examples, by their tiles."""
+    oracle("ptxas")
+    monkeypatch.setenv("WAVEDSL_DEVICE", "")  # a rehearsal sets it
+    rehearsal = gpu_attention.Rehearsal("sm_90a")
+    for example in ("forward", "backward", "packed", "packed_backward", "paged"):
+        monkeypatch.setattr(getattr(gpu_attention, example), "check", lambda *given: 0)  # nothing has been computed
+    with rehearsal.unit(name):
+        CHECKED[name](gpu_attention.Place(rehearsal=rehearsal), "sm_90a", 0)
+    assert rehearsal.kernels > 0 and not rehearsal.failed and not rehearsal.notes
+
+
+def test_casts_that_a_loop_does_not_change_are_stored_once() -> None:
+    """K and V of 8 bits, which products take in 16, lie in one slot each, written in front of the loop over queries;
+    inside only Q is cast and stored, once per product that reads it."""
+    variant = backward.Variant(wd.f8e4m3, out=wd.bf16)
+    names = (backward.B, backward.H, backward.G, backward.M, backward.N, backward.D, backward.E)
+    kernel = backward.keys_kernel(variant, tile=(32, 128), waves=2)
+    text = kernel.compile(target="sm_90a", subs=dict(zip(names, (1, 4, 4, 1024, 1024, 128, 128)))).asm
+    head, loop = text[: text.index("$M1:")], text[text.index("$M1:") : text.index("$M1_end:")]
+    bytes_of_tile, bytes_of_store = 128 * 128 * 2, 16 * 256
+    assert head.count("st.shared.v4") == 2 * bytes_of_tile // bytes_of_store
+    assert loop.count("st.shared.v4") == 8 and loop.count("mma_async") > 0
+
+
 def test_products_stay_in_one_trip_where_registers_do_not_hold_both(oracle: Any) -> None:
     """Scores of 128 x 96, weights as many, and 64 x 256 sums of each warpgroup are more than it has registers for."""
     oracle("ptxas"), oracle("nvdisasm")

@@ -146,3 +146,26 @@ def test_scales_that_move_with_a_loop(target: str) -> None:
     compiled = agree(kernel, [a, s, b], target)
     compiled.emulate(a, s, b)
     assert (b == (a * np.repeat(np.repeat(s, 4, 0), 16, 1)).sum(1)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f16, wd.f32, wd.f64, wd.u8], ids=str)
+def test_partners_change_places_without_shared_memory(
+    dtype: wd.DType, target: str, oracle: Callable[[str], str]
+) -> None:
+    """Bits of the mask that registers hold, that lanes hold, and both; partners beyond the end give 0."""
+
+    mask = 0
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
+        wd.write(wd.shuffle(wd.read(a), mask ^ wd.index(N), N), b)
+
+    for n, masks in ((256, (1, 8, 21, 255)), (90, (1, 12))):
+        for mask in masks:
+            a, b = numbers((6, n), dtype), np.ones((6, n), dtype.numpy)
+            compiled = agree(kernel, [a, b], target, oracle if mask == 21 else None)
+            compiled.emulate(a, b)
+            partner = np.arange(n) ^ mask
+            assert (b == np.where(partner < n, a[:, np.minimum(partner, n - 1)], 0)).all()
+            assert compiled.shared_bytes == 0

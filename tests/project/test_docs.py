@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import wavedsl as wd
 from wavedsl.cli import parser
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,15 @@ def commands() -> list[str]:
         for line in re.findall(r"^(?:    )?(wavedsl [a-z].*)$", page.read_text(), re.M):
             found.append(line.split("   #")[0].split(" # ")[0].strip())
     return found
+
+
+def test_the_list_of_operations_is_whole() -> None:
+    """docs/operations.md names every function of the language, and nothing that is none."""
+    text = (ROOT / "docs/operations.md").read_text()
+    there = {n for n in wd.__all__ if getattr(getattr(wd, n), "__module__", "") == "wavedsl.language"}
+    code = re.findall(r"`@?([a-z]\w+)(?:\([^`]*)?`", "\n".join(x for x in text.splitlines() if x.startswith("|")))
+    assert there - set(code) == set()
+    assert set(code) - there <= {"acc", "dim"}  # operands
 
 
 def test_commands_are_commands() -> None:

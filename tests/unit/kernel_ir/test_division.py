@@ -80,6 +80,26 @@ def test_floor_division_of_signed_values(type):
         assert r.lo >= 0 and r.hi == d - 1 if d > 1 else r.const == 0
 
 
+def test_wide_quotients_are_products():
+    """Every signed 64-bit dividend by divisors of up to 62 bits, without the op that is a loop or a subroutine."""
+    rng = np.random.default_rng(7)
+    least = -(1 << 63)
+    for d in (3, 7, 10, 641, 6700417, 10**9 + 7, (1 << 32) - 1, (1 << 32) + 1, 10**15, (1 << 61) + 1, (1 << 62) - 1):
+        b = Builder(new_kernel(waves=4))
+        x = b.param(0, I64)
+        q, r = b.floordiv(x, d), b.floormod(x, d)
+        xs = rng.integers(least, (1 << 63) - 1, 256, endpoint=True)
+        near = [least, least + 1, (1 << 63) - 1, 0, -1, *(sign * ((1 << k) + e) for k in range(62) for sign in (1, -1)
+                for e in (-1, 0))][:120]  # fmt: skip
+        near += [k * d + e for k in (1, -1, ((1 << 63) - 2) // d, least // d + 1) for e in (-1, 0, 1)]
+        xs[: len(near)] = near
+        kernel = b.finish()
+        assert "udiv" not in {op.name for op in kernel.body.walk()}
+        out = evaluate(kernel, {0: xs})
+        assert np.array_equal(out[q], xs // d) and np.array_equal(out[r], xs % d), d
+        assert q.lo <= out[q].min() and out[q].max() <= q.hi
+
+
 def test_division_by_a_run_time_value():
     b = Builder(new_kernel(waves=4))
     x, d = b.param(0, I32), b.param(1, I32, lo=1)

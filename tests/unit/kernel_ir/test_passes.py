@@ -10,7 +10,16 @@ from wavedsl.ir.kernel_parse import parse
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
 from wavedsl.ir.kernel_text import text
 from wavedsl.ir.kernel_verify import check
-from wavedsl.ir.passes import CHECKS, DEAD_CODE, REBUILD, STRENGTH_REDUCE, Pass, run_passes, unroll_pass
+from wavedsl.ir.passes import (
+    CHECKS,
+    DEAD_CODE,
+    MERGE_CARRIED,
+    REBUILD,
+    STRENGTH_REDUCE,
+    Pass,
+    run_passes,
+    unroll_pass,
+)
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.unroll import unroll
 
@@ -38,7 +47,13 @@ def test_passes_keep_the_meaning_of_random_loops(seed):
     kernel, words = random_loops(seed)
     want = results(kernel, words)
     effects = [op.name for op in kernel.body.walk() if "write global" in op.row.effects]
-    for sequence in ([DEAD_CODE], [REBUILD], [DEAD_CODE, STRENGTH_REDUCE], [REBUILD, unroll_pass({}), STRENGTH_REDUCE]):
+    for sequence in (
+        [DEAD_CODE],
+        [REBUILD],
+        [DEAD_CODE, MERGE_CARRIED],
+        [DEAD_CODE, STRENGTH_REDUCE],
+        [REBUILD, unroll_pass({}), STRENGTH_REDUCE],
+    ):
         fresh, _ = random_loops(seed)
         got, facts = run_passes(fresh, sequence, checked=True)
         assert np.array_equal(results(got, words), want), [p.name for p in sequence]

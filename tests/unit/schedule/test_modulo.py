@@ -7,19 +7,7 @@ import schedule_graphs as graphs
 from hypothesis import given, settings
 from wavedsl.ir import modulo as scheduler
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import (
-    ModuloSchedule,
-    Value,
-    buffer_slots,
-    copies_needed,
-    hoist,
-    lifetime,
-    list_schedule_with_stages,
-    max_live,
-    modulo_schedule,
-    schedule_loop,
-    sink,
-)
+from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, schedule_loop, sink
 from wavedsl.ir.schedule_bounds import (
     SchedEdge,
     SchedNode,
@@ -29,6 +17,7 @@ from wavedsl.ir.schedule_bounds import (
     topological_order,
 )
 from wavedsl.ir.schedule_check import check_schedule
+from wavedsl.ir.schedule_registers import Value, buffer_slots, copies_needed, lifetime, max_live
 
 
 @pytest.mark.parametrize(("m", "n", "nodes", "clocks"), [(2, 2, 32, 384), (4, 4, 96, 1024), (8, 4, 176, 2048)])
