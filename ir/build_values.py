@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from wavedsl.ir import small_floats
 from wavedsl.ir.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.build_core import Core, Operand
@@ -368,6 +369,11 @@ class Values(Core):
             raise self.fail(f"unpack of element {index}: a word holds {32 // dtype.slot} {dtype}")
         if word.const == 0 and dtype.kind != "scale":
             return self.const(0, F32 if dtype.is_float else I32)
+        if isinstance(word.const, int) and dtype.kind == "float" and dtype.bits == 16:
+            bits = np.uint16(word.const >> 16 * index & 0xFFFF)
+            number = float(bits.view(dtype.numpy))
+            if number == number:  # which NaN it is, the chip says
+                return self.const(number, F32)
         if not self.packs(dtype):
             found = small_floats.unpack(self, word, dtype, index)
             self.small[found.id] = word, dtype, index

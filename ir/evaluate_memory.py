@@ -56,6 +56,14 @@ def _coordinates(
             given.append(_expression(run, c, mapping.dims))
     hidden = run.hidden(*given, *values, *run.active)
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
+    stray = [d for v in (*given, *values) for d in v.dims if d not in dims]
+    if stray:
+        raise ConstraintError(
+            f"{run.graph.name}: what happens to {argument.name} depends on the tile along {names(stray)}, which its "
+            "mapping does not have",
+            node.loc,
+            hint=f"give the value the dimension {names(stray)}",
+        )
     shape = [run.size(d) for d in dims]
     coords = [np.broadcast_to(run.aligned(g, dims), shape) for g in given]
     inside = np.ones(shape, np.bool_)

@@ -27,7 +27,7 @@ from wavedsl.ir.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType, initial_values, next_values, region_nodes
-from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.kernel_ir import I32, I64, Value
 from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
@@ -411,7 +411,9 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         def emit(context: Context, last: Node = last, made: tuple[Key, ...] = made, carry: Node = carry) -> None:
             value = standard(low.b, relaid(low, low.value(last, context.env), low.layout(carry)))
             for key, chunk in zip(made, value.chunks):
-                context.env[key] = chunk
+                # Addresses in the loop may rest on a single number's being the same in all lanes.
+                alone = not carry.dims and chunk.type in (I32, I64)
+                context.env[key] = low.b.readfirst(chunk, same=True) if alone and not chunk.uniform else chunk
 
         # A value that is handed on as it is needs not even be there: a product may still be adding to it.
         kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
