@@ -41,6 +41,7 @@ from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import made_before, store_step
+from wavedsl.ir.memory_depth import beside
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ping_pong import plan as plan_ping_pong
@@ -258,6 +259,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
                 steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
                 modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
                 scarce=scarce_registers(low, region, once, carried), check=verifying(),
+                beside=beside(low),
             )  # fmt: skip
         body = alternating(low, steps, slots, body, room_for_loads(low, carried))
         known = trips if isinstance(trips, int) else None

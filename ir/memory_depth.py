@@ -41,20 +41,30 @@ def memory_depth(low: Lowering, region: Region, reads: Sequence[Node], usual: in
         if len(known) < len(info.extents):
             return usual
         arrays[info.name] = prod(known) * info.elsize
-    share = ceil(groups / target.units)  # workgroups that a unit has, one after the other
+    share = ceil(groups / target.units)  # workgroups that a unit has, beside and after one another
     if products * trips * share >= sum(arrays.values()) / target.memory_rate:
         return usual
     trip = sum(tile_bytes(low, n) for n in reads)
-    threads = low.partition.waves * target.wave_size
 
     def ahead(stages: int) -> int:
         """Bytes per unit on their way; 0 where the tiles do not fit."""
-        warps = target.occupancy(1, low.shared_top + stages * trip, threads)
-        per_unit = warps * (target.simds if target.vendor == "amd" else 1) // low.partition.waves
-        return min(share, per_unit) * (stages - 1) * trip
+        return min(share, per_unit(low, low.shared_top + stages * trip)) * (stages - 1) * trip
 
     choice = range(usual, max(usual, min(MOST_STAGES, trips)) + 1)
     return next((s for s in choice if ahead(s) >= target.bytes_in_flight), max(choice, key=lambda s: (ahead(s), -s)))
+
+
+def per_unit(low: Lowering, shared: int) -> int:
+    """Workgroups with so many bytes of shared memory that a unit holds, whatever their registers."""
+    target = low.target
+    warps = target.occupancy(1, shared, low.partition.waves * target.wave_size)
+    return warps * (target.simds if target.vendor == "amd" else 1) // low.partition.waves
+
+
+def beside(low: Lowering) -> int:
+    """Workgroups that a unit works on at a time, whatever their registers; 1 where run-time extents decide."""
+    groups = grid(low)
+    return 1 if groups is None else max(1, min(ceil(groups / low.target.units), per_unit(low, low.shared_top)))
 
 
 def tile_bytes(low: Lowering, n: Node) -> int:
@@ -70,4 +80,4 @@ def grid(low: Lowering) -> int | None:
     return prod(known) if len(known) == len(counts) else None
 
 
-__all__ = ["grid", "memory_depth", "tile_bytes"]
+__all__ = ["beside", "grid", "memory_depth", "per_unit", "tile_bytes"]

@@ -41,7 +41,7 @@ ROUNDS = 32
 @dataclass(frozen=True)
 class _Work:
     """What is scheduled: steps with their units in ticks of `clock` clocks. `together`: a trip has one barrier, and it
-    is the last of the steps."""
+    is the last of the steps. `beside`: bodies that run on the same units at a time."""
 
     steps: Sequence[Step]
     slots: Mapping[str, int]
@@ -50,6 +50,7 @@ class _Work:
     together: bool
     nodes: Sequence[SchedNode]
     capacity: Mapping[str, int]
+    beside: int
 
     def of_kinds(self, *kinds: str) -> list[int]:
         """Positions of the steps of these kinds, kind by kind."""
@@ -111,6 +112,7 @@ def plan_body(
     room: int = 256,
     scarce: int = 256,
     check: bool = True,
+    beside: int = 1,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
@@ -119,10 +121,11 @@ def plan_body(
     that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `batch`:
     registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
     `room`. `scarce`: registers that loads may hold before reads wait for the values they are multiplied with.
-    `check`: re-derive every dependence and unit of the schedule (`schedule_check`).
+    `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the schedule
+    (`schedule_check`).
     """
     hold_back(steps, carried)
-    work = _work(steps, slots, carried, clock)
+    work = _work(steps, slots, carried, clock, beside)
     crowded = direct_words(work.steps) > registers
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
@@ -149,7 +152,9 @@ def plan_body(
     return body
 
 
-def _work(steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int) -> _Work:
+def _work(
+    steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key, Key], clock: int, beside: int = 1
+) -> _Work:
     """The steps, and a barrier where one a trip suffices, with the units that they occupy."""
     together = bool(slots) and min(slots.values()) > 1
     if together:
@@ -159,7 +164,7 @@ def _work(steps: Sequence[Step], slots: Mapping[str, int], carried: Mapping[Key,
         SchedNode(i, tuple((u, max(1, -(-c // clock))) for u, c in s.resources if c), s.name)
         for i, s in enumerate(steps)
     ]
-    return _Work(steps, slots, carried, clock, together, nodes, dict.fromkeys(units, 1))
+    return _Work(steps, slots, carried, clock, together, nodes, dict.fromkeys(units, 1), beside)
 
 
 def _body_of(chosen: _Choice, clock: int) -> BodySchedule:
@@ -226,14 +231,17 @@ def _attempts(work: _Work, ahead: int, batch: int) -> list[tuple[list[SchedEdge]
 
 def _loads_late(work: _Work, found: ModuloSchedule, wanted: Sequence[SchedEdge], room: int) -> ModuloSchedule:
     """Fragments wait in registers for nothing. Loads from memory may take longer than the edges say, so they start late
-    only where registers are short, and else as long before their first use as memory takes: at most a trip, since
-    their registers are in use until then."""
+    only where registers are short, or where other workgroups compute meanwhile (by the cycle model early loads cost up
+    to a fifth there: all wait for memory at the same time), and else as long before their first use as memory takes: at
+    most a trip, since their registers are in use until then."""
     late = sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread"))
     if work.asynchronous and work.together:
         late = settle(late, work.nodes, wanted, work.capacity, work.steps)
     if work.words(late) > room:
         limits = one_trip(found, work.steps)
         return sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread", "gload"), limits)
+    if work.beside > 1:
+        return late
     early = hoist(late, work.nodes, wanted, work.capacity, work.arrivals(late))
     return early if work.words(early) <= room else late
 

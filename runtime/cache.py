@@ -186,7 +186,10 @@ def add(key: str, file: str, data: bytes) -> None:
     files = load(key)
     if found is None or files is None:
         return
-    meta = json.loads((found.path / META).read_bytes())
+    try:
+        meta = json.loads((found.path / META).read_bytes())
+    except OSError:
+        return  # another process has dropped the entry meanwhile
     meta["files"][file] = hashlib.sha256(data).hexdigest()
     try:
         staged = _staging()

@@ -139,3 +139,31 @@ def test_a_write_that_one_wave_does_in_two_parts_of_a_loop(target: str) -> None:
         wd.write(loop, c)
 
     agree(kernel, [whole((25,), wd.f32), whole((9, 30), wd.f16), whole((25, 9), wd.f32, 1)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_made_of_a_sum_is_carried_and_read_by(target: str) -> None:
+    """It was kept per lane, though an address in the loop rests on its being the same in all lanes."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.TilingConstraint(K, 16)])
+    def kernel(a: wd.Memory[P, wd.f16], b: wd.Memory[K, wd.i32], c: wd.Memory[M, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[wd.i32](0), wd.Register[M, wd.f32](0)])
+        def loop(at, total):
+            found = wd.read(a, mapping=wd.IndexMapping((), {P: at}))
+            return wd.clamp(at + wd.sum(wd.read(b), dim=K), 0, 40), total + wd.cast(found, wd.f32)
+
+        wd.write(loop[1], c)
+
+    agree(kernel, [whole((41,), wd.f16), whole((65,), wd.i32, 1), np.zeros(4, np.float32)], target)
+
+
+def test_an_atomic_whose_place_depends_on_another_tile() -> None:
+    """The evaluator ended in an error of NumPy's."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)], subs={M: 8, N: 2})
+    def kernel(bins: wd.Memory[P, wd.i32], flag: wd.Scalar[wd.i32]):
+        place = wd.cond(wd.tile_start(M) >= 4, lambda: wd.Register[N, wd.i32](flag), lambda: wd.Register[N, wd.i32](1))
+        wd.atomic_add(wd.Register[N, wd.i32](3), bins, mapping=wd.IndexMapping((N,), {P: place}))
+
+    with pytest.raises(wd.ConstraintError, match="depends on the tile along M, which its mapping does not have"):
+        agree(kernel, [np.zeros(5, np.int32), 2], "gfx942")

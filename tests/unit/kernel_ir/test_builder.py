@@ -34,6 +34,13 @@ def test_same_op_is_the_same_value():
     assert b.add(b.add(x, 5), 7) is b.add(x, 12)
 
 
+def test_constants_of_16_bits_are_unpacked_at_once():
+    b = builder()
+    for dtype, word, numbers in ((dtypes.f16, 0xC0003C00, (1.0, -2.0)), (dtypes.bf16, 0x3F80C040, (-3.0, 1.0))):
+        assert [b.unpack(b.const(word), dtype, i).const for i in (0, 1)] == list(numbers)
+    assert b.unpack(b.const(0x7E00), dtypes.f16, 0).const is None  # which NaN it is, the chip says
+
+
 def test_invariant_ops_land_before_the_loop_and_merge_with_those_outside():
     b = builder()
     n = b.param(1)

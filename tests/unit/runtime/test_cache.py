@@ -166,6 +166,19 @@ def hammer(directory: str, seed: int, rounds: int, results) -> None:
     results.put(wrong)
 
 
+def test_a_file_is_added_to_an_entry_that_another_process_drops(own_folder, monkeypatch):
+    key, load = store(graph="a"), cache.load
+
+    def loaded_and_dropped(wanted):
+        files = load(wanted)
+        cache.clear()
+        return files
+
+    monkeypatch.setattr(cache, "load", loaded_and_dropped)
+    cache.add(key, "binary", b"x")
+    assert load(key) is None
+
+
 @pytest.mark.filterwarnings("error")
 def test_eight_processes_at_once(own_folder):
     context = multiprocessing.get_context("fork")
