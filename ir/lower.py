@@ -18,6 +18,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.decisions import decisions
 from wavedsl.ir.emit_loop import emit_straight
+from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.infer import Inference
@@ -116,6 +117,11 @@ def _run(low: Lowering) -> Kernel:
             emit_kernel(low)
     kernel = low.b.finish()
     kernel.shared_bytes = max(low.shared_top, low.reduced_at + reduced)
+    if low.partition.shared_rows and kernel.shared_bytes > low.target.shared_bytes:
+        raise ConstraintError(
+            f"{low.partition.waves} waves exchange {kernel.shared_bytes} bytes through shared memory; a workgroup of "
+            f"{low.target.name} has {low.target.shared_bytes}", low.graph.loc, "wd.WaveConstraint says who has what",
+        )  # fmt: skip
     for n in low.graph.all_nodes():
         plan = low.inference.mmas.get(n.id)
         if plan is not None:

@@ -413,8 +413,9 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         def emit(context: Context, last: Node = last, made: tuple[Key, ...] = made, carry: Node = carry) -> None:
             value = standard(low.b, relaid(low, low.value(last, context.env), low.layout(carry)))
             for key, chunk in zip(made, value.chunks):
-                # Addresses in the loop may rest on a single number's being the same in all lanes.
-                alone = not carry.dims and chunk.type in (I32, I64)
+                # Addresses in the loop may rest on a single number's being the same in all lanes; some hold parts.
+                parts = any(x.id in low.late_sums for x in last.inputs)
+                alone = not carry.dims and not parts and chunk.type in (I32, I64)
                 context.env[key] = low.b.readfirst(chunk, same=True) if alone and not chunk.uniform else chunk
 
         # A value that is handed on as it is needs not even be there: a product may still be adding to it.

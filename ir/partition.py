@@ -76,6 +76,8 @@ class Partition:
     waves: int = 1
     derived: dict[Any, tuple[Any, Fraction]] = field(default_factory=dict)
     """Dimensions such as `K / 32`, cut where another one is: dimension → (that one, elements per element of it)."""
+    shared_rows: bool = False
+    """Whether there are more waves than the constraints say, for rows that are long for one."""
 
     def wave_radix(self, dim: Any) -> tuple[int, int]:
         """(divisor, modulus) that turn the wave index into this dimension's wave digit."""
@@ -150,8 +152,9 @@ def _check_loops(region: Region, dims: Mapping[Any, DimPlan], open_loops: frozen
             _check_loops(body, dims, open_loops | {body.dim} if node.op == "iterate" else open_loops)
 
 
-def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partition:
-    """The partition that the constraints, or for what they leave open the target, give. Raises ConstraintError."""
+def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool = True) -> Partition:
+    """The partition that the constraints, or for what they leave open the target, give. `widen`: whether waves may
+    share rows that are long for one (`row_waves.py`). Raises ConstraintError."""
     used = _used_dims(graph)
     matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
     multiples = {d: target.tile_rows for n in matrix for d in n.dims}
@@ -216,8 +219,9 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     waves = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
     for d in order:
         dims[d].wave = waves[d]
-    if not matrix and per_block is None:
-        share_rows(graph, dims, order, {*fixed, *together, *derived}, limit, target)
+    widened = False
+    if not matrix and per_block is None and widen:
+        widened = share_rows(graph, dims, order, {*fixed, *together, *derived}, limit, target)
     for d in order:
         if dims[d].role == "whole" and dims[d].waves > 1:
             dims[d].role = "workgroup"  # one tile, of which each wave has a part
@@ -232,7 +236,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Partitio
     for d, (base, factor) in derived.items():
         _cut_along(dims[d], dims[base], factor)
     _check_loops(graph.region, dims, frozenset())
-    partition = Partition(dims, order, prod(dims[d].waves for d in order), derived)
+    partition = Partition(dims, order, prod(dims[d].waves for d in order), derived, widened)
     check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
     wanted_lanes = resolved.hardware.threads_per_wave
     if wanted_lanes is not None and wanted_lanes != target.wave_size:

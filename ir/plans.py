@@ -58,7 +58,10 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO
             except ConstraintError:
                 continue
             yield found
-    yield _plan(graph, resolved, target, rows)
+    found = _plan(graph, resolved, target, rows)
+    yield found
+    if found.partition.shared_rows:  # what waves have to tell each other may not fit shared memory
+        yield _plan(graph, resolved, target, rows, widen=False)
 
 
 def lanes_asked(graph: Graph) -> int | None:
@@ -66,8 +69,10 @@ def lanes_asked(graph: Graph) -> int | None:
     return next((c.threads_per_wave for c in graph.constraints if isinstance(c, HardwareConstraint)), None)
 
 
-def _plan(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS) -> Plan:
-    partition = cut(graph, resolved, target)
+def _plan(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS, widen: bool = True
+) -> Plan:
+    partition = cut(graph, resolved, target, widen)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     return _laid_out(graph, partition, target, resolved.hardware, rows)
 

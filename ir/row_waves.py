@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.errors import RegisterPressureError
@@ -37,16 +38,15 @@ class Widest:
 
 def share_rows(
     graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target
-) -> None:
-    """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share. `kept`: dimensions that stay
-    as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value beyond a lane's registers."""
+) -> bool:
+    """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
+    `kept`: dimensions that stay as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value
+    beyond a lane's registers."""
     lanes = target.wave_size
     follow = {s for d in dims for s in getattr(d, "free_symbols", ()) if s != d}
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     types = list(_types(graph))
-    waves = 1
-    for p in dims.values():
-        waves *= p.waves
+    waves = given = prod(p.waves for p in dims.values())
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
         free = [d for d in widest.type.dims if d in dims and d not in kept and _halves(dims[d], lanes)]
         if not free:
@@ -58,6 +58,7 @@ def share_rows(
             order.append(d)
     if widest is not None and widest.words > target.registers:
         _refuse(widest, dims, target)
+    return waves > given
 
 
 def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
