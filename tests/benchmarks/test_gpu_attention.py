@@ -141,9 +141,12 @@ def test_the_picture(benchmark, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_what_is_timed_compiles(benchmark):
-    assert benchmark.main(["--compile", "sm_90a", "--sequence", "2048", "--skip-checks"]) == 0
+HEADS = (("64", "exhaustive"), ("128", "slow"), ("256", "exhaustive"))
+
+
+@pytest.mark.parametrize("d", [pytest.param(n, marks=getattr(pytest.mark, kind)) for n, kind in HEADS])
+def test_what_is_timed_compiles(benchmark, d):
+    assert benchmark.main(["--compile", "sm_90a", "--sequence", "2048", "--d", d, "--skip-checks"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,9 @@ def test_checks_compile_at_their_full_size(benchmark, capsys, word):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("word", ["alibi, d 64", "bias, cap, d 128", "window, d 128"])
+@pytest.mark.parametrize(
+    "word", ["bias, cap, d 128", *(pytest.param(w, marks=pytest.mark.exhaustive) for w in ("alibi, d 64", "window, d 128"))]
+)
 def test_what_is_added_to_scores_does_not_spill(benchmark, capsys, word):
     assert benchmark.main(["--compile", "sm_90a", "--only", word]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 kernels for sm_90a, 0 failures, 0 with notes"

@@ -14,8 +14,8 @@ QUICK = ("gemm 128x256x64, sm_90a", "gemm 128x128x32, sm_80", "attention 128, sm
 
 
 def _when(name: str, place: int) -> list[Any]:
-    """Half of what is slow is left to be run by hand."""
-    return [] if name in QUICK else [pytest.mark.slow, *([pytest.mark.exhaustive] if place % 2 else [])]
+    """Three quarters of what is slow are left to be run by hand."""
+    return [] if name in QUICK else [pytest.mark.slow, *([pytest.mark.exhaustive] if place % 4 else [])]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=_when(n, i)) for i, n in enumerate(CASES)])

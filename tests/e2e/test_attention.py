@@ -42,7 +42,7 @@ def tile_for(target: str, d: int) -> tuple[int, int]:
     return (64, 32) if d > 64 else (128, 64)
 
 
-PLAIN = (attention.Variant(wd.f16), (2, 128, 128, 64))
+PLAIN = (attention.Variant(wd.f16), (2, 128, 256, 64))
 CAUSAL = (attention.Variant(wd.bf16, causal=True), (1, 130, 77, 64))
 LARGE = (attention.Variant(wd.bf16, causal=True, lse=True), (1, 77, 130, 128))
 QUICK = (("gfx90a", LARGE), ("gfx942", PLAIN), ("gfx942", CAUSAL), ("gfx950", LARGE), ("sm_80", PLAIN))

@@ -149,8 +149,13 @@ def test_of_attention() -> None:
     assert longest_last(backward.keys_kernel(attention.Variant(wd.bf16, causal=True)).trace(), "N") is False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("together", "tile", "waves"), [(None, (64, 64), 1), (9, (64, 64), 1), (None, (128, 32), 2)])
+@pytest.mark.parametrize(
+    ("together", "tile", "waves"),
+    [
+        pytest.param(9, (64, 64), 1, marks=pytest.mark.slow),
+        *(pytest.param(None, *case, marks=pytest.mark.exhaustive) for case in (((64, 64), 1), ((128, 32), 2))),
+    ],
+)
 def test_causal_attention_in_three_rounds(together, tile, waves, monkeypatch) -> None:
     monkeypatch.setattr(uneven_tiles, "best_together", lambda *_: together)
     variant = attention.Variant(wd.bf16, causal=True)
