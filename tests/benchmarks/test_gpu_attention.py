@@ -159,7 +159,8 @@ def test_checks_compile_at_their_full_size(benchmark, capsys, word):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "word", ["bias, cap, d 128", *(pytest.param(w, marks=pytest.mark.exhaustive) for w in ("alibi, d 64", "window, d 128"))]
+    "word",
+    ["bias, cap, d 128", *(pytest.param(w, marks=pytest.mark.exhaustive) for w in ("alibi, d 64", "window, d 128"))],
 )
 def test_what_is_added_to_scores_does_not_spill(benchmark, capsys, word):
     assert benchmark.main(["--compile", "sm_90a", "--only", word]) == 0
