@@ -295,3 +295,20 @@ def test_every_pair_of_sparse_products(target: str, oracle: Callable[[str], str]
     llvm = recognised(oracle("llc"), target, {what: (p[0], c[0]) for what, (p, c) in table.items()}, tmp_path)
     required = {what: hazard_rules.required(p[1](target), c[1](target), target) for what, (p, c) in table.items()}
     assert required == llvm
+
+
+# ---- clauses
+
+
+LOADS = [f"$vgpr{to} = GLOBAL_LOAD_DWORD {regs(at, 2)}, 0, 0, {EX}" for to, at in ((20, 0), (21, 2), (0, 4))]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_clauses_are_broken_as_llvm_breaks_them(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """A chip may have XNACK on where the target does not say; what `clauses` and the emulator's (CLAUSE) restate."""
+    rows = {
+        "next to it": (LOADS[0], LOADS[2]), "with another between": tuple(LOADS), "not an address": tuple(LOADS[:2]),
+        "arithmetic between": (LOADS[0], "S_NOP 0", LOADS[2]),
+    }  # fmt: skip
+    found = recognised(oracle("llc"), target, rows, tmp_path)
+    assert found == {"next to it": 1, "with another between": 1, "not an address": 0, "arithmetic between": 1}
