@@ -5,8 +5,9 @@ results are registers that an earlier one of the same row reads.
 
 A row is consecutive vector memory instructions, or consecutive scalar loads, without anything in between (LLVM's soft
 clauses: GCNHazardRecognizer breaks them so where XNACK is on, or may be on, as for a target without either suffix).
-Stores alone are no such row there: it takes a load, or an atomic that returns. Chips with XNACK on (MI300A, or `HSA_XNACK=1`) load our code, which says nothing of it. That an instruction does not
-overwrite its own address is the allocator's rule (EARLY).
+Stores alone are no such row there: it takes a load, or an atomic that returns. Chips with XNACK on (MI300A, or
+`HSA_XNACK=1`) load our code, which says nothing of it. That an instruction does not overwrite its own address is the
+allocator's rule (EARLY).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
 
-    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → clauses → check → operand check → text
+    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → clauses → check → operand
+    check → text
 
 Invariant: every instruction that is printed went through its row's `check_operands`.
 """

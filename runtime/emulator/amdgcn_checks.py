@@ -191,8 +191,8 @@ class Checker:
                 common = info.foot.writes & other.foot.reads & ~_SPECIAL
                 if common:
                     register, line = name_of(bits_of(common)[0]), other.line
-                    found.append((info.index, f"overwrites {register}, which `{line.text}` (line {line.number}) reads in "
-                                  "the same clause: it may be issued again after a page fault"))  # fmt: skip
+                    which = f"overwrites {register}, which `{line.text}` (line {line.number}) reads in the same clause"
+                    found.append((info.index, f"{which}: it may be issued again after a page fault"))
                     break
             row.append(info)
         return found
