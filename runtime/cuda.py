@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import LaunchError, ToolchainError
-from wavedsl.runtime import toolchain
+from wavedsl.runtime import binaries, toolchain
 from wavedsl.runtime.devices import Device, known_target
 from wavedsl.runtime.parameters import MAP_ALIGN
 from wavedsl.runtime.tensor_map import BYTES as MAP_BYTES
@@ -208,7 +208,7 @@ class Cuda:
             function = self._functions.get(key)
             if function is None:
                 # Text with a chip's own features assembles for that very chip only, other text for any later one.
-                module = self._module(text, target if target.endswith("a") else self.arch)
+                module = self._module(text, target if target.endswith("a") else self.arch, name)
                 handle = self._call("cuModuleGetFunction", module, name.encode())
                 attribute = self.driver.CUfunction_attribute
                 static = self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)
@@ -221,9 +221,9 @@ class Cuda:
                 function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text)
         return function
 
-    def _module(self, text: str, arch: str) -> Any:
+    def _module(self, text: str, arch: str, name: str) -> Any:
         if toolchain.find_cuda_tool("ptxas") is not None:
-            return self._call("cuModuleLoadData", toolchain.assemble_ptx(text, arch).cubin)
+            return self._call("cuModuleLoadData", binaries.ptx(text, arch, name).cubin)
         driver, log = self.driver, bytearray(_LOG_BYTES)
         options = [
             driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER,
