@@ -22,8 +22,8 @@ from wavedsl.runtime.workspace import ROOMS, TICKETS, Room
 LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
 """Workgroups along x, y and z (CUDA programming guide, technical specifications, every compute capability)."""
 WORK_ITEMS = (1 << 32) - 1
-"""Threads along an axis of a HIP grid: the HSA packet's fields are of 32 bits. More were cut off silently by some releases
-of ROCm (rocm-systems#2372), refused by others without a reason."""
+"""Threads along an axis of a HIP grid: the HSA packet's fields are of 32 bits. More were cut off silently by some
+releases of ROCm (rocm-systems#2372), refused by others without a reason."""
 ADDRESS_BITS = 48
 """Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
 
@@ -204,7 +204,8 @@ def check_grid(compiled: Launchable, grid: tuple[int, int, int]) -> None:
         if count > most:
             who = "CUDA" if compiled.target.startswith("sm") else "HIP"
             raise LaunchError(
-                f"{compiled.name} needs {count} workgroups along axis {axis} of its grid, {who} launches at most {most}",
+                f"{compiled.name} needs {count} workgroups along axis {axis} of its grid, {who} launches at most "
+                f"{most}",
                 compiled.location,
                 "give the dimension axis 0 in its WorkgroupConstraint, or a larger tile"
                 if who == "CUDA"

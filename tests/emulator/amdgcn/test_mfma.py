@@ -167,7 +167,7 @@ def test_products(target, mnemonic):
 @pytest.mark.parametrize("target", isa.TARGETS)
 @pytest.mark.parametrize("mnemonic", ["v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_f32_16x16x4f32"])
 def test_denormals(target, mnemonic):
-    """gfx90a takes those of 16-bit operands, and those of their sums, as zeros; later chips do not, f32 ones nowhere."""
+    """gfx90a takes those of 16-bit operands, and those of their sums, as zeros; no later chip, and none f32's."""
     row = isa.lookup(mnemonic, target).extra
     kind = row.a_dtype.numpy
     tiny = float(ml_dtypes.finfo(kind).tiny)
