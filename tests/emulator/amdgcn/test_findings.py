@@ -404,7 +404,7 @@ def test_out_of_bounds_names_the_argument():
 
 
 def test_an_atomic_past_the_end_of_a_buffer():
-    """What a chip does with it is not settled, so nobody may lean on the buffer's end. Lanes may that are switched off."""
+    """What a chip does with it is not settled, so nobody may lean on its end. Lanes may that are off."""
     a, b = arrays()
     atomic = "buffer_atomic_add v3, v1, s[12:15], 0 offen"
     body = f"""
