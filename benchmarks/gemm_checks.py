@@ -114,8 +114,9 @@ def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
     from wavedsl.strategies import plan_gemm, plan_grouped
 
     def grouped() -> tuple[np.ndarray, np.ndarray]:
-        each = np.repeat(y, groups, axis=0)
-        return np.einsum("mk,mnk->mn", x, each), np.einsum("mk,mnk->mn", np.abs(x), np.abs(each))
+        ends = np.cumsum([0, *groups])
+        parts = [(x[i:j], each.T) for i, j, each in zip(ends, ends[1:], y)]
+        return np.concatenate([p @ q for p, q in parts]), np.concatenate([np.abs(p) @ np.abs(q) for p, q in parts])
 
     if groups:
         plan = plan_grouped(a, b, c, groups, transpose_b=True)
