@@ -342,7 +342,7 @@ class Builder(Values):
         return self._pure("cluster.rank", (), I32)
 
     def cluster_barrier(self, *, initial: bool = False) -> Op:
-        """All threads of the cluster meet. `initial`: only barriers that were made and published are to be known then."""
+        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then."""
         return self._effect("cluster.barrier", (), {"initial": initial})
 
     def copy_bulk(
