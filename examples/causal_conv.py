@@ -21,7 +21,7 @@ import wavedsl as wd
 
 B, T, D, K = wd.symbols("B T D K")
 TAPS = 4
-TILES = [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(T, 64, 0), wd.WorkgroupConstraint(D, 64, 1)]
+TILES = [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(T, 16, 0), wd.WorkgroupConstraint(D, 64, 1)]
 
 
 def later(steps: int) -> wd.IndexMapping:
@@ -79,7 +79,7 @@ def backward_kernel(dtype: wd.DType):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = common.options(__doc__, ("f32", "bf16"), batch=2, time=80, channels=64).parse_args(arguments)
+    given = common.options(__doc__, ("f32", "bf16"), batch=2, time=40, channels=64).parse_args(arguments)
     dtype = common.dtype_called(given.dtype)
     shape = given.batch, given.time, given.channels
     x, dy = (common.data(shape, dtype, given.seed + i) for i in (0, 1))
