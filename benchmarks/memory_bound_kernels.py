@@ -89,7 +89,8 @@ def layer_norm(dtype: wd.DType, columns: int) -> Any:
         scale = wd.rsqrt(wd.sum(away * away, dim=N) * (1.0 / columns) + eps)
         wd.write(middle, mean)
         wd.write(scale, rstd)
-        wd.write(wd.cast(away * scale * wd.cast(wd.read(w), wd.f32) + wd.cast(wd.read(b), wd.f32), dtype), c)
+        result = wd.fma(away * scale, wd.cast(wd.read(w), wd.f32), wd.cast(wd.read(b), wd.f32))
+        wd.write(wd.cast(result, dtype), c)
 
     return layer_normed
 

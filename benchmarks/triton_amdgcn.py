@@ -173,14 +173,14 @@ def transpose(target: str) -> Problem:
 
 
 def gemv(target: str) -> Problem:
-    """Four rows of the matrix per workgroup, on four waves."""
+    """As `matmul` cuts it: eight rows of the matrix per workgroup of four waves."""
     from wavedsl.strategies import kernels as strategies
 
-    n, k = 4 * ROWS, 8192
+    n, k = 8 * ROWS, 8192
     x, a, y = normal(0, 1, k), normal(1, n, k), empty(1, n)
-    kernel = strategies.gemv(strategies.Form(wd.bf16, wd.bf16, True, False), 4, 2048, 4)
+    kernel = strategies.gemv(strategies.Form(wd.bf16, wd.bf16, True, False), 8, 2048, 4)
     given = [x, a, y, np.float32(1), np.float32(0)]
-    return Problem(kernel, given, [a, x, y], (ROWS,), [(y, lambda: wide(x) @ wide(a).T)], 1e-2, 4 * k)
+    return Problem(kernel, given, [a, x, y], (ROWS,), [(y, lambda: wide(x) @ wide(a).T)], 1e-2, 8 * k)
 
 
 def gemm(target: str, dtype: wd.DType, tile: tuple[int, int, int], wave: tuple[int, int], b_order: str = "NK",

@@ -245,7 +245,10 @@ def kernels(target: str) -> list[tuple[str, Any, dict[str, str], dict[str, Any],
          {**pointers("x w b out", "bf16"), **pointers("mean rstd", "fp32"), "eps": "fp32"}, {"N": 8192}, PLAIN),
         ("row sum", row_sum, {**pointers("x", "bf16"), **pointers("out", "fp32")}, {"N": 8192}, PLAIN),
         ("transpose", transpose, pointers("x out", "bf16"), {"M": 256, "N": 256, "BLOCK": 64}, PLAIN),
-        ("gemv", gemv, pointers("a x out", "bf16"), {"K": 8192, "BM": 4, "BK": 2048}, PLAIN),
+        *(
+            ("gemv", gemv, pointers("a x out", "bf16"), {"K": 8192, "BM": 8, "BK": deep}, PLAIN)
+            for deep in (512, 1024, 2048)
+        ),
     ]  # fmt: skip
     fp8 = "fp8e4nv" if target == "gfx950" else "fp8e4b8"
     for name, dtype, tile, order, silu in (

@@ -24,8 +24,8 @@ FOLLOWING = ("exp2", "fneg", "select")
 of its own: what masks scores must not take the packed arithmetic from what follows."""
 
 Place = tuple[int, int, int]
-"""(id of the tuple, of the word of narrower elements, or of the first op of a pair; which pair of its registers or, from
-`UNPACKED` down, of its elements; which half)."""
+"""(id of the tuple, of the word of narrower elements, or of the first op of a pair; which pair of its registers or,
+from `UNPACKED` down, of its elements; which half)."""
 UNPACKED = -2
 
 

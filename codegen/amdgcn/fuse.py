@@ -180,7 +180,7 @@ def _chained(
 
 
 EXCHANGED = ("fadd", "fmul", "fmax", "fmin")
-"""Operations of two f32 in either order that read one of them from another lane."""
+"""Operations of two f32 in either order that may read one of them from another lane."""
 
 
 def _with_other_lanes(

@@ -2,8 +2,8 @@
 
 In: a `shuffle_xor` of kernel IR. Out: the DPP pattern that carries it out, if any.
 
-The steps of a butterfly reduction leave the same number in more and more lanes. Where lanes l and l ^ 3 agree, the value
-of lane l ^ 4 is that of lane l ^ 7, and that is a pattern (a half row mirrored); l ^ 4 itself is none.
+The steps of a butterfly reduction leave the same number in more and more lanes. Where lanes l and l ^ 3 agree, the
+value of lane l ^ 4 is that of lane l ^ 7, and that is a pattern (a half row mirrored); l ^ 4 itself is none.
 """
 
 from __future__ import annotations
