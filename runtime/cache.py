@@ -1,8 +1,8 @@
 """The compile cache on disk: what was compiled once is found again by any process.
 
 In comes a key's parts, such as the traced graph (which holds what the kernel's source and its helpers amounted to),
-bindings, options, target and `package_stamp()`; out come the files stored under their hash. A binary can be
-added under a name with the assembler's fingerprint (`add`), since the text does not depend on it; compiles keep none.
+bindings, options, target and `package_stamp()`; out come the files stored under their hash. Binaries are entries of
+their own (`binaries`): what the assembler makes of a text does not depend on how the text came about.
 
 An entry is one folder, complete from the moment it can be seen: it is written elsewhere and renamed into place. Whoever
 comes second finds the name taken and drops its copy, which is the same. Entries leave by being renamed away first.
@@ -178,29 +178,6 @@ def store(key: str, files: Mapping[str, bytes], *, name: str, target: str, parts
         warnings.warn(f"{name} was not kept in {folder()}: {error}", CacheWarning, stacklevel=2)
         return
     evict()
-
-
-def add(key: str, file: str, data: bytes) -> None:
-    """Put one more file (a binary) beside an entry: a new complete entry takes the old one's place."""
-    found = entry(key)
-    files = load(key)
-    if found is None or files is None:
-        return
-    try:
-        meta = json.loads((found.path / META).read_bytes())
-    except OSError:
-        return  # another process has dropped the entry meanwhile
-    meta["files"][file] = hashlib.sha256(data).hexdigest()
-    try:
-        staged = _staging()
-        staged.mkdir(parents=True)
-        for name, content in (*files.items(), (file, data), (META, json.dumps(meta, indent=1).encode())):
-            (staged / name).write_bytes(content)
-        _remove(found.path)
-        if not _rename(staged, found.path):
-            shutil.rmtree(staged, ignore_errors=True)
-    except OSError as error:
-        warnings.warn(f"{file} was not kept in {folder()}: {error}", CacheWarning, stacklevel=2)
 
 
 def _place(key: str) -> Path:

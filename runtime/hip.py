@@ -1,8 +1,8 @@
 """HIP devices through the bindings of hip-python.
 
 In come text, addresses and launch sizes, out go calls of libamdhip64. The text is assembled and linked here-side
-(`toolchain`), so a GPU needs no compiler of its own. Nothing here knows what a kernel computes; parameters arrive as an
-array of pointers.
+(`toolchain`, `binaries`), so a GPU needs no compiler of its own. Nothing here knows what a kernel computes; parameters
+arrive as an array of pointers.
 
 What every launch calls goes to the same library by ctypes: the bindings' own way there takes several times as long.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
-from wavedsl.runtime import toolchain
+from wavedsl.runtime import binaries
 from wavedsl.runtime.devices import Device, known_target
 
 KEPT_STREAMS = 256
@@ -200,7 +200,7 @@ class Hip:
         function = self._functions.get((text, name))
         if function is None:
             with self.entered():
-                module = self._call("hipModuleLoadData", toolchain.assemble_amdgcn(text, target))
+                module = self._call("hipModuleLoadData", binaries.hsaco(text, target, name))
                 handle = self._call("hipModuleGetFunction", module, name.encode())
             function = self._functions[text, name] = Function(self.index, module, handle)
         return function

@@ -19,6 +19,8 @@ from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.workspace import ROOMS, TICKETS, Room
 
+LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
+"""Workgroups along x, y and z (CUDA programming guide, technical specifications, every compute capability)."""
 ADDRESS_BITS = 48
 """Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
 
@@ -126,7 +128,9 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
             out.append(number.to_bytes(param.size, "little", signed=True))
         else:
             out.append(packed[param.name] if param.kind == "scalar" else named[param.name])
-    return Call(_three(compiled.grid, extents), _three(compiled.block, {}), tuple(out), place)
+    grid = _three(compiled.grid, extents)
+    check_grid(compiled, grid)
+    return Call(grid, _three(compiled.block, {}), tuple(out), place)
 
 
 def hidden_rooms(compiled: Launchable, extents: Mapping[Any, int]) -> dict[str, Room]:
@@ -180,6 +184,19 @@ def check_expected(
             where,
             "pass an array that starts at an aligned address, or call the kernel object itself",
         )
+
+
+def check_grid(compiled: Launchable, grid: tuple[int, int, int]) -> None:
+    """Raise LaunchError for more workgroups along an axis than CUDA launches: the driver says `invalid argument`."""
+    if not compiled.target.startswith("sm"):
+        return
+    for axis, (count, most) in enumerate(zip(grid, LARGEST_GRID)):
+        if count > most:
+            raise LaunchError(
+                f"{compiled.name} needs {count} workgroups along axis {axis} of its grid, CUDA launches at most {most}",
+                compiled.location,
+                "give the dimension axis 0 in its WorkgroupConstraint, or a larger tile",
+            )
 
 
 def check_reach(param: Param, ref: ArrayRef, tile: tuple[int, ...] | None, where: Loc | None) -> None:

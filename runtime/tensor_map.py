@@ -49,6 +49,8 @@ SWIZZLES: dict[int, int] = {0: 0, 32: 1, 64: 2, 128: 3}
 """Swizzle span in bytes (0: none) -> enumeration. Matrix descriptors number them otherwise."""
 INTERLEAVES: dict[int, int] = {0: 0, 16: 1, 32: 2}
 PROMOTIONS: dict[int, int] = {0: 0, 64: 1, 128: 2, 256: 3}
+PROMOTION = 128
+"""Bytes that L2 fetches around what a copy touches: a row of most boxes, and what CUTLASS and Triton ask for."""
 FILLS: dict[str, int] = {"zero": 0, "nan": 1}
 
 _ITEM = {"8": 1, "16": 2, "32": 4, "64": 8}
@@ -97,7 +99,7 @@ class TensorMapSpec:
 
     `dims` and `box` in elements (the box along a strided dimension counts elements of the tensor, of which every
     `element_strides`-th is copied), `strides` in bytes for dimensions 1…; `swizzle` and `interleave` in bytes (0:
-    none), `promotion` the L2 promotion in bytes, `fill` `zero` or `nan`.
+    none), `promotion` the L2 promotion in bytes (0: none), `fill` `zero` or `nan`.
     """
 
     data_type: str
@@ -107,7 +109,7 @@ class TensorMapSpec:
     element_strides: tuple[int, ...] = ()
     interleave: int = 0
     swizzle: int = 0
-    promotion: int = 0
+    promotion: int = PROMOTION
     fill: str = "zero"
 
     def __post_init__(self) -> None:
@@ -226,7 +228,7 @@ class TensorMap:
         element_strides: tuple[int, ...] = (),
         swizzle: int = 0,
         interleave: int = 0,
-        promotion: int = 0,
+        promotion: int = PROMOTION,
         fill: str = "zero",
         shift: int = 0,
     ):

@@ -295,13 +295,8 @@ def disassemble_cubin(cubin: bytes) -> str:
 # --------------------------------------------------------------------------------------------------------- both sides
 
 
-def binary(text: str, target: str) -> bytes:
-    """What a driver loads for `text`: an hsaco for `gfx…`, a cubin for `sm_…`."""
-    return assemble_amdgcn(text, target) if target.startswith("gfx") else assemble_ptx(text, target).cubin
-
-
 def fingerprint(target: str) -> str:
-    """A string that changes with the tool that `binary` would use for `target`, without starting it."""
+    """A string that changes with the tools that would assemble for `target`, without assembling."""
     paths = [*amdgcn_tools().assemble[:1], amdgcn_tools().link[0]] if target.startswith("gfx") else [find_ptxas()]
     stamps = []
     for path in paths:

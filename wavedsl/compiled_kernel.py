@@ -64,9 +64,9 @@ class CompiledKernel:
 
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
-        from wavedsl.runtime import toolchain
+        from wavedsl.runtime import binaries
 
-        return toolchain.binary(self.asm, self.target)
+        return binaries.binary(self.asm, self.target, self.name)
 
     def emulate(self, *args: Any, checks: Any = True, **kwargs: Any) -> Any:
         """Run the text on the emulator, arrays in place; the report. Raises EmulationError for findings
@@ -161,7 +161,7 @@ def resources_from_json(data: Mapping[str, Any]) -> Any:
         values["shared_bytes"],
         math.prod(data["block"]),
         get_target(data["target"]).occupancy,
-        assembler(data["target"]),
+        assembler(data["target"], data["name"]),
     )
 
 
@@ -231,14 +231,14 @@ def load(path: str | Path) -> CompiledKernel:
     return from_json(data)
 
 
-def assembler(target: str) -> Any:
-    """What the PTX resources call when registers and spills are first asked for."""
+def assembler(target: str, name: str) -> Any:
+    """What the PTX resources of kernel `name` call when registers and spills are first asked for."""
 
     def assemble(text: str) -> Any:
-        from wavedsl.runtime import toolchain
+        from wavedsl.runtime import binaries, toolchain
 
         if toolchain.find_cuda_tool("ptxas") is None:
             return None
-        return toolchain.assemble_ptx(text, target).entries[0]
+        return binaries.ptx(text, target, name).entries[0]
 
     return assemble

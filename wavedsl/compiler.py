@@ -228,5 +228,5 @@ def _emit(ir: KernelIR, chip: Target) -> tuple[str, Any, int]:
         return program.text, program.resources, ir.shared_bytes
     from wavedsl.codegen.ptx.emit import compile_kernel_ir as nvidia
 
-    ptx = nvidia(ir, chip, assembler(chip.name))
+    ptx = nvidia(ir, chip, assembler(chip.name, ir.name))
     return ptx.text, ptx.resources, ir.shared_bytes

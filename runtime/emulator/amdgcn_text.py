@@ -76,6 +76,8 @@ class Program:
     infos: dict[int, Any] = field(default_factory=dict)
     needs: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
     """What checks have found out about instructions, and about pairs of them: the same in every run."""
+    replays: bool = True
+    """Whether a chip that issues instructions again after a page fault may load the text."""
 
     def index_of(self, label: str) -> int:
         if label not in self.labels:
@@ -145,6 +147,7 @@ class _Parser:
         self.symbols: dict[str, int] = {}
         self.section = ".text"
         self.fixups: list[tuple[int, int, str]] = []
+        self.replays = True
 
     def run(self, asm: str) -> Program:
         kernel: Kernel | None = None
@@ -190,7 +193,9 @@ class _Parser:
                 self._instruction(part.strip(), number)
         for at, size, symbol in self.fixups:
             self.data[at : at + size] = self._address(symbol).to_bytes(8, "little")[:size]
-        return Program(self.lines, self.labels, self.kernels, self.data, self.symbols)
+        return Program(
+            self.lines, self.labels, self.kernels, self.data, self.symbols, replays=self.replays
+        )
 
     # ---- directives
 
@@ -220,6 +225,8 @@ class _Parser:
                 self.sets[name.strip()] = self._value(value.strip())
             except ValueError:
                 pass  # a resource expression of another function; only matters if an operand names it
+        elif word == ".amdgcn_target":
+            self.replays = "xnack-" not in rest
         elif word == ".file":
             parts = re.findall(r'"([^"]*)"|(\S+)', rest)
             words = [a or b for a, b in parts]

@@ -215,6 +215,13 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
 
 
+@pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])
+def test_descriptors_do_not_hold_the_rank_in_the_cluster(a_order: str, b_order: str) -> None:
+    """Addresses of shared memory do, in the bits of a descriptor that say how far panels along M or N are apart."""
+    subs = tiles(128, 128, 64, 64, 128)
+    multiply(F16, 256, 128, 128, subs, a_order=a_order, b_order=b_order, schedule=wd.Schedule(cluster=(2, 1, 1)))
+
+
 def test_cluster_that_does_not_divide_the_grid_is_refused() -> None:
     with pytest.raises(wd.ConstraintError, match="3 tiles, no multiple of 2"):
         hopper.gemm(F16, schedule=wd.Schedule(cluster=(2, 1, 1))).compile(

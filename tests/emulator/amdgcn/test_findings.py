@@ -232,6 +232,18 @@ def test_hazard_vcc_to_cndmask():
     assert run(body.format("s_nop 1\n"), arrays()).findings == []
 
 
+def test_a_clause_overwrites_what_it_reads():
+    """Both loads may be issued again when the first one's page comes in."""
+    body = LOAD.replace("s_waitcnt vmcnt(0)", "{}global_load_dword v1, v4, s[8:9]\ns_waitcnt vmcnt(0)", 1)
+    body = body.replace("v_add_u32 v3, 1, v2", "v_add_u32 v3, 1, v2\nv_lshlrev_b32 v1, 2, v0")
+    body = "v_mov_b32 v4, 0\n" + body
+    only(run(body.format(""), arrays()), "hazard", "global_load_dword v1, v4, s[8:9]")
+    for between in ("s_nop 0\n", "v_mov_b32 v5, 0\n", "global_load_dword v6, v4, s[8:9]\ns_nop 0\n"):
+        assert run(body.format(between), arrays()).findings == [], between
+    longer = body.format("global_load_dword v6, v4, s[8:9]\n")
+    only(run(longer, arrays()), "hazard", "global_load_dword v1, v4, s[8:9]")
+
+
 # ---- uninitialised-read
 
 

@@ -97,14 +97,6 @@ def test_limit_zero_turns_it_off(monkeypatch, own_folder):
     assert not own_folder.exists()
 
 
-def test_a_binary_is_added_beside_the_text():
-    key = store(graph="a")
-    cache.add(key, "binary-0123", b"\x7fELF")
-    assert cache.load(key) == {**FILES, "binary-0123": b"\x7fELF"}
-    cache.add(cache.key_of({"graph": "unknown"}), "binary", b"")
-    assert len(cache.entries()) == 1
-
-
 def test_why_names_the_changed_parts():
     store(graph="a", bindings="M=1", target="gfx942")
     store(graph="b", bindings="M=1", target="gfx942")
@@ -154,29 +146,13 @@ def hammer(directory: str, seed: int, rounds: int, results) -> None:
             if found is None:
                 cache.store(key, expected, name="gemm", target="gfx942", parts={"graph": part})
                 found = cache.load(key) or expected
-            found.pop("binary", None)
             if found != expected:
                 wrong.append(f"process {seed}, round {i}: {found}")
-            if i % 11 == seed % 11:
-                cache.add(key, "binary", b"\x7fELF")
             if i % 23 == seed % 23:
                 cache.clear()
     except BaseException as error:
         wrong.append(f"process {seed}: {error!r}")
     results.put(wrong)
-
-
-def test_a_file_is_added_to_an_entry_that_another_process_drops(own_folder, monkeypatch):
-    key, load = store(graph="a"), cache.load
-
-    def loaded_and_dropped(wanted):
-        files = load(wanted)
-        cache.clear()
-        return files
-
-    monkeypatch.setattr(cache, "load", loaded_and_dropped)
-    cache.add(key, "binary", b"x")
-    assert load(key) is None
 
 
 @pytest.mark.filterwarnings("error")

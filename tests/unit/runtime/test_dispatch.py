@@ -661,7 +661,7 @@ def tensor_maps(there: There) -> None:
     import hopper
     from products import BF16, TILE
     from wavedsl.ir.errors import LaunchError
-    from wavedsl.runtime.tensor_map import DATA_TYPES, SWIZZLES
+    from wavedsl.runtime.tensor_map import DATA_TYPES, PROMOTIONS, SWIZZLES
 
     import wavedsl as wd
 
@@ -706,7 +706,8 @@ def tensor_maps(there: There) -> None:
         width = 128 // size
         assert line == (
             f"cuTensorMapEncodeTiled type {kind} rank 2 address given sizes {columns} {rows} strides {columns * size} "
-            f"box {width} {box_rows} steps 1 1 interleave 0 swizzle {SWIZZLES[128]} promotion 0 fill 0"
+            f"box {width} {box_rows} steps 1 1 interleave 0 swizzle {SWIZZLES[128]} "
+            f"promotion {PROMOTIONS[128]} fill 0"
         )
     for arrays, new in ((first, 0), (second, 3), (first, 0), (second, 0)):
         kernel(*arrays)

@@ -108,7 +108,7 @@ def test_ptxas_output_is_attributed_to_its_entry():
 
 def test_disassembly_shows_the_shared_store(oracle):
     oracle("ptxas"), oracle("nvdisasm")
-    assert "STS" in toolchain.disassemble_cubin(toolchain.binary(PTX, "sm_80"))
+    assert "STS" in toolchain.disassemble_cubin(toolchain.assemble_ptx(PTX, "sm_80").cubin)
 
 
 def test_the_user_s_lines_are_in_the_cubin(oracle, tmp_path):
