@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy
 
 import wavedsl as wd
 
-B, M, N, K, BM, BN, BK, WM, WN, HALF = wd.symbols("B M N K BM BN BK WM WN HALF")
+B, M, N, K, BM, BN, BK, WM, WN = wd.symbols("B M N K BM BN BK WM WN")
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,7 @@ def product(form: Form, config: Config) -> Any:
 
 @functools.cache
 def four_bits(config: Config) -> Any:
-    """y = x (q * scale)^T in f32: x [M, K] of f16, weights q [N, K / 2], two to a byte, the even one in the low half, 8
-    too large, with a factor of f16 per row."""
+    """y = x ((q - 8) * scale)^T in f32: x [M, K] of f16, weights q [N, K] of 4 bits, a factor of f16 per row of them."""
 
     @wd.wave(
         [
@@ -171,13 +169,12 @@ def four_bits(config: Config) -> Any:
         schedule=wd.Schedule(**dict(config.schedule)) if config.schedule else None,
     )
     def quantised(
-        x: wd.Memory[M, K, wd.SHARED, wd.f16], q: wd.Memory[N, HALF, wd.u8], scale: wd.Memory[N, wd.f16],
+        x: wd.Memory[M, K, wd.SHARED, wd.f16], q: wd.Memory[N, K, wd.SHARED, wd.u4], scale: wd.Memory[N, wd.f16],
         y: wd.Memory[M, N, wd.f32],
     ):  # fmt: skip
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
         def loop(acc):
-            pair = wd.cast(wd.read(q, mapping=wd.IndexMapping((N, K), {HALF: sympy.floor(K / 2)})), wd.i32)
-            return wd.mma(wd.read(x), wd.cast((pair >> wd.index(K) % 2 * 4 & 15) - 8, wd.f16), acc)
+            return wd.mma(wd.read(x), wd.cast(wd.read(q), wd.f16) - 8.0, acc)
 
         wd.write(loop * wd.cast(wd.read(scale), wd.f32), y)
 
