@@ -155,7 +155,7 @@ def product(form: Form, config: Config) -> Any:
 
 @functools.cache
 def four_bits(config: Config) -> Any:
-    """y = x ((q - 8) * scale)^T in f32: x [M, K] of f16, weights q [N, K] of 4 bits, a factor of f16 per row of them."""
+    """y = x ((q - 8) * scale)^T in f32: x [M, K] of f16, weights q [N, K] of 4 bits with a factor of f16 per row."""
 
     @wd.wave(
         [
