@@ -213,6 +213,8 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     schedule = wd.Schedule(cluster=(cluster, 1, 1), persistent=persistent)
     compiled = multiply(F16, m, 72, 200, schedule=schedule)
     assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+    met = re.findall(r"barrier\.cluster\.arrive\.(\w+)", compiled.asm)
+    assert met == ["relaxed", "release"]  # what the first one is to tell is fenced already
 
 
 @pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])
