@@ -43,7 +43,7 @@ class Config:
         return f"{self.m}x{self.n}x{self.k}/{self.wave_m}x{self.wave_n}{more}"
 
 
-EPILOGUES = ("", "alpha beta", "bias relu", "bias gelu", "scales silu", "block scales")
+EPILOGUES = ("", "alpha beta", "bias relu", "bias gelu", "scales silu", "block scales", "silu")
 INPUTS = ("", "a scaled", "b scaled")
 
 
@@ -104,6 +104,14 @@ def product(form: Form, config: Config) -> Any:
             wd.write(finish(product_of(a, b)), c)
 
         return plain
+    if form.epilogue == "silu":
+
+        @decorate
+        def activated(a: a_type, b: b_type, c: c_type):
+            x = product_of(a, b)
+            wd.write(finish(x * wd.sigmoid(x)), c)
+
+        return activated
     if form.epilogue == "alpha beta":
 
         @decorate
@@ -145,6 +153,34 @@ def product(form: Form, config: Config) -> Any:
     return blocks
 
 
+@functools.cache
+def four_bits(config: Config) -> Any:
+    """y = x ((q - 8) * scale)^T in f32: x [M, K] of f16, weights q [N, K] of 4 bits with a factor of f16 per row."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, WM),
+            wd.WaveConstraint(N, WN),
+        ],
+        subs={BM: config.m, BN: config.n, BK: config.k, WM: config.wave_m, WN: config.wave_n},
+        schedule=wd.Schedule(**dict(config.schedule)) if config.schedule else None,
+    )
+    def quantised(
+        x: wd.Memory[M, K, wd.SHARED, wd.f16], q: wd.Memory[N, K, wd.SHARED, wd.u4], scale: wd.Memory[N, wd.f16],
+        y: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(x), wd.cast(wd.read(q), wd.f16) - 8.0, acc)
+
+        wd.write(loop * wd.cast(wd.read(scale), wd.f32), y)
+
+    return quantised
+
+
 GELU = (0.7978845608028654, 0.044715)
 """sqrt(2 / pi) and the factor of the cube in the approximation of gelu by tanh."""
 
@@ -166,6 +202,8 @@ def reference(form: Form, a: np.ndarray, b: np.ndarray, extras: list[np.ndarray]
     if form.epilogue == "bias gelu":
         x = x + extras[0]
         return 0.5 * x * (1 + np.tanh(GELU[0] * (x + GELU[1] * x**3))), 1.2 * size + np.abs(x)
+    if form.epilogue == "silu":
+        return x / (1 + np.exp(-x)), 1.2 * size + np.abs(x)
     if form.epilogue in ("scales silu", "block scales"):
         scale = extras[0][:, None] * extras[1]
         x, size = x * scale, size * np.abs(scale)
@@ -182,6 +220,7 @@ def extras(form: Form, m: int, n: int) -> list[tuple[tuple[int, ...], wd.DType]]
         return [((m if form.inputs == "a scaled" else n,), wd.f32)]
     return {
         "": [],
+        "silu": [],
         "alpha beta": [((m, n), form.out)],
         "bias relu": [((n,), wd.f32)],
         "bias gelu": [((n,), wd.f32)],

@@ -75,6 +75,27 @@ def rms_norm(dtype: wd.DType, columns: int) -> Any:
 
 
 @functools.cache
+def layer_norm(dtype: wd.DType, columns: int) -> Any:
+    """c = (a - mean) / sqrt(variance + eps) * w + b along rows, beside each row's mean and 1 / sqrt(variance + eps)."""
+
+    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    def layer_normed(
+        a: wd.Memory[M, N, dtype], w: wd.Memory[N, dtype], b: wd.Memory[N, dtype], c: wd.Memory[M, N, dtype],
+        mean: wd.Memory[M, wd.f32], rstd: wd.Memory[M, wd.f32], eps: wd.Scalar[wd.f32],
+    ):  # fmt: skip
+        x = wd.cast(wd.read(a), wd.f32)
+        middle = wd.sum(x, dim=N) * (1.0 / columns)
+        away = x - middle
+        scale = wd.rsqrt(wd.sum(away * away, dim=N) * (1.0 / columns) + eps)
+        wd.write(middle, mean)
+        wd.write(scale, rstd)
+        result = wd.fma(away * scale, wd.cast(wd.read(w), wd.f32), wd.cast(wd.read(b), wd.f32))
+        wd.write(wd.cast(result, dtype), c)
+
+    return layer_normed
+
+
+@functools.cache
 def row_sum(dtype: wd.DType, columns: int) -> Any:
     """s = sum of each row."""
 

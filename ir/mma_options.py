@@ -17,7 +17,7 @@ from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.mma_ports import leading_elements
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import dim_name
-from wavedsl.ir.target import MmaAtom, Target, lacking
+from wavedsl.ir.target import VECTOR_BYTES, MmaAtom, Target, lacking
 
 STORED_CLOCKS = 1 / 64
 """Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
@@ -29,7 +29,7 @@ def mma_options(
     partition: Partition,
     target: Target,
     hardware: Any = None,
-    contiguous: str | None = None,
+    written: tuple[str, int] | None = None,
     read_tiles: frozenset[int] = frozenset(),
     made_tiles: frozenset[tuple[int, int]] = frozenset(),
     rows: Rows = NO_ROWS,
@@ -37,10 +37,12 @@ def mma_options(
     """Atoms and operand orders of one `mma` node, best first.
 
     Fewest matrix-unit cycles for the wave's tile first, then what takes words of two columns (`MmaAtom.parts`) of an
-    operand that would have to be turned, then the widest store along `contiguous` (the memory-contiguous dimension the
-    result is written along, if known), then no swap. `rows`: reads whose rows are contiguous in memory, by id, and
-    along which dimension; instructions of column pairs are for these alone. Raises ConstraintError where none fits.
+    operand that would have to be turned, then the widest store along the dimension of `written` (the memory-contiguous
+    one of the array that the result is written to, and the bits of its elements, if known), then no swap. `rows`: reads
+    whose rows are contiguous in memory, by id, and along which dimension; instructions of column pairs are for these
+    alone, `in_runs` for those along K. Raises ConstraintError where none fits.
     """
+    contiguous, bits = written or ("", 0)
     a, b = (node.inputs[p] for p in factors(node))
     m, n, k = product_dims(node)
     wm, wn, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
@@ -65,9 +67,11 @@ def mma_options(
         am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
         if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
             continue
+        if ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
+            atom = in_runs(atom, bits)
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
-        width = leading_elements(d.get(contiguous or "", ""))
+        width = leading_elements(d.get(contiguous, ""))
         clocks = float(issues * atom.cycles)
         if atom.asynchronous and (a if swap else b).id not in read_tiles:
             both = a.id not in read_tiles and b.id not in read_tiles
@@ -135,6 +139,21 @@ def _candidates(
     if not found and wanted is None and not wide and not scaled and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
         found = [(fma_atom(a, target, wm, wn), False)]
     return found
+
+
+def in_runs(atom: MmaAtom, bits: int) -> MmaAtom:
+    """The instruction with rows of A, and of its result, renumbered so that a lane's results are runs of as many
+    neighbouring rows as one store of elements of `bits` takes. Lanes read rows of A from anywhere; results they could
+    only exchange."""
+    sources = atom.d["M"].split()
+    run = max(1, VECTOR_BYTES * 8 // max(bits, 8)).bit_length() - 1
+    own = [i for i, source in enumerate(sources) if source.startswith("e")][:run]
+    order = [*own, *(i for i in range(len(sources)) if i not in own)]
+    if atom.asynchronous or atom.parts > 1 or order == list(range(len(sources))):
+        return atom
+    rows = atom.a["M"].split()
+    a, d = ({**strings, "M": " ".join(x[i] for i in order)} for strings, x in ((atom.a, rows), (atom.d, sources)))
+    return replace(atom, a=a, d=d)
 
 
 @functools.cache

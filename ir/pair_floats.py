@@ -24,7 +24,9 @@ FOLLOWING = ("exp2", "fneg", "select")
 of its own: what masks scores must not take the packed arithmetic from what follows."""
 
 Place = tuple[int, int, int]
-"""(id of the tuple, or of the first op of a pair; which pair of its registers; which half)."""
+"""(id of the tuple, of the word of narrower elements, or of the first op of a pair; which pair of its registers or,
+from `UNPACKED` down, of its elements; which half)."""
+UNPACKED = -2
 
 
 @dataclass
@@ -80,6 +82,10 @@ def _find(region: Region, pairs: dict[Op, Pair], places: dict[Value, Place]) -> 
         if op.name == "slice" and op.results[0].type is F32:
             start = op.attrs["start"]
             places[op.results[0]] = (op.args[0].id, start >> 1, start & 1)
+            continue
+        if op.name == "unpack" and op.results[0].type is F32:
+            index = op.attrs["index"]
+            places[op.results[0]] = (op.args[0].id, UNPACKED - (index >> 1), index & 1)
             continue
         if op.name not in PAIRED and op.name not in FOLLOWING:
             continue

@@ -218,6 +218,8 @@ def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], l
             single += [((b, m, s),) for s in fits]
             if m == 4:
                 pairs += [((b, m, s), (min(b, top - m - s - b), m, s + b)) for s in fits[:2] if m + s + b < top]
+                # fragments whose lanes skip a bit of the row's number (`mma_options.in_runs`)
+                pairs += [((b - 1, m, s), (1, m + b - 1, s + 1)) for s in fits[:2] if b > 1 and m + s + b < top]
     return single, pairs
 
 

@@ -96,14 +96,16 @@ def join_region(region: Region, classes: Classes) -> None:
                     classes.join(n.id, x.id)
 
 
-def written_along(graph: Graph, classes: Classes) -> dict[int, str]:
-    """Class → the innermost dimension of an array that a value of the class is written to."""
-    found: dict[int, str] = {}
+def written_along(graph: Graph, classes: Classes) -> dict[int, tuple[str, int]]:
+    """Class → the innermost dimension of an array that a value of the class is written to, and the bits of its
+    elements."""
+    found: dict[int, tuple[str, int]] = {}
     for n in graph.all_nodes():
         if n.op == "write":
-            dims = [d for d in graph.argument(n.attrs["memory"]).dims if d not in graph.index_dims]
+            array = graph.argument(n.attrs["memory"])
+            dims = [d for d in array.dims if d not in graph.index_dims]
             if dims:
-                found.setdefault(classes.find(n.inputs[0].id), str(dims[-1]))
+                found.setdefault(classes.find(n.inputs[0].id), (str(dims[-1]), array.dtype.bits))
     return found
 
 

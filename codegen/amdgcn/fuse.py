@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn.roles import FUSED, FUSED_SCALAR, SCALAR_FIELD
+from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern
+from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, SCALAR_FIELD
 from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
 
 _FULL = 0xFFFFFFFF
@@ -24,11 +25,15 @@ _FULL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Fusion:
-    """Instruction `mnemonic` on `sources`; `width` is the field's width where the last source is one (v_bfe_u32)."""
+    """Instruction `mnemonic` on `sources`; `width` is the field's width where the last source is one (v_bfe_u32),
+    `lanes` the DPP pattern by which the first comes from other lanes. `halves`: it combines a value with that of the
+    other half of the wave."""
 
     mnemonic: str
     sources: tuple[Value, ...]
     width: int | None = None
+    lanes: str | None = None
+    halves: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,11 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
             chained = _chained(op, uses, here, absorbed, fusions)
             if chained is not None:
                 fusions[v.id] = chained
+                continue
+        if v.type is F32 and not v.uniform and op.name in EXCHANGED and uses.get(v.id):
+            met = _with_other_lanes(op, uses, here, absorbed, fusions)
+            if met is not None:
+                fusions[v.id] = met
             continue
         if v.type is not I32 or not uses.get(v.id):
             continue
@@ -166,6 +176,30 @@ def _chained(
         if _scalars(sources) <= 1:
             absorbed.add(v.id)
             return Fusion(FUSED[op.name, op.name], sources)
+    return None
+
+
+EXCHANGED = ("fadd", "fmul", "fmax", "fmin")
+"""Operations of two f32 in either order that may read one of them from another lane."""
+
+
+def _with_other_lanes(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> Fusion | None:
+    """A step of a reduction over lanes: one instruction where a DPP pattern moves the value; where halves of the wave
+    exchange theirs, what came from either side, in whichever order."""
+    for moved, other in (op.args, op.args[::-1]):
+        inner = moved.op
+        if inner is None or inner.name != "shuffle_xor" or not _free(moved, uses, here, absorbed, fusions):
+            continue
+        row = FLOAT[op.name, "f32"]
+        pattern = dpp_pattern(inner)
+        if pattern is not None:
+            absorbed.add(moved.id)
+            return Fusion(row + DPP, (inner.args[0], other), lanes=pattern)
+        if inner.attrs["mask"] == HALF_WAVE and inner.args[0] is other:
+            absorbed.add(moved.id)
+            return Fusion(row, (other,), halves=True)
     return None
 
 

@@ -45,6 +45,8 @@ FLOAT = {
     ("sin", "f32"): "v_sin_f32", ("cos", "f32"): "v_cos_f32",
 }  # fmt: skip
 """(op, type) → instruction; what is missing has none."""
+DPP = "_dpp"
+"""Ending of the encoding whose first source comes from other lanes."""
 PACKED = {"fadd": "v_pk_add_f32", "fmul": "v_pk_mul_f32", "fsub": "v_pk_add_f32"}
 """Two f32 at once. The difference negates its second source."""
 HALVES = {"fadd": "v_pk_add_f16", "fmul": "v_pk_mul_f16", "fsub": "v_pk_add_f16"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.lane_moves import dpp_pattern
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
 from wavedsl.codegen.amdgcn.select_int import add64
@@ -386,22 +387,17 @@ def slice_(s: Selector, op: Op) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- cross-lane
 
-_ROWS_OF_16 = {7: "row_half_mirror", 8: "row_ror:8", 15: "row_mirror"}
-_QUAD = {1: "[1,0,3,2]", 2: "[2,3,0,1]", 3: "[3,2,1,0]"}
-
-
 @lower("shuffle_xor")
 def shuffle_xor(s: Selector, op: Op) -> None:
-    mask = op.attrs["mask"]
     words = s.words(op.args[0])
     dst = s.result(op)
     for k, word in enumerate(words):
-        _exchange(s, dst.part(k), s.to_vector(word), mask)
+        exchange(s, dst.part(k), s.to_vector(word), op.attrs["mask"], dpp_pattern(op))
 
 
-def _exchange(s: Selector, dst: Ref, x: Ref, mask: int) -> None:
+def exchange(s: Selector, dst: Ref, x: Ref, mask: int, pattern: str | None) -> None:
+    """dst = x of the lane ^ mask, by a DPP pattern if there is one."""
     r = s.rows
-    pattern = f"quad_perm:{_QUAD[mask]}" if mask in _QUAD else _ROWS_OF_16.get(mask)
     if pattern is not None:
         s.emit(r.v_mov_b32_dpp, dst, x, dpp=pattern, row_mask=15, bank_mask=15)
     elif mask < 32:

@@ -14,9 +14,11 @@ import struct
 from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn import roles
-from wavedsl.codegen.amdgcn.isa import Src
+from wavedsl.codegen.amdgcn.isa import Inst, Src
+from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, halves_agree
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, lower
+from wavedsl.codegen.amdgcn.select_convert import exchange
 from wavedsl.ir.kernel_ir import Op, Value
 
 
@@ -33,6 +35,13 @@ def binary(s: Selector, op: Op) -> None:
     v = op.results[0]
     a, b = op.args
     fusion = s.fusions.get(v.id)
+    if fusion is not None and fusion.lanes is not None:
+        moved, own = (s.to_vector(s.words(x)[0]) for x in fusion.sources)
+        s.emit(s.rows.named(fusion.mnemonic), s.result(op), moved, own, dpp=fusion.lanes, row_mask=15, bank_mask=15)
+        return
+    if fusion is not None and fusion.halves:
+        with_other_half(s, s.rows.named(fusion.mnemonic), s.result(op), fusion.sources[0])
+        return
     if fusion is not None:
         s.vop3(s.rows.named(fusion.mnemonic), s.result(op), *(s.operand(x) for x in fusion.sources))
         return
@@ -61,6 +70,26 @@ def binary(s: Selector, op: Op) -> None:
         while k < n:
             s.valu(row, dst.part(k), xs[k], ys[k], op.name != "fsub")
             k += 1
+
+
+def with_other_half(s: Selector, row: Inst, dst: Ref, v: Value) -> None:
+    """`row`, which takes its sources in either order, of a value and that of the lane 32 away."""
+    x = s.to_vector(s.words(v)[0])
+    if s.rows.swaps_halves:  # a copy of the low half in both halves, and one of the high half
+        low, high = s.new("v"), s.new("v")
+        s.copy(low, x)
+        s.copy(high, x)
+        s.emit(s.rows.v_permlane32_swap_b32, low, high)
+        s.valu(row, dst, low, high)
+    elif halves_agree(v):
+        low, high = s.new("s"), s.new("s")
+        s.emit(s.rows.v_readlane_b32, low, x, 0)
+        s.emit(s.rows.v_readlane_b32, high, x, HALF_WAVE)
+        s.valu(row, dst, low, s.to_vector(high))
+    else:
+        other = s.new("v")
+        exchange(s, other, x, HALF_WAVE, None)
+        s.valu(row, dst, x, other)
 
 
 @lower("pair")

@@ -13,7 +13,8 @@ loop body knows what the previous trip left in flight.
 (MERGE) A wait that costs nothing more may be stricter than it must be: where results that the block will want as well
 are estimated to have arrived by then, they are waited for together, and their own waits are not needed. The estimate
 (`_Clock`) counts what each unit takes for the whole workgroup; arrivals within `SLACK_CLOCKS` count as arrived, because
-the latencies are not known better.
+the latencies are not known better. What was loaded together comes from vector memory one after the other: where there
+is something to do with the first results, the others have waits of their own.
 
 Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 * vmcnt counts global loads, stores and direct-to-LDS copies, in issue order; lgkmcnt counts LDS operations in issue
@@ -48,6 +49,8 @@ _PLAIN = (1 << UNITS) - 1
 """Registers: what a merged wait may be for. How many copies stay in flight is the schedule's decision."""
 SLACK_CLOCKS = 16
 """Clocks by which a merged wait may come early: one LDS access."""
+ISSUE_CLOCKS, FETCH_CLOCKS = 4, 16
+"""Clocks between two instructions of a wave, and in which vector memory gives a wave 16 bytes a lane."""
 LONG_AGO = -4096
 """Clocks after which an operation has surely completed."""
 
@@ -65,6 +68,8 @@ class _Clock:
         self.now = 0
         self.matrix = 0
         self.memory = {"vm": 0, "lds": 0, "scalar": 0}
+        self.turn = LONG_AGO
+        """When the oldest result of vector memory that nobody has waited for can come."""
 
     def issue(self, inst: Inst, queue: str) -> int:
         """Pass an instruction; the clock at which its result arrives."""
@@ -148,14 +153,18 @@ def _walk(
         if lgkm_any & wanted:
             need_lgkm = 0 if lgkm_any & SCALAR else next(i for i, (m, _) in enumerate(lgkm) if m & wanted)
         if need_vm >= 0 or need_lgkm >= 0:
+            came = LONG_AGO
             if need_vm >= 0:
-                clock.now = max(clock.now, vm[need_vm][1])
+                came = max(vm[need_vm][1], clock.turn + (len(vm) - 1 - need_vm) * FETCH_CLOCKS * waves)
+                clock.now = max(clock.now, came)
             if need_lgkm >= 0:
                 clock.now = max(clock.now, lgkm[need_lgkm][1])
             if need_vm > 0:
-                need_vm = _merged(vm, need_vm, insts, wants, at, clock.now)
+                clock.turn, oldest = came, need_vm
+                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, FETCH_CLOCKS * waves)
+                clock.turn += (oldest - need_vm + 1) * FETCH_CLOCKS * waves
             if need_lgkm > 0:
-                need_lgkm = _merged(lgkm, need_lgkm, insts, wants, at, clock.now)
+                need_lgkm = _merged(lgkm, need_lgkm, wants, at, clock.now, clock.now, 0)
             if need_vm >= 0:
                 del vm[need_vm:]
                 vm_any = _registers(vm)
@@ -192,11 +201,20 @@ def _walk(
 
 
 def _merged(
-    queue: list[tuple[int, int]], need: int, insts: list[Inst], wants: list[int], at: int, now: int
+    queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int
 ) -> int:
-    """The strictest count, at most `need`, that is due by now and spares a later wait of the block."""
+    """The strictest count, at most `need`, that is due by now and spares a later wait of the block. The result that is
+    waited for came at `came`, the next ones come `apart` clocks one after the other; those of accesses issued together
+    are due all the same if they are read at once:
+    to wait for them later would gain no more than a wait costs."""
+    at_once = 0
+    for wanted in wants[at : at + SLACK_CLOCKS // ISSUE_CLOCKS]:
+        at_once |= wanted & _PLAIN
     due = need
     while due > 0 and queue[due - 1][1] <= now + SLACK_CLOCKS:
+        in_turn = came + (need - due + 1) * apart
+        if in_turn > now + SLACK_CLOCKS and not queue[due - 1][0] & at_once:
+            break
         due -= 1
     if due == need:
         return need

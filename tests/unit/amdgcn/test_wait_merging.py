@@ -38,3 +38,29 @@ def test_loads_issued_together_are_waited_for_together() -> None:
 
 def test_a_load_issued_much_later_is_not_waited_for_early() -> None:
     assert waits(40)[0] == "vmcnt(1)"
+
+
+def counts_of_sums(additions: int) -> list[str]:
+    """The waits of three loads issued together, each of which takes part in so many additions, one load after the
+    other."""
+    kernel = kernels.new_kernel("sums", CHIP, ["x", "y"], waves=4)
+    b = Builder(kernel, get_target(CHIP))
+    at = b.mul(b.tid(), 4)
+    source, target = b.buffer(b.param(0), 1 << 16), b.buffer(b.param(1), 1 << 16)
+    loads = [b.load_global(source, at, bytes=4, imm=1024 * i, type=B32) for i in range(3)]
+    total = b.tid()
+    for load in loads:
+        for k in range(additions):
+            total = b.xor(b.add(total, b.bitcast(load, I32)), k)
+    b.store_global(target, at, b.bitcast(total, B32), bytes=4)
+    program = compile_kernel_ir(b.finish(), get_target(CHIP)).program
+    found = [i.ops[0] for block in program.blocks for i in block.insts if i.row.unit is Unit.WAITCNT]
+    return [counts for counts in found if "vm" in counts]
+
+
+def test_what_comes_in_turn_is_worked_on_in_turn() -> None:
+    assert counts_of_sums(8) == ["vmcnt(2)", "vmcnt(1)", "vmcnt(0)"]
+
+
+def test_a_wait_is_not_spent_for_one_instruction() -> None:
+    assert counts_of_sums(1) == ["vmcnt(0)"]

@@ -4693,6 +4693,225 @@ min3_f32:                               ; @min3_f32
 	.set min3_f32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	max_of_neighbours               ; -- Begin function max_of_neighbours
+	.p2align	8
+	.type	max_of_neighbours,@function
+max_of_neighbours:                      ; @max_of_neighbours
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[0:1]
+	global_load_dword v2, v0, s[2:3]
+	s_waitcnt vmcnt(0)
+	s_nop 0
+	v_max_f32_dpp v1, v2, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf bound_ctrl:1
+	global_store_dword v0, v1, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel max_of_neighbours
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end64:
+	.size	max_of_neighbours, .Lfunc_end64-max_of_neighbours
+                                        ; -- End function
+	.set max_of_neighbours.num_vgpr, 3
+	.set max_of_neighbours.num_agpr, 0
+	.set max_of_neighbours.numbered_sgpr, 8
+	.set max_of_neighbours.num_named_barrier, 0
+	.set max_of_neighbours.private_seg_size, 0
+	.set max_of_neighbours.uses_vcc, 0
+	.set max_of_neighbours.uses_flat_scratch, 0
+	.set max_of_neighbours.has_dyn_sized_stack, 0
+	.set max_of_neighbours.has_recursion, 0
+	.set max_of_neighbours.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	min_of_mirrored                 ; -- Begin function min_of_mirrored
+	.p2align	8
+	.type	min_of_mirrored,@function
+min_of_mirrored:                        ; @min_of_mirrored
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[0:1]
+	global_load_dword v2, v0, s[2:3]
+	s_waitcnt vmcnt(0)
+	s_nop 0
+	v_min_f32_dpp v1, v2, v1 row_mirror row_mask:0xf bank_mask:0xf bound_ctrl:1
+	global_store_dword v0, v1, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel min_of_mirrored
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end65:
+	.size	min_of_mirrored, .Lfunc_end65-min_of_mirrored
+                                        ; -- End function
+	.set min_of_mirrored.num_vgpr, 3
+	.set min_of_mirrored.num_agpr, 0
+	.set min_of_mirrored.numbered_sgpr, 8
+	.set min_of_mirrored.num_named_barrier, 0
+	.set min_of_mirrored.private_seg_size, 0
+	.set min_of_mirrored.uses_vcc, 0
+	.set min_of_mirrored.uses_flat_scratch, 0
+	.set min_of_mirrored.has_dyn_sized_stack, 0
+	.set min_of_mirrored.has_recursion, 0
+	.set min_of_mirrored.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	product_of_halves               ; -- Begin function product_of_halves
+	.p2align	8
+	.type	product_of_halves,@function
+product_of_halves:                      ; @product_of_halves
+	s_load_dwordx4 s[0:3], s[4:5], 0x0
+	s_load_dwordx2 s[6:7], s[4:5], 0x10
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[0:1]
+	global_load_dword v2, v0, s[2:3]
+	s_waitcnt vmcnt(0)
+	s_nop 0
+	v_mul_f32_dpp v1, v2, v1 row_half_mirror row_mask:0xf bank_mask:0xf bound_ctrl:1
+	global_store_dword v0, v1, s[6:7]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel product_of_halves
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 24
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 8
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end66:
+	.size	product_of_halves, .Lfunc_end66-product_of_halves
+                                        ; -- End function
+	.set product_of_halves.num_vgpr, 3
+	.set product_of_halves.num_agpr, 0
+	.set product_of_halves.numbered_sgpr, 8
+	.set product_of_halves.num_named_barrier, 0
+	.set product_of_halves.private_seg_size, 0
+	.set product_of_halves.uses_vcc, 0
+	.set product_of_halves.uses_flat_scratch, 0
+	.set product_of_halves.has_dyn_sized_stack, 0
+	.set product_of_halves.has_recursion, 0
+	.set product_of_halves.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	quotient_f64                    ; -- Begin function quotient_f64
 	.p2align	8
 	.type	quotient_f64,@function
@@ -4760,8 +4979,8 @@ quotient_f64:                           ; @quotient_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end64:
-	.size	quotient_f64, .Lfunc_end64-quotient_f64
+.Lfunc_end67:
+	.size	quotient_f64, .Lfunc_end67-quotient_f64
                                         ; -- End function
 	.set quotient_f64.num_vgpr, 13
 	.set quotient_f64.num_agpr, 0
@@ -4830,8 +5049,8 @@ neg_f64:                                ; @neg_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end65:
-	.size	neg_f64, .Lfunc_end65-neg_f64
+.Lfunc_end68:
+	.size	neg_f64, .Lfunc_end68-neg_f64
                                         ; -- End function
 	.set neg_f64.num_vgpr, 3
 	.set neg_f64.num_agpr, 0
@@ -4923,8 +5142,8 @@ root_f64:                               ; @root_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end66:
-	.size	root_f64, .Lfunc_end66-root_f64
+.Lfunc_end69:
+	.size	root_f64, .Lfunc_end69-root_f64
                                         ; -- End function
 	.set root_f64.num_vgpr, 11
 	.set root_f64.num_agpr, 0
@@ -6789,6 +7008,96 @@ amdhsa.kernels:
     .symbol:         min3_f32.kd
     .uses_dynamic_stack: false
     .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           max_of_neighbours
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         max_of_neighbours.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           min_of_mirrored
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         min_of_mirrored.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 24
+    .max_flat_workgroup_size: 1024
+    .name:           product_of_halves
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         product_of_halves.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0

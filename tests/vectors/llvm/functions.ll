@@ -12,10 +12,12 @@ declare double @llvm.trunc.f64(double)
 declare float @llvm.amdgcn.cos.f32(float)
 declare float @llvm.amdgcn.sin.f32(float)
 declare float @llvm.amdgcn.sqrt.f32(float)
+declare float @llvm.maxnum.f32(float, float)
 declare float @llvm.minnum.f32(float, float)
 declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)
 declare i32 @llvm.amdgcn.ds.swizzle(i32, i32)
 declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
+declare i32 @llvm.amdgcn.update.dpp.i32(i32, i32, i32, i32, i32, i1)
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.writelane.i32(i32, i32, i32)
 declare i32 @llvm.ctlz.i32(i32, i1)
@@ -793,6 +795,51 @@ define amdgpu_kernel void @min3_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %in
   %z = load float, ptr addrspace(1) %az
   %m = call float @llvm.minnum.f32(float %x, float %y)
   %r = call float @llvm.minnum.f32(float %m, float %z)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @max_of_neighbours(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %b = bitcast float %y to i32
+  %m = call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 %b, i32 177, i32 15, i32 15, i1 true)
+  %s = bitcast i32 %m to float
+  %r = call nnan float @llvm.maxnum.f32(float %s, float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @min_of_mirrored(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %b = bitcast float %y to i32
+  %m = call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 %b, i32 320, i32 15, i32 15, i1 true)
+  %s = bitcast i32 %m to float
+  %r = call nnan float @llvm.minnum.f32(float %s, float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @product_of_halves(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %b = bitcast float %y to i32
+  %m = call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 %b, i32 321, i32 15, i32 15, i1 true)
+  %s = bitcast i32 %m to float
+  %r = fmul float %s, %x
   %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
   store float %r, ptr addrspace(1) %to
   ret void

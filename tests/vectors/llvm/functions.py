@@ -54,6 +54,16 @@ class Function:
     uniform: bool = False
 
 
+def _with_lane(name: str, control: int, lane: Callable[..., Any], operation: str, meaning: Callable[..., Any], more: str = "") -> Function:
+    """`operation` of %x and %s, which is y of another lane: DPP control word, lane number."""
+    lines = (
+        f"%b = bitcast float %y to i32\n%m = call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 %b, i32 {control}, i32 15, i32 15, i1 true)\n"
+        f"%s = bitcast i32 %m to float\n%r = {operation}"
+    )
+    declares = "\n".join(filter(None, ("declare i32 @llvm.amdgcn.update.dpp.i32(i32, i32, i32, i32, i32, i1)", more)))
+    return Function(name, "f32 f32", "f32", lines, lambda x, y: meaning(_lane(y, lane), x), declares, within=(-100.0, 100.0), chips=AMD)
+
+
 def _compare(name: str, type_: str, condition: str, meaning: Callable[..., Any]) -> Function:
     kind = "fcmp" if type_[0] == "f" else "icmp"
     lines = f"%c = {kind} {condition} {IR[type_]} %x, %y\n%r = zext i1 %c to i32"
@@ -233,6 +243,9 @@ FUNCTIONS = (
         "%m = call float @llvm.minnum.f32(float %x, float %y)\n%r = call float @llvm.minnum.f32(float %m, float %z)",
         lambda x, y, z: np.fmin(np.fmin(x, y), z), "declare float @llvm.minnum.f32(float, float)", chips=AMD,
     ),
+    _with_lane("max_of_neighbours", 0xB1, lambda i: i ^ 1, "call nnan float @llvm.maxnum.f32(float %s, float %x)", np.fmax, "declare float @llvm.maxnum.f32(float, float)"),
+    _with_lane("min_of_mirrored", 0x140, lambda i: i ^ 15, "call nnan float @llvm.minnum.f32(float %s, float %x)", np.fmin),
+    _with_lane("product_of_halves", 0x141, lambda i: i ^ 7, "fmul float %s, %x", np.multiply),
     Function("quotient_f64", "f64 f64", "f64", "%r = fdiv double %x, %y", np.divide, chips=AMD),
     Function("neg_f64", "f64", "f64", "%r = fneg double %x", np.negative),
     _call("root_f64", "llvm.sqrt.f64", "f64", 1, np.sqrt),
