@@ -152,8 +152,9 @@ class Region:
         """All ops, outer before inner, in order."""
         for op in self.ops:
             yield op
-            for region in op.regions:
-                yield from region.walk()
+            if op.regions:
+                for region in op.regions:
+                    yield from region.walk()
 
 
 @dataclass
