@@ -25,7 +25,6 @@ _ONE = np.uint64(1)
 CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 
 
-
 def flush(x: Array) -> Array:
     """Denormal float32 to zero of the same sign."""
     small = np.abs(x) < F32_TINY
