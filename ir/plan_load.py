@@ -110,18 +110,11 @@ def plan_load(
     found = place._memo.get(key)
     if found is not None:
         return found
-    if isinstance(fragment, Layout):
-        inner, layout = fragment.inner, fragment
-        steps = tuple(g for g in layout.digits if g.stride and g.extent > 1)
-        digit_bytes = [place.linear_address({d: layout.step(g) * (d == g.dim) for d in place.dims}) for g in steps]
-        repeats = 1
-        for g in layout.reg_digits:
-            repeats *= g.extent
-    else:
-        inner, digit_bytes, repeats = fragment, [], 1
-    columns = dict(zip(inner.ins, place.cols(inner)))
-    registers = [b for b in inner.ins if kind_of(b) in REGISTER_KINDS]
-    lanes = [b for b in inner.ins if kind_of(b) == "l"]
+    inner = fragment.inner if isinstance(fragment, Layout) else fragment
+    seen = place._memo.get(("seen", fragment))
+    if seen is None:
+        seen = place._memo["seen", fragment] = _seen(fragment, inner, place)
+    columns, digit_bytes, repeats, registers, lanes = seen
     in_word = max(0, (4 // size).bit_length() - 1)
     plans = []
     for position, atom in enumerate(atoms):
@@ -136,6 +129,24 @@ def plan_load(
     plans.sort(key=lambda p: p[:3])
     found = place._memo[key] = tuple(p[3] for p in plans)
     return found
+
+
+def _seen(
+    fragment: Bits | Layout, inner: Bits, place: Place
+) -> tuple[dict[int, int], list[int], int, list[int], list[int]]:
+    """What a place makes of a fragment, for any atom: bytes per input bit, bytes per step of the digits, how often the
+    box repeats in registers, and the register and lane bits."""
+    digit_bytes, repeats = [], 1
+    if isinstance(fragment, Layout):
+        for g in fragment.digits:
+            if g.stride and g.extent > 1:
+                coords = dict.fromkeys(place.dims, 0)
+                coords[g.dim] = fragment.step(g)
+                digit_bytes.append(place.linear_address(coords))
+        for g in fragment.reg_digits:
+            repeats *= g.extent
+    columns = dict(zip(inner.ins, place.cols(inner)))
+    return columns, digit_bytes, repeats, list(inner.only(*REGISTER_KINDS).ins), list(inner.only("l").ins)
 
 
 def _keeps_pieces(place: Place, piece_bytes: int, others: Iterable[int]) -> bool:
