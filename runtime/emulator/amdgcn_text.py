@@ -76,6 +76,8 @@ class Program:
     infos: dict[int, Any] = field(default_factory=dict)
     needs: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
     """What checks have found out about instructions, and about pairs of them: the same in every run."""
+    hazards: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    """By kernel, what they have found in its blocks after what history: the same in every run, too."""
 
     def index_of(self, label: str) -> int:
         if label not in self.labels:
