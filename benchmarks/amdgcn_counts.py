@@ -88,7 +88,7 @@ CLASSES = (
 
 
 def disassembled(text: str, target: str, llvm_mc: str, objdump: str) -> list[str]:
-    """The instructions of a text as LLVM reads them back."""
+    """The instructions of a text as LLVM reads them back, without what pads the code."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "k")
         path.with_suffix(".s").write_text(text)
@@ -96,7 +96,8 @@ def disassembled(text: str, target: str, llvm_mc: str, objdump: str) -> list[str
         subprocess.run([*base, str(path.with_suffix(".s")), "-o", str(path)], check=True)
         command = [objdump, "-d", f"--mcpu={target}", str(path)]
         said = subprocess.run(command, check=True, capture_output=True, text=True)
-    return re.findall(r"^\t([a-z]\S*.*?)\s*//", said.stdout, re.M)
+    lines = re.findall(r"^\t([a-z]\S*.*?)\s*//", said.stdout, re.M)
+    return lines[: len(lines) - lines[::-1].index("s_endpgm")]
 
 
 def count(lines: list[str]) -> dict[str, int]:

@@ -4,8 +4,8 @@ In come text, addresses and launch sizes, out go calls of libcuda. A kernel runs
 is one of the device's, else in the device's primary context, which torch and CuPy use too, so that their pointers and
 streams are valid here. A thread's context is left as it was found, but for a thread that had none.
 
-PTX is assembled by ptxas for the chip at hand if there is a ptxas, else by the driver. Nothing here knows what a kernel
-computes; parameters arrive as an array of pointers.
+PTX is assembled by ptxas for the chip at hand if there is a ptxas whose binaries the driver takes, else by the driver.
+Nothing here knows what a kernel computes; parameters arrive as an array of pointers.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
 DEFAULT_SHARED = 48 * 1024
 """Dynamic shared memory that a kernel may use without asking (CUDA programming guide, compute capability tables)."""
 _LOG_BYTES = 16384
+_NOT_FOR_THIS_DRIVER = (
+    "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    "CUDA_ERROR_INVALID_SOURCE",
+)  # fmt: skip
+"""What a driver answers to a binary of a toolkit that it does not know (JAX' issue 18572, Legion's 1690: the first)."""
 LEGACY_STREAM = 1
 """`CU_STREAM_LEGACY` (cuda.h): the default stream, whatever 0 stands for."""
 PER_THREAD_DEFAULT = "CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM"
@@ -210,11 +215,10 @@ class Cuda:
                 # Text with a chip's own features assembles for that very chip only, other text for any later one.
                 module = self._module(text, target if target.endswith("a") else self.arch, name)
                 handle = self._call("cuModuleGetFunction", module, name.encode())
-                attribute = self.driver.CUfunction_attribute
-                static = self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)
-                dynamic = max(0, shared_bytes - static)
-                if dynamic + static > DEFAULT_SHARED:
-                    limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                # By the text, which declares one array: what drivers report as static may hold what they reserve.
+                dynamic = shared_bytes if ".extern .shared" in text else 0
+                if dynamic > DEFAULT_SHARED:
+                    limit = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     self._call("cuFuncSetAttribute", handle, limit, dynamic)
                 from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
 
@@ -222,8 +226,29 @@ class Cuda:
         return function
 
     def _module(self, text: str, arch: str, name: str) -> Any:
-        if toolchain.find_cuda_tool("ptxas") is not None:
+        """The module that ptxas makes of the text, or else the driver's own assembler.
+
+        A driver older than ptxas does not know its binaries, an older ptxas does not know the text.
+        """
+        if toolchain.find_cuda_tool("ptxas") is None:
+            return self._assembled_by_driver(text, arch)
+        try:
             return self._call("cuModuleLoadData", binaries.ptx(text, arch, name).cubin)
+        except ToolchainError as error:
+            refused: ToolchainError | LaunchError = error
+        except LaunchError as error:
+            if not any(known in error.message for known in _NOT_FOR_THIS_DRIVER):
+                raise
+            refused = error
+        try:
+            return self._assembled_by_driver(text, arch)
+        except ToolchainError as error:
+            raise ToolchainError(
+                f"{refused.message}\nand {error.message}",
+                hint="ptxas and the driver should be of one CUDA release, or the driver's of the later one",
+            ) from refused
+
+    def _assembled_by_driver(self, text: str, arch: str) -> Any:
         driver, log = self.driver, bytearray(_LOG_BYTES)
         options = [
             driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER,
@@ -366,20 +391,12 @@ class Cuda:
             room = room_of()
             at = ctypes.addressof(room)
             at += -at % MAP_ALIGN
-            status = encode(
-                ctypes.c_void_p(at),
-                kind,
-                rank,
-                ctypes.c_void_p(address),
-                wide(*dims),
-                wide(*strides),
-                box,
-                steps,
-                interleave,
-                swizzle,
-                promotion,
-                fill,
-            )
+            place, start = ctypes.c_void_p(at), ctypes.c_void_p(address)
+            given = (kind, rank, start, wide(*dims), wide(*strides), box, steps, interleave, swizzle, promotion, fill)
+            status = encode(place, *given)
+            if status:
+                with self.entered():  # a thread without a context may be what is wrong
+                    status = encode(place, *given)
             if status:
                 self._refused(status, "cuTensorMapEncodeTiled")
             return ctypes.string_at(at, MAP_BYTES)

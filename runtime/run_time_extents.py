@@ -23,11 +23,11 @@ import sympy
 from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime.arrays import ArrayRef
+from wavedsl.runtime.prepare import largest_grid
 from wavedsl.runtime.workspace import ROOMS
 
 DIVISOR = 16
 """Extents and strides that a text does not know count by what of this divides them."""
-LARGEST_GRID = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ def family(compiled: Any, arrays: Sequence[Array], rest: Sequence[Any]) -> Calla
             text = _number(param, places, arrays, extents, refuse)
         hidden.append(text or f"r{k}")
     lines += [f"if {' or '.join(refuse)}: return None", f"grid = ({', '.join(grid)})"]
-    lines.append(f"if grid[0] > {LARGEST_GRID}: return None")
+    largest = largest_grid(compiled)
+    lines += [f"if grid[{axis}] > {most}: return None" for axis, most in enumerate(largest) if axis < len(grid)]
     answer = f"grid, ({', '.join(reach)},), ({''.join(h + ', ' for h in hidden)})"
     return _function(answer, lines, len(arrays), names)
 

@@ -1,6 +1,7 @@
 """The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
 
-    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → check → operand check → text
+    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → clauses → check → operand
+    check → text
 
 Invariant: every instruction that is printed went through its row's `check_operands`.
 """
@@ -13,6 +14,7 @@ from wavedsl.codegen.amdgcn import isa, liveness
 from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
+from wavedsl.codegen.amdgcn.clauses import break_clauses
 from wavedsl.codegen.amdgcn.explain import explain_registers, explain_spill
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazard_fill import check_order, fill_gaps
@@ -76,6 +78,7 @@ def compile_kernel_ir(
             _complain(kernel, "order of instructions", check_order(before, program))
         follow(program, hazards)
     insert_nops(program, rows, hazards)
+    break_clauses(program, rows)
     if verify:
         _complain(kernel, "waits", check_waits(program))
     _check_operands(program)

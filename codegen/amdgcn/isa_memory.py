@@ -251,7 +251,8 @@ def vmem(
         spec = (f"d:{out} <- " if mem.returns else "") + f"{head}, data:{data}" + (f", {tail}" if tail else "")
     unit = Unit.SCRATCH if space == "scratch" else Unit.VMEM
     counters = ("vmcnt", "lgkmcnt") if space == "flat" else ("vmcnt",)
-    wide = mem.op == "store" and mem.bytes > 8
+    sent = mem.bytes * (2 if mem.function == "cmpswap" else 1)
+    wide = mem.op in ("store", "atomic") and sent > 8
     classes = ("vmem", *hazard, *(("wide_store",) if wide else ()))
     encoding = {"buffer": "MUBUF", "global": "GLOBAL", "flat": "FLAT", "scratch": "SCRATCH"}[space]
     base = ("offen", "idxen", "offset") if space == "buffer" else ("offset",)

@@ -15,6 +15,10 @@ from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
 
 _COMMENT_COLUMN = 56
+_NOP = 0xBF800000
+"""`s_nop 0`."""
+_FETCHED = 256
+"""Words behind the code that a wave may fetch before it ends: 16 cache lines, as LLVM pads the code of these chips."""
 
 
 def render(program: Program, resources: Resources, params: list[Param]) -> str:
@@ -39,6 +43,8 @@ def render(program: Program, resources: Resources, params: list[Param]) -> str:
     _code(program, files, out)
     out.append(f".L{name}_end:")
     out.append(f"\t.size {name}, .L{name}_end-{name}")
+    # Instructions are fetched ahead of s_endpgm: what lies there must be mapped, and code.
+    out += [f"\t.p2alignl 6, {_NOP}", f"\t.fill {_FETCHED}, 4, {_NOP}"]
     _descriptor(program, resources, params, out)
     _metadata(program, resources, params, out)
     return "\n".join(out) + "\n"

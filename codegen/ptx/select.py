@@ -24,6 +24,8 @@ from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, source_steps
 from wavedsl.ir.loc import Loc
 
 SHARED_SYMBOL = "smem"
+CLUSTER_SHIFT = 24
+"""Bits of a shared address below the workgroup's rank in its cluster (CUTLASS: `Sm100MmaPeerBitMask`)."""
 INT_MAX = (1 << 31) - 1
 
 _KIND = {
@@ -165,10 +167,19 @@ class Selector:
     def zext(self, r: Reg) -> Reg:
         return self.hoisted(("zext", r.id), r.level, lambda: self.set("b64", ("cvt", "u64", "u32"), r))
 
-    def shared_base(self) -> Reg:
-        """The shared array's address, in a register of the outermost level."""
+    def shared_base(self, ranked: bool = True) -> Reg:
+        """The shared array's address, in a register of the outermost level.
+
+        In a cluster bits 24 and above hold the workgroup's rank (ptxas makes a symbol's address of `SR_CgaCtaId << 24`
+        and its place); without `ranked` they are cleared.
+        """
         self.code.shared_symbol = SHARED_SYMBOL
-        return self.hoisted(("shared base",), 0, lambda: self.set("b32", ("mov", "u32"), Symbol(SHARED_SYMBOL)))
+        base: Reg = self.hoisted(("shared base",), 0, lambda: self.set("b32", ("mov", "u32"), Symbol(SHARED_SYMBOL)))
+        if ranked:
+            return base
+        place = Imm((1 << CLUSTER_SHIFT) - 1)
+        own: Reg = self.hoisted(("own shared base",), 0, lambda: self.set("b32", ("and", "b32"), base, place))
+        return own
 
     # ------------------------------------------------------------------------------------------------------ structure
 

@@ -40,14 +40,16 @@ def descriptor(s: Selector, op: Op) -> Reg:
     """The descriptor that `op` stands for, in a register of the block that uses it: descriptors are constant distances
     apart, and uniform registers, which hold them, are few.
 
-    (base + n) >> 4 is (base >> 4) + (n >> 4): n is a multiple of 16, and so is the base of every tile.
+    (base + n) >> 4 is (base >> 4) + (n >> 4): n is a multiple of 16, and so is the base of every tile. In a cluster the
+    base is without the workgroup's rank, which stands in bits 24 and above: it would land in the leading offset.
     """
     low, high = op.attrs["low"], op.attrs["high"]
     address = s.one(op.args[0])
+    ranked = s.kernel.cluster == 1  # there are none: the address as it is
     if type(address) is Imm:
-        reg, offset = s.shared_base(), int(address.value)
+        reg, offset = s.shared_base(ranked), int(address.value)
     else:
-        reg, offset = shared_register(s, op.args[0])
+        reg, offset = shared_register(s, op.args[0], ranked)
     if offset % 16:
         raise CompileError(f"a matrix tile at byte {offset} is not aligned to 16", op.loc)
 

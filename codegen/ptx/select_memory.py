@@ -83,11 +83,19 @@ def shared_address(s: Selector, v: Value, imm: int) -> Mem:
     return Mem(reg, offset + imm)
 
 
-def shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
-    """A register with array base + v - n, and n. The base goes to the operand that is known first."""
+def shared_register(s: Selector, v: Value, ranked: bool = True) -> tuple[Reg, int]:
+    """A register with array base + v - n, and n. The base goes to the operand that is known first.
+
+    `ranked`: whether the base may hold the workgroup's rank in its cluster (`Selector.shared_base`).
+    """
     r: Reg = s.one(v)
+    key = ("shared", v.id, ranked)
+
+    def keep(level: int, build: Callable[[], Reg], offset: int = 0) -> tuple[Reg, int]:
+        return s.hoisted(key, level, lambda: (build(), offset))
+
     for scope in reversed(s.scopes):
-        found = scope.cache.get(("shared", v.id))
+        found = scope.cache.get(key)
         if found is not None:
             return found
     op = v.op
@@ -98,29 +106,21 @@ def shared_register(s: Selector, v: Value) -> tuple[Reg, int]:
             a, b = b, a
         if b.const is not None:
             if op.name == "add" and 0 <= int(b.const) < _SHARED_IMM:
-                base, more = shared_register(s, a)
+                base, more = shared_register(s, a, ranked)
                 return base, more + int(b.const)
             if op.name == "xor" and 0 <= int(b.const) < SHARED_ALIGN:
-                base, more = shared_register(s, a)
+                base, more = shared_register(s, a, ranked)
                 if more == 0:
                     flip = Imm(int(b.const))
-                    return _keep(s, v, base.level, lambda: s.set("b32", ("xor", "b32"), base, flip))
+                    return keep(base.level, lambda: s.set("b32", ("xor", "b32"), base, flip))
         elif op.name == "add":
             x, y = s.of(a), s.of(b)
             if type(x[0]) is Reg and type(y[0]) is Reg and x[0].level != y[0].level:
                 late, early = (a, b) if x[0].level > y[0].level else (b, a)
-                base, offset = shared_register(s, early)
+                base, offset = shared_register(s, early, ranked)
                 varying = s.one(late)
-                reg, _ = _keep(
-                    s, v, s.level_of(varying, base), lambda: s.set("b32", ("add", "s32"), base, varying), offset
-                )
-                return reg, offset
-    reg, _ = _keep(s, v, r.level, lambda: s.set("b32", ("add", "s32"), r, s.shared_base()))
-    return reg, 0
-
-
-def _keep(s: Selector, v: Value, level: int, build: Callable[[], Reg], offset: int = 0) -> tuple[Reg, int]:
-    return s.hoisted(("shared", v.id), level, lambda: (build(), offset))
+                return keep(s.level_of(varying, base), lambda: s.set("b32", ("add", "s32"), base, varying), offset)
+    return keep(r.level, lambda: s.set("b32", ("add", "s32"), r, s.shared_base(ranked)))
 
 
 # ----------------------------------------------------------------------------------------------------------- accesses

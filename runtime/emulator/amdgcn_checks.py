@@ -8,6 +8,8 @@ In: every executed block and every memory access. Out: findings. Rules, by the n
   Bytes of LDS that a direct copy will write may not be read before `vmcnt` covers it.
 (HAZARD) Between two instructions lie at least the wait states of `hazard_rules`. The outcome of a block depends only
   on the instructions executed shortly before it, so it is computed once per block and such history.
+(CLAUSE) Of memory instructions that follow one another, a load among them, none overwrites what one before it reads:
+  a chip with XNACK issues them again after a page fault. Not asked of texts for `xnack-`.
 (UNDEF) A register lane, or a byte of LDS, that was never written is undefined; values computed from it are undefined,
   lane by lane (`amdgcn_undefined.py`). It is a finding only where it matters: an address, data stored to global
   memory, a branch, EXEC, a buffer descriptor. The finding names the instruction that first read it. Partial writes
@@ -37,6 +39,8 @@ from wavedsl.runtime.emulator.amdgcn_undefined import Undefined
 POISON = 0x7FBADBAD
 """What a register holds while its load is under way: a NaN."""
 SCC_BIT = 1 << 253
+_SPECIAL = SCC_BIT | 3 << 126 | 1 << 124
+"""What no load writes by name: SCC, EXEC, M0."""
 LIMITS = {"vmcnt": 63, "lgkmcnt": 15}
 
 
@@ -47,6 +51,7 @@ class Checker:
         self.engine = engine
         self.rng = np.random.default_rng((seed, 1))
         self.arrival = ("random", "latest", "earliest")[seed % 3]
+        self.replays: bool = engine.program.replays
         self.infos: dict[int, Info] = engine.program.infos
         self.needs: dict[tuple[int, int], tuple[int, str]] = engine.program.needs
         self.hazards: dict[tuple[int, tuple], tuple[list, tuple]] = engine.program.hazards.setdefault(
@@ -132,7 +137,7 @@ class Checker:
         recent = [(self.infos[index], -distance) for index, distance in tail]
         history = len(recent)
         near = history  # what the block itself put in `recent` before this place is out of reach
-        found = []
+        found = self._clauses(block) if self.replays else []
         at = 0
         for _, _, info in block.guard:
             if info is None:
@@ -170,6 +175,29 @@ class Checker:
                 index = producer.index
                 out[index] = min(distance, out.get(index, distance))
         return found, tuple(sorted(out.items()))
+
+    # ---- (CLAUSE)
+
+    def _clauses(self, block: Any) -> list[tuple[int, str]]:
+        """Findings of a block."""
+        found: list[tuple[int, str]] = []
+        row: list[Info] = []
+        for _, _, info in block.guard:
+            scalar = info is not None and info.inst.unit is Unit.SMEM
+            if info is None or not (scalar or info.inst.unit in (Unit.VMEM, Unit.SCRATCH)):
+                row = []
+                continue
+            if row and (row[0].inst.unit is Unit.SMEM) != scalar:
+                row = []
+            for other in row if any(x.loads for x in row) else ():
+                common = info.foot.writes & other.foot.reads & ~_SPECIAL
+                if common:
+                    register, line = name_of(bits_of(common)[0]), other.line
+                    which = f"overwrites {register}, which `{line.text}` (line {line.number}) reads in the same clause"
+                    found.append((info.index, f"{which}: it may be issued again after a page fault"))
+                    break
+            row.append(info)
+        return found
 
     # ---- attention: (WAIT) and (UNDEF)
 

@@ -78,6 +78,8 @@ class Program:
     """What checks have found out about instructions, and about pairs of them: the same in every run."""
     hazards: dict[str, dict[Any, Any]] = field(default_factory=dict)
     """By kernel, what they have found in its blocks after what history: the same in every run, too."""
+    replays: bool = True
+    """Whether a chip that issues instructions again after a page fault may load the text."""
 
     def index_of(self, label: str) -> int:
         if label not in self.labels:
@@ -147,6 +149,7 @@ class _Parser:
         self.symbols: dict[str, int] = {}
         self.section = ".text"
         self.fixups: list[tuple[int, int, str]] = []
+        self.replays = True
 
     def run(self, asm: str) -> Program:
         kernel: Kernel | None = None
@@ -192,7 +195,9 @@ class _Parser:
                 self._instruction(part.strip(), number)
         for at, size, symbol in self.fixups:
             self.data[at : at + size] = self._address(symbol).to_bytes(8, "little")[:size]
-        return Program(self.lines, self.labels, self.kernels, self.data, self.symbols)
+        return Program(
+            self.lines, self.labels, self.kernels, self.data, self.symbols, replays=self.replays
+        )
 
     # ---- directives
 
@@ -222,6 +227,8 @@ class _Parser:
                 self.sets[name.strip()] = self._value(value.strip())
             except ValueError:
                 pass  # a resource expression of another function; only matters if an operand names it
+        elif word == ".amdgcn_target":
+            self.replays = "xnack-" not in rest
         elif word == ".file":
             parts = re.findall(r'"([^"]*)"|(\S+)', rest)
             words = [a or b for a, b in parts]

@@ -123,7 +123,7 @@ class BulkCopies:
         def get(lanes: Array) -> Array:
             a = at(lanes)
             inside = (a >= SHARED_WINDOW) & (a < SHARED_WINDOW + WINDOW) if wide else False
-            return np.where(inside, a - SHARED_WINDOW, a)
+            return self.m.near(np.where(inside, a - SHARED_WINDOW, a), lanes)
 
         return get
 

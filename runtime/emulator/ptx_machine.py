@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ PARAM_WINDOW = 0x7D00_0000_0000
 """Where the state spaces lie among generic addresses; global memory is below."""
 WINDOW = 0x0100_0000_0000
 CLUSTER_SHIFT = 24
-"""A shared address from `mapa` holds the CTA's rank in the cluster, plus one, above this bit."""
+"""In a cluster a shared address, from `mapa` or of a variable, holds the CTA's rank from this bit on; here plus one, so
+that what cannot bear it is found in every CTA."""
 
 _REG_DTYPE = {1: np.bool_, 8: np.uint16, 16: np.uint16, 32: np.uint32, 64: np.uint64, 128: np.uint64}
 
@@ -270,6 +272,18 @@ class Machine:
         if self._lanes[0] is not mask:
             self._lanes = (mask, np.flatnonzero(mask))
         return self._lanes[1]
+
+    @cached_property
+    def own_rank(self) -> Array:
+        """What each thread's own shared addresses hold above their place in the window: int64 [threads]."""
+        return (self.cta_of.astype(np.int64) % self.cluster + 1) << CLUSTER_SHIFT
+
+    def near(self, address: Array, lanes: Array) -> Array:
+        """Shared addresses (int64; `lanes` None: of all threads), those in the own CTA without its rank."""
+        if self.cluster == 1:
+            return address
+        own = self.own_rank if lanes is None else self.own_rank[lanes]
+        return np.where(address >> CLUSTER_SHIFT == own >> CLUSTER_SHIFT, address - own, address)
 
     def resolve(self, address: Array, lanes: Array) -> tuple[Array, Array]:
         """CTA of the batch and window address of shared addresses that may name another CTA of the cluster."""

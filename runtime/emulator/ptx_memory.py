@@ -78,6 +78,7 @@ class Window:
 
     def __init__(self, m: Machine, space: str, remote: bool = False):
         self.m, self.space, self.remote = m, space, remote and m.cluster > 1
+        self.ranked = space == "shared" and m.cluster > 1
         if space == "shared":
             self.data, self.origin, self.size = m.shared, m.shared_origin, m.shared_bytes
             self.base = SHARED_BASE
@@ -89,8 +90,10 @@ class Window:
 
     def check(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:
         """Offsets within the window, and the lanes that remain (None: all of them) after reporting the bad ones."""
-        if self.remote and len(address) and int(address.max()) >> CLUSTER_SHIFT:
-            return self._elsewhere(address, width, inst, lanes)
+        if self.ranked and len(address) and int(address.max()) >> CLUSTER_SHIFT:
+            address = self.m.near(address, lanes)
+            if self.remote and int(address.max()) >> CLUSTER_SHIFT:
+                return self._elsewhere(address, width, inst, lanes)
         return self._here(address, width, inst, lanes)
 
     def _elsewhere(self, address: Array, width: int, inst: Inst, lanes: Array) -> tuple[Array, Array]:

@@ -45,7 +45,10 @@ def source(m: Machine, a: Any, type_: str) -> Array | Callable[[], Array]:
     if isinstance(a, Special):
         return _special(m, a.name, type_)
     if isinstance(a, Sym):
-        value = m.symbols[a.name][1] + a.offset
+        space, address = m.symbols[a.name]
+        value = address + a.offset
+        if space == "shared" and m.cluster > 1 and TYPE_BITS[type_] >= 32:
+            return (m.own_rank + value).astype(f"u{TYPE_BITS[type_] // 8}").view(NUMPY[type_])
         return np.array([value & ((1 << TYPE_BITS[type_]) - 1)], dtype=f"u{TYPE_BITS[type_] // 8}").view(NUMPY[type_])
     raise CompileError(f"operand {a} cannot be read as .{type_}")
 

@@ -213,6 +213,15 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     schedule = wd.Schedule(cluster=(cluster, 1, 1), persistent=persistent)
     compiled = multiply(F16, m, 72, 200, schedule=schedule)
     assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+    met = re.findall(r"barrier\.cluster\.arrive\.(\w+)", compiled.asm)
+    assert met == ["relaxed", "release"]  # what the first one is to tell is fenced already
+
+
+@pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])
+def test_descriptors_do_not_hold_the_rank_in_the_cluster(a_order: str, b_order: str) -> None:
+    """Addresses of shared memory do, in the bits of a descriptor that say how far panels along M or N are apart."""
+    subs = tiles(128, 128, 64, 64, 128)
+    multiply(F16, 256, 128, 128, subs, a_order=a_order, b_order=b_order, schedule=wd.Schedule(cluster=(2, 1, 1)))
 
 
 def test_cluster_that_does_not_divide_the_grid_is_refused() -> None:

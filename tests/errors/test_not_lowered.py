@@ -63,3 +63,37 @@ def test_places_in_other_waves(op: str) -> None:
         wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) ^ 1, N), b)
 
     refused(kernel, CompileError, f"{op} along N, which is spread over workgroups, waves or trips", target="sm_80")
+    if op == "extract":
+        refused(kernel, CompileError, "wd.sum(wd.where(wd.index(N) == i, x, 0), dim=N)", target="sm_80")
+
+
+@pytest.mark.parametrize("op", ["topk", "sort"])
+def test_rows_too_long_for_a_network(op: str) -> None:
+    """They took all the memory of the machine, or minutes and thousands of spilled registers."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)], subs={M: 4, N: 32000, K: 64 if op == "topk" else 32000})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        x = wd.read(a)
+        wd.write(wd.topk(x, K, dim=N)[0] if op == "topk" else wd.sort(x, dim=N), b, mapping=wd.IndexMapping(
+            (K,) if op == "topk" else (N,), {} if op == "topk" else {K: N}))  # fmt: skip
+
+    refused(kernel, CompileError, f"{op} along N: a row padded to 32768 elements", "[..., N / 1024, 1024]")
+
+
+def test_sums_of_what_workgroups_share() -> None:
+    """The help is the line to write, with what is left of the value's dimensions."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 64, N: 64})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[N, wd.f32]):
+        wd.atomic_add(wd.sum(wd.read(a), dim=M), b)
+
+    refused(kernel, CompileError, "sum along M, which is spread over workgroups", "an array [N] that is 0 before",
+            "wd.atomic_add(x, out, mapping=wd.IndexMapping((M, N), {N: N}))")  # fmt: skip
+
+
+def test_scans_of_what_workgroups_share() -> None:
+    @wd.wave([wd.WorkgroupConstraint(N, 256, 0)], subs={N: 1024})
+    def kernel(a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f32]):
+        wd.write(wd.cumsum(wd.read(a), dim=N), b)
+
+    refused(kernel, CompileError, "cumsum along N", "an array [N / 256, 256]", "wd.WorkgroupConstraint(…, 1, …)")

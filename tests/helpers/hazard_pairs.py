@@ -129,3 +129,6 @@ PARSED = [re.fullmatch(r"(.*?)\s+gfx90a=(\d+)\s+gfx942=(\d+)\s+gfx950=(\d+)", li
 MEASURED = [(m.group(1), tuple(int(x) for x in m.groups()[1:])) for m in PARSED if m]
 DIFFERENT = {"op_sel dst hi write -> VALU read", "s_mov m0 -> global_load_lds"}
 """Measured without op_sel in the encoding; no instruction of gfx90a. `test_hazards_llc` has pairs that are ours."""
+STRICTER = {"buffer_store_dwordx4 (soffset SGPR) -> VALU write data": (0, 1, 1)}
+"""Where LLVM 22 is wrong: gfx950 was seen to store what the next instruction wrote (llvm-project#197267, which later
+releases have)."""

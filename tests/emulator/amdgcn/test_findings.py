@@ -232,6 +232,18 @@ def test_hazard_vcc_to_cndmask():
     assert run(body.format("s_nop 1\n"), arrays()).findings == []
 
 
+def test_a_clause_overwrites_what_it_reads():
+    """Both loads may be issued again when the first one's page comes in."""
+    body = LOAD.replace("s_waitcnt vmcnt(0)", "{}global_load_dword v1, v4, s[8:9]\ns_waitcnt vmcnt(0)", 1)
+    body = body.replace("v_add_u32 v3, 1, v2", "v_add_u32 v3, 1, v2\nv_lshlrev_b32 v1, 2, v0")
+    body = "v_mov_b32 v4, 0\n" + body
+    only(run(body.format(""), arrays()), "hazard", "global_load_dword v1, v4, s[8:9]")
+    for between in ("s_nop 0\n", "v_mov_b32 v5, 0\n", "global_load_dword v6, v4, s[8:9]\ns_nop 0\n"):
+        assert run(body.format(between), arrays()).findings == [], between
+    longer = body.format("global_load_dword v6, v4, s[8:9]\n")
+    only(run(longer, arrays()), "hazard", "global_load_dword v1, v4, s[8:9]")
+
+
 # ---- uninitialised-read
 
 
@@ -389,6 +401,26 @@ def test_out_of_bounds_names_the_argument():
     assert report.findings[0].lane == 63
     report = run(LOAD, [a, b[:60].copy()])
     only(report, "out-of-bounds", "global_store_dword v1, v3, s[10:11]")
+
+
+def test_an_atomic_past_the_end_of_a_buffer():
+    """What a chip does with it is not settled, so nobody may lean on its end. Lanes may that are off."""
+    a, b = arrays()
+    atomic = "buffer_atomic_add v3, v1, s[12:15], 0 offen"
+    body = f"""
+s_load_dwordx2 s[12:13], s[0:1], 0x8
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v3, 1
+s_mov_b32 s14, 0x80
+s_mov_b32 s15, 0x27000
+s_waitcnt lgkmcnt(0)
+{{}}
+{atomic}
+"""
+    only(run(body.format(""), [a, b]), "out-of-bounds", atomic)
+    b[:] = 0
+    assert run(body.format("s_mov_b32 exec_lo, -1\ns_mov_b32 exec_hi, 0"), [a, b]).findings == []
+    assert (b == (np.arange(64) < 32)).all()
 
 
 def test_a_null_pointer():

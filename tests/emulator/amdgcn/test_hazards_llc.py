@@ -148,6 +148,10 @@ SMALL64 = ours.make("v_mfma_f64_4x4x4f64", ours.v(0, 2), ours.v(32, 2), ours.v(3
 GLOBAL_LDS = ours.make("global_load_lds_dword", ours.v(0, 2), OFF)
 FP8_HIGH = "$vgpr0 = V_CVT_PK_FP8_F32_e64 8, $vgpr1, 0, $vgpr2"
 UPPER = ours.make("v_cvt_pk_fp8_f32", ours.v(0), ours.v(1), ours.v(2), op_sel=(0, 0, 1))
+MATRIX_WRITE = (MATRIX["16x16x16f16"](0, 32, 36, 40), ours.mfma("16x16x16f16", 0, 32, 36, 40))
+SWAP_WIDE = f"{regs(0, 4)}, 0, 0, {EX}"
+SWAP_BUFFER = f"BUFFER_ATOMIC_CMPSWAP_X2_OFFEN {regs(0, 4)}, $vgpr9, {regs(4, 4, 'sgpr')}, 0, 0, 0, {EX}"
+OURS = ours.CASES
 MORE = {
     # what the file lacks, or has of another encoding: name → (machine IR, ours)
     "dot -> VALU read": ((dot(3), READ), (DOT, ours.READ)),
@@ -158,6 +162,27 @@ MORE = {
     "f64 4x4x4 -> VMEM store data": ((f64("4X4X4F64", 2), STORE), (SMALL64, ours.STORE)),
     "f64 4x4x4 -> itself": ((f64("4X4X4F64", 2),) * 2, (SMALL64, SMALL64)),
     "fp8 to the upper half -> VALU read": ((f"{FP8_HIGH}, $vgpr0, 0, {MODE}", READ), (UPPER, ours.READ)),
+    # what is stored, overwritten by something else than a move, and by atomics of four words
+    "global_store_dwordx4 -> MFMA writes data": (
+        (PAIRS["global_store_dwordx4 -> VALU write data"][0], MATRIX_WRITE[0]),
+        (OURS["global_store_dwordx4 -> VALU write data"][0], MATRIX_WRITE[1]),
+    ),
+    "global cmpswap_x2 -> VALU write data": (
+        (f"GLOBAL_ATOMIC_CMPSWAP_X2 $vgpr8_vgpr9, {SWAP_WIDE}", WRITE),
+        (ours.make("global_atomic_cmpswap_x2", ours.v(8, 2), ours.v(0, 4), OFF), ours.WRITE),
+    ),
+    "buffer cmpswap_x2 -> VALU write data": (
+        (SWAP_BUFFER, WRITE),
+        (ours.make("buffer_atomic_cmpswap_x2", ours.v(0, 4), ours.v(9), ours.s(4, 4), 0, offen=True), ours.WRITE),
+    ),
+    "scratch_store_dwordx4 -> VALU write data": (
+        (f"SCRATCH_STORE_DWORDX4_SADDR {regs(0, 4)}, $sgpr32, 0, 0, {EX}, implicit $flat_scr", WRITE),
+        (ours.make("scratch_store_dwordx4", OFF, ours.v(0, 4), ours.s(32)), ours.WRITE),
+    ),
+    "SDWA dst_sel WORD_1 -> MFMA writes it": (
+        (PAIRS["SDWA dst_sel WORD_1 -> VALU read"][0], MATRIX_WRITE[0]),
+        (OURS["SDWA dst_sel WORD_1 -> VALU read"][0], MATRIX_WRITE[1]),
+    ),
     "m0 -> global load to LDS": (PAIRS["s_mov m0 -> global_load_lds"], (ours.make("s_mov_b32", M0, 0), GLOBAL_LDS)),
 }
 
@@ -198,6 +223,7 @@ def test_every_pair(target: str, oracle: Callable[[str], str], tmp_path: Path) -
     at = TARGETS.index(target)
     stored = {what: states[at] for what, states in ours.MEASURED if exists(what, target)}
     assert {what: llvm[what] for what in here} == stored
+    llvm |= {what: states[at] for what, states in ours.STRICTER.items()}
     table = {what: ours.CASES[what] for what in here if what not in ours.DIFFERENT}
     table |= {name: pair for name, (_, pair) in more.items()}
     required = {
@@ -269,3 +295,20 @@ def test_every_pair_of_sparse_products(target: str, oracle: Callable[[str], str]
     llvm = recognised(oracle("llc"), target, {what: (p[0], c[0]) for what, (p, c) in table.items()}, tmp_path)
     required = {what: hazard_rules.required(p[1](target), c[1](target), target) for what, (p, c) in table.items()}
     assert required == llvm
+
+
+# ---- clauses
+
+
+LOADS = [f"$vgpr{to} = GLOBAL_LOAD_DWORD {regs(at, 2)}, 0, 0, {EX}" for to, at in ((20, 0), (21, 2), (0, 4))]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_clauses_are_broken_as_llvm_breaks_them(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """A chip may have XNACK on where the target does not say; what `clauses` and the emulator's (CLAUSE) restate."""
+    rows = {
+        "next to it": (LOADS[0], LOADS[2]), "with another between": tuple(LOADS), "not an address": tuple(LOADS[:2]),
+        "arithmetic between": (LOADS[0], "S_NOP 0", LOADS[2]),
+    }  # fmt: skip
+    found = recognised(oracle("llc"), target, rows, tmp_path)
+    assert found == {"next to it": 1, "with another between": 1, "not an address": 0, "arithmetic between": 1}

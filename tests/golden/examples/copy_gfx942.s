@@ -21,6 +21,8 @@ copy:
 	s_endpgm
 .Lcopy_end:
 	.size copy, .Lcopy_end-copy
+	.p2alignl 6, 3212836864
+	.fill 256, 4, 3212836864
 	.section .rodata
 	.p2align 6
 	.amdhsa_kernel copy

@@ -108,6 +108,8 @@ gemm:
 	s_endpgm
 .Lgemm_end:
 	.size gemm, .Lgemm_end-gemm
+	.p2alignl 6, 3212836864
+	.fill 256, 4, 3212836864
 	.section .rodata
 	.p2align 6
 	.amdhsa_kernel gemm

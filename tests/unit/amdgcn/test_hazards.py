@@ -9,8 +9,12 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, emit, get_target
+from wavedsl.codegen.amdgcn.clauses import break_clauses
 from wavedsl.codegen.amdgcn.hazard_fill import _pads_from, check_order, movable
 from wavedsl.codegen.amdgcn.hazards import flow, walk
+from wavedsl.codegen.amdgcn.machine import V_BASE, Block, fixed_register
+from wavedsl.codegen.amdgcn.machine import Program as MachineProgram
+from wavedsl.codegen.amdgcn.rows import rows_of, set_physical
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import EmulationError
 from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Value, vector
@@ -206,3 +210,31 @@ def test_nothing_overtakes_a_wait_for_what_it_reads(chip: str) -> None:
     text = compile_kernel_ir(kernel, target).text
     x = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
     run(text, target=chip, grid=(1, 1, 1), block=(64, 1, 1), args=[x, np.zeros(256, np.float32)], checks=True)
+
+
+# ---- clauses
+
+
+def loaded_in_a_row(chip: str, *addresses: tuple[int, int]) -> MachineProgram:
+    """Loads of (destination, address) registers, one behind the other."""
+    rows = rows_of(chip)
+    block = Block("")
+    for to, address in addresses:
+        d, v, srd = fixed_register("v", V_BASE + to), fixed_register("v", V_BASE + address), fixed_register("s", 4, 4)
+        inst = rows.make(rows.buffer_load_dword, (d, v, srd, 0), {"offen": True})
+        set_physical(inst)
+        block.insts.append(inst)
+    return MachineProgram("row", chip, [block], [], [], 0, 64)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_load_does_not_overwrite_an_address_of_its_clause(chip: str) -> None:
+    def kinds(*addresses: tuple[int, int]) -> list[str]:
+        program = loaded_in_a_row(chip, *addresses)
+        break_clauses(program, rows_of(chip))
+        return [inst.row.base for inst in program.blocks[0].insts]
+
+    load, nop = "buffer_load_dword", "s_nop"
+    assert kinds((1, 9), (9, 10)) == [load, nop, load]
+    assert kinds((1, 9), (2, 10), (9, 11)) == [load, load, nop, load]
+    assert kinds((1, 9), (2, 9), (3, 10)) == [load] * 3

@@ -80,6 +80,25 @@ def test_prepare_fills_hidden_parameters_and_the_grid(arguments):
     assert prepare.prepare(kernel(), (tall, tall.copy(), 1)).grid == (3, 1, 1)
 
 
+@pytest.mark.parametrize(("grid", "axis"), [((1, 65535, 65535), None), ((1, 65536, 1), 1), ((1 << 31, 1, 1), 0)])
+def test_grids_that_cuda_does_not_launch_are_refused(arguments, grid, axis):
+    if axis is None:
+        assert prepare.prepare(kernel(grid=grid, target="sm_90a"), arguments).grid == grid
+        return
+    with pytest.raises(LaunchError, match=f"twice needs {grid[axis]} workgroups along axis {axis} of its grid"):
+        prepare.prepare(kernel(grid=grid, target="sm_90a"), arguments)
+    if axis:  # gfx942 has no such limit of y and z
+        assert prepare.prepare(kernel(grid=grid), arguments).grid == grid
+
+
+def test_grids_of_more_threads_than_hip_counts_are_refused(arguments):
+    """2^32 along an axis: the packet that starts a kernel has 32 bits, which some releases of ROCm cut off silently."""
+    most = ((1 << 32) - 1) // 64
+    assert prepare.prepare(kernel(grid=(most, 65536, 1)), arguments).grid == (most, 65536, 1)
+    with pytest.raises(LaunchError, match=f"{most + 1} workgroups along axis 0 .* HIP launches at most {most}"):
+        prepare.prepare(kernel(grid=(most + 1, 1, 1)), arguments)
+
+
 def test_emulated_results_are_stored_and_inputs_are_not(emulator, arguments):
     source, out, scale = arguments
     expected = 2 * source
