@@ -38,7 +38,7 @@ class Line:
     text: str
     location: Loc | None
     problem: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[Any, Any] = field(default_factory=dict)
     """What others derive from the spelling alone, by name. Shared by all lines that are spelled alike."""
 
 
@@ -52,7 +52,7 @@ class Spelling:
     """Nobody changes it."""
     inst: Inst | None
     problem: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass
