@@ -154,5 +154,5 @@ def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: b
     rows = []
     for check in checks:
         row = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
-        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check)))
+        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check), units.CHECK_LIMIT))
     return rows

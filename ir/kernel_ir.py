@@ -410,6 +410,17 @@ _row("yield", "*v:any", "none", "Ends a region: the next carried values or the r
 # fmt: on
 
 
+NO_STRINGS = frozenset(("null", "true", "false", "nan", "inf", "infinity"))
+"""Identifiers, in lower case, that readers of YAML, as AMD's metadata is, take for something else than strings."""
+
+
+def entry_name(name: str) -> str:
+    """A kernel's name as assemblers and drivers take it: with what PTX does not allow written as hexadecimal, and a
+    letter in front. Such a name stays as it is."""
+    out = "".join(c if c.isascii() and (c.isalnum() or c in "_$") else f"_{ord(c):x}_" for c in name)
+    return out if out[:1].isalpha() and out.lower() not in NO_STRINGS else f"k_{out}"
+
+
 def linear_reach(shared: Value, simm: int) -> int:
     """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
     return max(0, (shared.lo or 0) + simm)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.shared_search import too_large
 
 import wavedsl as wd
 
@@ -97,3 +98,15 @@ def test_scans_of_what_workgroups_share() -> None:
         wd.write(wd.cumsum(wd.read(a), dim=N), b)
 
     refused(kernel, CompileError, "cumsum along N", "an array [N / 256, 256]", "wd.WorkgroupConstraint(…, 1, …)")
+
+
+FULL = [(512, "exceeds the 512 bytes left"), (-2048, "finds none left by other tiles")]
+
+
+@pytest.mark.parametrize(("left", "said"), FULL)
+def test_tiles_that_find_shared_memory_full(left: int, said: str) -> None:
+    """A number of bytes below zero is nothing to say to a user."""
+    error = too_large({"M": 64, "K": 128}, 2, 1, left)
+    assert error.message == f"a shared tile of M=64 x K=128 elements of 2 bytes, 1 times, {said}" + (
+        " and by exchanges" if left < 0 else ""
+    )
