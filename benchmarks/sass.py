@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from wavedsl.runtime import toolchain
 
@@ -37,6 +37,11 @@ ADDRESS = ("integer", "uniform", "move", "predicate")
 """Classes that compute addresses and conditions in kernels whose values are floats."""
 
 
+@cache
+def _kind(name: str) -> str:
+    return next(kind for pattern, kind in CLASSES if re.match(pattern, name))
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One line of the listing: guard (`@!P0`, or empty), mnemonic with modifiers, and operands."""
@@ -47,7 +52,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        return next(kind for pattern, kind in CLASSES if re.match(pattern, self.name))
+        return _kind(self.name)
 
     @property
     def bits(self) -> int:
@@ -136,10 +141,14 @@ class Machine:
 def assembled(text: str, arch: str) -> Machine:
     """What ptxas makes of PTX for a chip (`sm_90a`). ToolchainError where it does not, or without the tools."""
     done = toolchain.assemble_ptx(text, arch)
-    spills = sum(map(int, re.findall(r"(\d+) bytes spill", done.log)))
-    registers = max(map(int, re.findall(r"Used (\d+) registers", done.log)), default=0)
-    codes = tuple(found[0] for found in SERIALISED.finditer(done.log))
-    return Machine(registers, spills, codes, *listed(toolchain.disassemble_cubin(done.cubin)))
+    return Machine(*said(done.log), *listed(toolchain.disassemble_cubin(done.cubin)))
+
+
+def said(log: str) -> tuple[int, int, tuple[str, ...]]:
+    """Registers, spilled bytes and codes of serialised products, of what ptxas says while it assembles."""
+    spills = sum(map(int, re.findall(r"(\d+) bytes spill", log)))
+    registers = max(map(int, re.findall(r"Used (\d+) registers", log)), default=0)
+    return registers, spills, tuple(found[0] for found in SERIALISED.finditer(log))
 
 
 def listed(listing: str) -> tuple[tuple[Instruction, ...], dict[str, int]]:

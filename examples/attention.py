@@ -92,6 +92,8 @@ class Variant:
 
     def masked(self, scores, behind=None):
         """Scores with minus infinity where the query does not see the key."""
+        if not self.causal and self.window is None:
+            return scores  # the first difference of symbols makes sympy import 20 ms of modules
         position = wd.index(M) + (N - M if behind is None else behind)
         if self.causal:
             scores = wd.where(wd.index(N) <= position, scores, -math.inf)

@@ -198,16 +198,27 @@ class Bits:
     @property
     def dims(self) -> tuple[str, ...]:
         """Kinds of the output bits in order of first appearance."""
-        return tuple(dict.fromkeys(kind_of(o) for o in self.outs))
+        found = self._memo.get("dims")
+        if found is None:
+            found = self._memo["dims"] = tuple(dict.fromkeys(kind_of(o) for o in self.outs))
+        return found
 
     def width(self, dim: str) -> int:
         """Output bits of a dimension."""
-        code = _CODE_OF.get(dim, -1)
-        return sum(o >> _NUMBER_BITS == code for o in self.outs)
+        memo = self._memo.setdefault("width", {})
+        found = memo.get(dim)
+        if found is None:
+            code = _CODE_OF.get(dim, -1)
+            found = memo[dim] = sum(o >> _NUMBER_BITS == code for o in self.outs)
+        return found
 
     def count(self, *kinds: str) -> int:
         """Input bits of these kinds."""
-        return sum(kind_of(b) in kinds for b in self.ins)
+        memo = self._memo.setdefault("count", {})
+        found = memo.get(kinds)
+        if found is None:
+            found = memo[kinds] = sum(kind_of(b) in kinds for b in self.ins)
+        return found
 
     def rank(self) -> int:
         """Rank over GF(2)."""
@@ -363,8 +374,12 @@ class Bits:
 
     def canonical(self) -> Bits:
         """The same map with its input bits in canonical order: e, r, l, w, others."""
-        order = sorted(range(len(self.ins)), key=lambda i: _order(self.ins[i]))
-        return Bits((self.ins[i] for i in order), self.outs, (self.cols[i] for i in order))
+        found = self._memo.get("canonical")
+        if found is None:
+            order = sorted(range(len(self.ins)), key=lambda i: _order(self.ins[i]))
+            found = Bits((self.ins[i] for i in order), self.outs, (self.cols[i] for i in order))
+            self._memo["canonical"] = found
+        return found
 
 
 def spec(dims: Mapping[str, str] | None = None, /, *, free: str = "", **more: str) -> Bits:

@@ -131,5 +131,4 @@ def plan_place_addresses(
     loads = choice.accesses[0].plan
     assert loads is not None
     full, _ = wave_digits(layout, partition, plans)
-    offsets = [layout.coords(g[0]) for g in loads.groups(layout)]
-    return plan_addresses(choice.place, loads.address, offsets, full)
+    return plan_addresses(choice.place, loads.address, loads.offsets(layout), full)

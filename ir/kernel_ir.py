@@ -150,10 +150,15 @@ class Region:
 
     def walk(self) -> Iterator[Op]:
         """All ops, outer before inner, in order."""
-        for op in self.ops:
-            yield op
-            for region in op.regions:
-                yield from region.walk()
+        inside = [iter(self.ops)]  # not `yield from`, which hands every op through as many frames as it is deep
+        while inside:
+            for op in inside[-1]:
+                yield op
+                if op.regions:
+                    inside += [iter(region.ops) for region in reversed(op.regions)]
+                    break
+            else:
+                inside.pop()
 
 
 @dataclass

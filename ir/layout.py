@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,19 @@ class Layout:
         if lost:
             raise CompileError(f"the layout has no extent for {', '.join(dict.fromkeys(lost))}")
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.inner, self.digits, self.extents))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (self.inner, self.digits, self.extents)  # hashes of strings differ between processes
+
     # -- sizes
 
-    @property
+    @cached_property
     def dims(self) -> tuple[str, ...]:
         return tuple(d for d, _ in self.extents)
 
@@ -80,15 +91,15 @@ class Layout:
         """Elements that one count of a digit moves along its dimension."""
         return digit.stride * self.box(digit.dim) if digit.stride else 0
 
-    @property
+    @cached_property
     def reg_digits(self) -> tuple[Digit, ...]:
         return tuple(g for g in self.digits if g.kind == "reg")
 
-    @property
+    @cached_property
     def wave_digits(self) -> tuple[Digit, ...]:
         return tuple(g for g in self.digits if g.kind == "wave")
 
-    @property
+    @cached_property
     def elements_per_lane(self) -> int:
         total = 1 << self.inner.count(*REGISTER_KINDS)
         for g in self.reg_digits:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,25 @@ class Place:
         if self.elsize not in (1, 2, 4, 8, 12, 16):
             raise CompileError(f"elements of {self.elsize} bytes cannot be placed")
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        pieces = self._raw.get("hash")
+        if pieces is None:
+            pieces = self._raw["hash"] = hash(self.pieces)
+        return hash((pieces, self.xor, self.slots, self.elsize))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place, (self.pieces, self.xor, self.slots, self.elsize)  # hashes of strings differ between processes
+
+    @cached_property
     def dims(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(p.dim for p in self.pieces))
+        found = self._raw.get("dims")
+        if found is None:
+            found = self._raw["dims"] = tuple(dict.fromkeys(p.dim for p in self.pieces))
+        return found
 
     @property
     def extents(self) -> dict[str, int]:
@@ -68,13 +85,13 @@ class Place:
             sizes[p.dim] = sizes.get(p.dim, 1) * p.extent
         return sizes
 
-    @property
+    @cached_property
     def window(self) -> int:
         """Bytes after which the swizzle repeats: adding a multiple of it commutes with the XOR terms. 1 without
         terms."""
         return 1 << max((m + s + b for b, m, s in self.xor), default=0)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of one slot: the span of the pieces, rounded up to 16 and to the swizzle's window."""
         span = sum((p.extent - 1) * p.stride for p in self.pieces) + self.elsize
@@ -119,10 +136,10 @@ class Place:
 
     def cuts(self, dim: str) -> tuple[int, ...]:
         """Coordinates whose multiples are no ordinary step: sums of offsets must not carry across them."""
-        found = self._raw.get(dim)
+        found = self._raw.get(("cuts", dim))
         if found is None:
             pieces = sorted((p for p in self.pieces if p.dim == dim), key=lambda p: p.low)
-            found = self._raw[dim] = tuple(
+            found = self._raw["cuts", dim] = tuple(
                 above.low
                 for below, above in itertools.pairwise(pieces)
                 if above.stride != below.stride * below.extent or above.low != below.low * below.extent

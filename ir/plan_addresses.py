@@ -118,8 +118,11 @@ def plan_addresses(
         digits.append((True, lane_fields(swizzled)))
     registers: dict[int, int] = {}
     items = []
+    pieces = [(p.dim, p.low, p.extent, p.stride) for p in place.pieces]
     for offset in offsets:
-        linear = place.linear_address({d: offset.get(d, 0) for d in place.dims})
+        linear = 0
+        for dim, cut, extent, stride in pieces:
+            linear += offset.get(dim, 0) // cut % extent * stride
         low = linear % window
         if not place.xor or not low:
             pattern, immediate = 0, linear

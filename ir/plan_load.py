@@ -45,6 +45,10 @@ class LoadPlan:
 
     def groups(self, layout: Layout) -> tuple[tuple[int, ...], ...]:
         """Per instance, the element indices it moves, in the order of its registers; the first gives the offset."""
+        key = ("groups", self.fills, self.residual.ins)
+        found = layout._memo.get(key)
+        if found is not None:
+            return found
         registers = [b for b in layout.inner.ins if kind_of(b) in REGISTER_KINDS]
         place_of = {b: 1 << i for i, b in enumerate(registers)}
         inside = [0]
@@ -55,7 +59,17 @@ class LoadPlan:
             heads += [x + place_of[b] for x in heads]
         box = 1 << len(registers)
         repeats = layout.elements_per_lane // box
-        return tuple(tuple(d * box + h + x for x in inside) for d in range(repeats) for h in heads)
+        starts = [d * box + h for d in range(repeats) for h in heads]
+        found = layout._memo[key] = tuple(tuple([s + x for x in inside]) for s in starts)
+        return found
+
+    def offsets(self, layout: Layout) -> tuple[dict[str, int], ...]:
+        """Per instance, the coordinates of its first element."""
+        key = ("offsets", self.fills, self.residual.ins)
+        found = layout._memo.get(key)
+        if found is None:
+            found = layout._memo[key] = tuple(layout.coords(group[0]) for group in self.groups(layout))
+        return found
 
 
 def atom_bits(atom: LoadAtom, elsize: int) -> Bits:
@@ -96,18 +110,11 @@ def plan_load(
     found = place._memo.get(key)
     if found is not None:
         return found
-    if isinstance(fragment, Layout):
-        inner, layout = fragment.inner, fragment
-        steps = tuple(g for g in layout.digits if g.stride and g.extent > 1)
-        digit_bytes = [place.linear_address({d: layout.step(g) * (d == g.dim) for d in place.dims}) for g in steps]
-        repeats = 1
-        for g in layout.reg_digits:
-            repeats *= g.extent
-    else:
-        inner, digit_bytes, repeats = fragment, [], 1
-    columns = dict(zip(inner.ins, place.cols(inner)))
-    registers = [b for b in inner.ins if kind_of(b) in REGISTER_KINDS]
-    lanes = [b for b in inner.ins if kind_of(b) == "l"]
+    inner = fragment.inner if isinstance(fragment, Layout) else fragment
+    seen = place._memo.get(("seen", fragment))
+    if seen is None:
+        seen = place._memo["seen", fragment] = _seen(fragment, inner, place)
+    columns, digit_bytes, repeats, registers, lanes = seen
     in_word = max(0, (4 // size).bit_length() - 1)
     plans = []
     for position, atom in enumerate(atoms):
@@ -122,6 +129,24 @@ def plan_load(
     plans.sort(key=lambda p: p[:3])
     found = place._memo[key] = tuple(p[3] for p in plans)
     return found
+
+
+def _seen(
+    fragment: Bits | Layout, inner: Bits, place: Place
+) -> tuple[dict[int, int], list[int], int, list[int], list[int]]:
+    """What a place makes of a fragment, for any atom: bytes per input bit, bytes per step of the digits, how often the
+    box repeats in registers, and the register and lane bits."""
+    digit_bytes, repeats = [], 1
+    if isinstance(fragment, Layout):
+        for g in fragment.digits:
+            if g.stride and g.extent > 1:
+                coords = dict.fromkeys(place.dims, 0)
+                coords[g.dim] = fragment.step(g)
+                digit_bytes.append(place.linear_address(coords))
+        for g in fragment.reg_digits:
+            repeats *= g.extent
+    columns = dict(zip(inner.ins, place.cols(inner)))
+    return columns, digit_bytes, repeats, list(inner.only(*REGISTER_KINDS).ins), list(inner.only("l").ins)
 
 
 def _keeps_pieces(place: Place, piece_bytes: int, others: Iterable[int]) -> bool:
@@ -174,32 +199,41 @@ def _plan_exchange(
     repeats: int,
 ) -> LoadPlan | None:
     """An atom that exchanges elements between lanes: address map = fragment after the inverse of the atom."""
-    try:
-        pattern = atom_bits(atom, size)
-    except CompileError:  # its own element is narrower than ours and would be torn apart
+    memo = inner._memo.setdefault(("exchange", atom, size), {})
+    back = memo.get("back")
+    if back is None:
+        try:
+            back = atom_bits(atom, size).inverse()
+        except CompileError:  # its own element is narrower than ours and would be torn apart
+            return None
+        memo["back"] = back
+    filled = sum(kind_of(o) == "e" for o in back.outs)
+    if len(back.outs) - filled != len(lanes) or filled > len(registers) or filled < in_word:
         return None
-    filled = pattern.count("e")
-    if pattern.count("l") != len(lanes) or filled > len(registers) or filled < in_word:
-        return None
-    back = pattern.inverse()
     contiguous = tuple(size << i for i in range(back.count("x")))
-    moving = inner.only("l", "w")
     for tail in itertools.permutations(registers[in_word:], filled - in_word):
         fills = (*registers[:in_word], *tail)
-        # image of (L, x) = XOR of the fragment's images of the (l, e) bits it comes from
-        image = {bit("e", i): inner.column(b) for i, b in enumerate(fills)}
-        image.update((b, inner.column(b)) for b in lanes)
-        cols = {
-            b: xor_all(image[o] for j, o in enumerate(back.outs) if c >> j & 1) for b, c in zip(back.ins, back.cols)
-        }
-        source = Bits(cols, inner.outs, cols.values())
-        if place.cols(source.only("x")) != contiguous:
+        found = memo.get(fills)
+        if found is None:
+            found = memo[fills] = _exchanged(inner, back, fills, lanes)
+        piece, address, residual = found
+        if place.cols(piece) != contiguous:
             continue
-        residual = inner.only(*REGISTER_KINDS).without(fills)
-        waves = moving.only("w")
-        supply = source.only("L")
-        address = Bits((*supply.ins, *waves.ins), inner.outs, (*supply.cols, *waves.cols))
         others = (*place.cols(address), *(columns[b] for b in residual.ins), *digit_bytes)
         if _keeps_pieces(place, atom.piece_bytes, others):
             return LoadPlan(atom, fills, address, residual, repeats)
     return None
+
+
+def _exchanged(inner: Bits, back: Bits, fills: Sequence[int], lanes: Sequence[int]) -> tuple[Bits, Bits, Bits]:
+    """What an atom (`back`: where each lane and element of a piece goes) that fills these registers of a fragment asks
+    for, wherever the tile lies: maps of a piece's elements, of its address and of its instances to coordinates. Worked
+    out once for all the places that a search tries."""
+    # image of (L, x) = XOR of the fragment's images of the (l, e) bits it comes from
+    image = {bit("e", i): inner.column(b) for i, b in enumerate(fills)}
+    image.update((b, inner.column(b)) for b in lanes)
+    cols = {b: xor_all(image[o] for j, o in enumerate(back.outs) if c >> j & 1) for b, c in zip(back.ins, back.cols)}
+    source = Bits(cols, inner.outs, cols.values())
+    waves, supply = inner.only("w"), source.only("L")
+    address = Bits((*supply.ins, *waves.ins), inner.outs, (*supply.cols, *waves.cols))
+    return source.only("x"), address, inner.only(*REGISTER_KINDS).without(fills)

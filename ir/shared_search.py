@@ -462,8 +462,7 @@ def _addressable(choice: PlaceChoice) -> bool:
         if cost.plan is None or not isinstance(fragment, Layout):
             continue
         try:
-            heads = [fragment.coords(group[0]) for group in cost.plan.groups(fragment)]
-            plan_addresses(choice.place, cost.plan.address, heads, fragment)
+            plan_addresses(choice.place, cost.plan.address, cost.plan.offsets(fragment), fragment)
         except CompileError:  # says why, but here it only means: look for another place
             return False
     return True

@@ -322,6 +322,7 @@ class Inst:
 _LANE_UNITS = frozenset((Unit.VALU, Unit.TRANS, Unit.ACCMOVE, Unit.VMEM, Unit.SCRATCH, Unit.DS))
 
 
+@functools.lru_cache(maxsize=1024)
 def parse_operands(spec: str) -> tuple[Operand, ...]:
     """The operands of one row line, destinations first. Raises ValueError on a malformed line."""
     left, arrow, right = spec.partition("<-")
@@ -417,12 +418,26 @@ _VALU_MODIFIERS = {
 }
 
 
+def _changed(row: Inst, **columns: Any) -> Inst:
+    """A row as `dataclasses.replace` makes it, without setting its 19 columns one by one: a first compile makes
+    hundreds. `row` is new, so nothing has been derived from it."""
+    made = object.__new__(Inst)
+    made.__dict__.update(row.__dict__, **columns)
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _taking(o: Operand, kinds: str) -> Operand:
+    """The operand with other kinds."""
+    return replace(o, kinds=kinds)
+
+
 def _sources(row: Inst, kinds: Sequence[str]) -> tuple[Operand, ...]:
     """The operands of a row with the `vs` sources replaced, in order, by what the encoding takes."""
     out, n = [], 0
     for o in row.operands:
         if o.reads and not o.writes and o.kinds == "vs":
-            o = replace(o, kinds=kinds[min(n, len(kinds) - 1)])
+            o = _taking(o, kinds[min(n, len(kinds) - 1)])
             n += 1
         out.append(o)
     return tuple(out)
@@ -432,33 +447,33 @@ def _derive(row: Inst, forms: Sequence[str] | None) -> Iterator[Inst]:
     """All encodings of one row. The unsuffixed name takes what VOP3 takes, plus the literal of the short form."""
     if row.encoding not in ("VOP1", "VOP2", "VOPC"):
         mods = row.modifiers + tuple(m for m in _VALU_MODIFIERS.get(row.encoding, ()) if m not in row.modifiers)
-        yield replace(row, operands=_sources(row, ["vsn"]), modifiers=mods)
+        yield _changed(row, operands=_sources(row, ["vsn"]), modifiers=mods)
         if row.encoding == "VOP3" and forms and "_e64" in forms:
-            yield replace(row, mnemonic=row.base + "_e64", operands=_sources(row, ["vsn"]), modifiers=mods)
+            yield _changed(row, mnemonic=row.base + "_e64", operands=_sources(row, ["vsn"]), modifiers=mods)
         return
     if forms is None:
         wide = any(o.dtype in _WORDS64 and o.dtype != "mask" for o in row.operands)
         forms = ("_e32", "_e64") if wide else ("_e32", "_e64", "_dpp", "_sdwa")
     short = _sources(row, ["vsnk", "v"])
     if row.encoding in ("VOPC", "VOP2"):
-        short = tuple(replace(o, kinds="c") if o.dtype == "mask" else o for o in short)
+        short = tuple(_taking(o, "c") if o.dtype == "mask" else o for o in short)
     long = _sources(row, ["vsn"])
     vop3 = ("clamp", "omod", "op_sel")
     if "_e32" in forms:
-        yield replace(row, mnemonic=row.base + "_e32", operands=short)
+        yield _changed(row, mnemonic=row.base + "_e32", operands=short)
     if "_e64" in forms:
-        yield replace(row, mnemonic=row.base + "_e64", encoding="VOP3", operands=long, modifiers=row.modifiers + vop3)
-        yield replace(row, operands=_sources(row, ["vsnk"]), modifiers=row.modifiers + vop3)
+        yield _changed(row, mnemonic=row.base + "_e64", encoding="VOP3", operands=long, modifiers=row.modifiers + vop3)
+        yield _changed(row, operands=_sources(row, ["vsnk"]), modifiers=row.modifiers + vop3)
     else:
-        yield replace(row, operands=short)
+        yield _changed(row, operands=short)
     if "_dpp" in forms:
-        yield replace(
+        yield _changed(
             row, mnemonic=row.base + "_dpp", encoding="DPP", operands=_masks_vcc(_sources(row, ["v"])),
             modifiers=row.modifiers + _VALU_MODIFIERS["DPP"], hazard=row.hazard | {"dpp"},
         )  # fmt: skip
     if "_sdwa" in forms:
         ops = _sources(row, ["vsn"])
-        yield replace(
+        yield _changed(
             row, mnemonic=row.base + "_sdwa", encoding="SDWA",
             operands=ops if row.encoding == "VOPC" else _masks_vcc(ops),
             modifiers=row.modifiers + _VALU_MODIFIERS["SDWA"], hazard=row.hazard | {"sdwa"},
@@ -466,7 +481,7 @@ def _derive(row: Inst, forms: Sequence[str] | None) -> Iterator[Inst]:
 
 
 def _masks_vcc(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    return tuple(replace(o, kinds="c") if o.dtype == "mask" else o for o in operands)
+    return tuple(_taking(o, "c") if o.dtype == "mask" else o for o in operands)
 
 
 @functools.cache

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray as Array
+else:
+    Array = np.ndarray  # numpy.typing is an import of its own, of which no compile has a use
 
 F32_TINY = np.float32(2.0**-126)
 _HALF29 = np.uint64(0x10000000)
 _LOW29 = np.uint64(0x1FFFFFFF)
 _ONE = np.uint64(1)
 CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
-
-Array = NDArray
 
 
 def flush(x: Array) -> Array:

@@ -23,10 +23,9 @@ from wavedsl.codegen.amdgcn.isa import check_operands
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn_checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn_cost import Cost
-from wavedsl.runtime.emulator.amdgcn_decode import decode
+from wavedsl.runtime.emulator.amdgcn_decode import shared
 from wavedsl.runtime.emulator.amdgcn_env import Env
 from wavedsl.runtime.emulator.amdgcn_launch import Launch, counted_registers
-from wavedsl.runtime.emulator.amdgcn_matrix import mfma
 from wavedsl.runtime.emulator.amdgcn_memory import MEMORY
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U8, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn_step import Context, Step, Unsupported
@@ -465,13 +464,11 @@ class _Engine:
             try:
                 if inst.special in MEMORY:
                     return self._guarded(MEMORY[inst.special](self.context, self.env, line, index), index)
-                if inst.special == "mfma":
-                    return self._guarded(mfma(self.context, line), index)
                 if inst.special == "waitcnt":
                     if self.checker is None:
                         return lambda st: None
                     return self.checker.waitcnt(line, index)
-                return self._guarded(decode(self.context, line, index), index)
+                return self._guarded(shared(self.context, line, index), index)
             except Unsupported as e:
                 message = str(e)
 

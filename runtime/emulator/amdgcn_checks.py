@@ -54,7 +54,9 @@ class Checker:
         self.replays: bool = engine.program.replays
         self.infos: dict[int, Info] = engine.program.infos
         self.needs: dict[tuple[int, int], tuple[int, str]] = engine.program.needs
-        self.hazards: dict[tuple[int, tuple], tuple[list, tuple]] = {}
+        self.hazards: dict[tuple[int, tuple], tuple[list, tuple]] = engine.program.hazards.setdefault(
+            engine.kernel.name, {}
+        )
         lines = engine.program.lines
         sizes = [
             x.inst.mem.bytes

@@ -38,7 +38,7 @@ class Line:
     text: str
     location: Loc | None
     problem: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[Any, Any] = field(default_factory=dict)
     """What others derive from the spelling alone, by name. Shared by all lines that are spelled alike."""
 
 
@@ -52,7 +52,7 @@ class Spelling:
     """Nobody changes it."""
     inst: Inst | None
     problem: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,6 +76,8 @@ class Program:
     infos: dict[int, Any] = field(default_factory=dict)
     needs: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
     """What checks have found out about instructions, and about pairs of them: the same in every run."""
+    hazards: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    """By kernel, what they have found in its blocks after what history: the same in every run, too."""
     replays: bool = True
     """Whether a chip that issues instructions again after a page fault may load the text."""
 

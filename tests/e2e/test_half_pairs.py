@@ -61,7 +61,7 @@ def test_two_at_once(name: str, dtype: wd.DType, oracle: Any) -> None:
             np.testing.assert_array_equal(got.view(np.uint16)[number], want.view(np.uint16)[number])
             assert np.isnan(got.view(dtype.numpy).astype(np.float32)[~number]).all()
     assert f"{opcode}.{dtype.name}x2" in compiled.asm and ".f32" not in compiled.asm
-    hopper.static(compiled.asm)
+    hopper.spilled_or_serialised(compiled.asm)
 
 
 def test_every_number_of_four_bits(oracle: Any) -> None:
@@ -82,4 +82,4 @@ def test_every_number_of_four_bits(oracle: Any) -> None:
         np.testing.assert_array_equal(got.astype(np.float32), want)
         np.testing.assert_array_equal(np.signbit(got.astype(np.float32)), np.signbit(want))
     assert ".f32" not in compiled.asm and "mul.rn.bf16x2" in compiled.asm
-    hopper.static(compiled.asm)
+    hopper.spilled_or_serialised(compiled.asm)

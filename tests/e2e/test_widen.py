@@ -50,4 +50,4 @@ def test_every_code(source: Any, to: Any, oracle: Any) -> None:
     widen.evaluate(x, want)
     np.testing.assert_array_equal(want.view(np.uint16), y.view(np.uint16))
     assert "cvt.rn.f32" not in compiled.asm and ".f32" not in compiled.asm
-    hopper.static(compiled.asm)
+    hopper.spilled_or_serialised(compiled.asm)

@@ -12,6 +12,7 @@ from typing import Any
 
 import example_files
 from products import BK, BM, BN, TILE, WM, WN, K, Kind, M, N
+from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
@@ -169,6 +170,12 @@ class Static:
     codes: tuple[str, ...]
     products: int
     groups: int
+
+
+def spilled_or_serialised(text: str) -> tuple[int, tuple[str, ...]]:
+    """Spilled bytes and codes of serialisation that the assembler speaks of: all that `static` knows of them, without a
+    look at the machine code, which takes as long as making it."""
+    return sass.said(toolchain.assemble_ptx(text, "sm_90a").log)[1:]
 
 
 def static(text: str) -> Static:

@@ -288,6 +288,42 @@ global_store_dword v1, v4, s[8:9]
     assert (out == 9).all()
 
 
+def test_texts_that_share_lines_have_agprs_of_their_own():
+    """What a line is decoded to serves all texts that spell it so; AGPRs lie behind as many VGPRs as each of them
+    has."""
+    for more in (0, 9, 0):
+        body = f"""
+s_load_dwordx2 s[8:9], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v2, {more}.0
+v_accvgpr_write_b32 a{4 + more // 9}, v2
+v_accvgpr_write_b32 a3, v0
+{"".join(f"v_mov_b32 v{5 + i}, 7{chr(10)}" for i in range(more))}
+v_accvgpr_read_b32 v4, a3
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v4, s[8:9]
+"""
+        out = np.zeros(64, np.int32)
+        run(body, [out], checks=True)
+        assert (out == np.arange(64)).all()
+
+
+def test_time_starts_anew_in_every_run():
+    body = """
+s_load_dwordx2 s[8:9], s[0:1], 0x0
+s_memtime s[10:11]
+s_waitcnt lgkmcnt(0)
+v_mov_b32 v1, 0
+v_mov_b32 v2, s10
+global_store_dword v1, v2, s[8:9]
+"""
+    first, again = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    run(body, [first], checks=True)
+    run(body, [again], checks=True)
+    assert first[0] == again[0] > 0
+
+
 # ---- products of structured sparsity: A has two of every four elements along K, an index register says which
 
 SPARSE = [(t, r.mnemonic) for t in ("gfx942", "gfx950") for r in mfma.sparse(t)]
