@@ -564,7 +564,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f"{name}:", flush=True)
         one = functools.partial(lambda run: {"wrong": bool(run(place, target, seed))}, run)
-        made.append(done.run(f"check {name}", {"check": name, "seed": seed}, one))
+        made.append(done.run(f"check {name}", {"check": name, "seed": seed}, one, units.CHECK_LIMIT))
     wrong = [row for row in made if row.get("wrong", True)]
     for row in wrong:
         print(f"WRONG: {row['check']} {row.get('failed', '')}".rstrip(), file=sys.stderr)

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.errors import ToolchainError
 
 import wavedsl as wd
 
@@ -445,7 +446,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done.done()
     timed = [row for row in rows if "failed" not in row]
     if timed:
-        print(f"plot: {plot(timed, path.with_suffix('.png'))}")
+        try:
+            print(f"plot: {plot(timed, path.with_suffix('.png'))}")
+        except ToolchainError as error:  # no matplotlib
+            print(f"no plot: {error}")
     print(f"written to {path}")
     if checks_done:
         print(check_table(checks_done))

@@ -15,7 +15,18 @@ HERE = Path(__file__).resolve().parent
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=HERE, check=False).stdout.strip()
+    """What git says; nothing where there is no git, or only a copy of the files."""
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=HERE, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def surroundings() -> dict[str, Any]:
@@ -29,7 +40,7 @@ def surroundings() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
         "versions": {
-            name: importlib.metadata.version(name) for name in ("wavedsl", "numpy", "sympy", "networkx", "ml_dtypes")
+            name: _version(name) for name in ("wavedsl", "numpy", "sympy", "networkx", "ml_dtypes")
         },
     }
 
@@ -46,10 +57,7 @@ def gpu(torch: Any) -> dict[str, Any]:
         ).stdout.splitlines()
     except OSError:
         pass
-    try:
-        found["triton"] = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        pass
+    found["triton"] = _version("triton")
     return found
 
 

@@ -3,12 +3,13 @@
 A unit that raises, hangs, or leaves the GPU's context dead has a row that says so, and the next one runs. Rows are kept
 in a file as they come. After a hang or with a dead context the program starts itself again (`os.execv`, which also ends
 what runs on the GPU) with `--resume`, and goes on behind that unit, in what is left of its time. When the time is used
-up, the rest is left out, each left-out row says so, and the file stays: the same command with `--resume` does the rest,
-in as much time again.
+up, or so many units have hung that what they share must be broken, the rest is left out, each left-out row says so, and
+the file stays: the same command with `--resume` does the rest, in as much time again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -21,6 +22,10 @@ from typing import Any
 RESUME = "--resume"
 LIMIT = 180.0
 """Seconds that a unit may take: compiling its candidates, references and rivals included."""
+CHECK_LIMIT = 60.0
+"""Seconds for a check of one kernel and its reference."""
+MOST_HANGS = 3
+"""Units that may hang before the rest is left out."""
 
 
 class Units:
@@ -36,22 +41,31 @@ class Units:
         self.rows: dict[str, dict[str, Any]] = {}
         self.end = time.time() + budget if budget is not None else None
         self.left_out = False
+        self.hangs = 0
         if resume and kept.exists():
             found = json.loads(kept.read_text())
             self.rows = found["rows"]
             if found["again"]:  # by itself: the time goes on
-                self.end = found["end"]
+                self.end, self.hangs = found["end"], found["hangs"]
                 self._write(again=False)
 
-    def run(self, key: str, row: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """`row` with what `work` gives, or with `failed`: why there is nothing. What has a row is not run again."""
+    def run(
+        self, key: str, row: dict[str, Any], work: Callable[[], dict[str, Any]], limit: float | None = None
+    ) -> dict[str, Any]:
+        """`row` with what `work` gives, or with `failed`: why there is nothing. What has a row is not run again.
+
+        `limit`: seconds that this one may take, where that is less than what any may.
+        """
         if key in self.rows:
             return self.rows[key]
-        if self.end is not None and time.time() > self.end:
+        late = self.end is not None and time.time() > self.end
+        if late or self.hangs >= MOST_HANGS:
             self.left_out = True
-            return {**row, "failed": "left out: the time was used up"}
+            why = "the time was used up" if late else f"{self.hangs} others hung"
+            return {**row, "failed": f"left out: {why}"}
         started = time.time()
-        watch = threading.Timer(self.limit, self._late, (key, row))
+        seconds = min(self.limit, limit or self.limit)
+        watch = threading.Timer(seconds, self._late, (key, row, seconds))
         watch.daemon = True
         if self.alive is not None:
             watch.start()
@@ -90,17 +104,23 @@ class Units:
         """The file; `again`: whether the program reads it next, having started itself."""
         self.kept.parent.mkdir(parents=True, exist_ok=True)
         new = self.kept.with_suffix(".new")
-        new.write_text(json.dumps({"end": self.end, "again": again, "rows": self.rows}, indent=1))
+        state = {"end": self.end, "hangs": self.hangs, "again": again, "rows": self.rows}
+        new.write_text(json.dumps(state, indent=1))
         new.replace(self.kept)
 
-    def _late(self, key: str, row: dict[str, Any]) -> None:
-        self._keep(key, {**row, "failed": f"took more than {self.limit:g} s"})
+    def _late(self, key: str, row: dict[str, Any], seconds: float) -> None:
+        self.hangs += 1
+        self._keep(key, {**row, "failed": f"took more than {seconds:g} s"})
         self._again()
 
     def _again(self) -> None:
         self._write(again=True)
         sys.stdout.flush()
         sys.stderr.flush()
+        for name in os.listdir("/proc/self/fd"):  # the driver ends what runs on the GPU when its files are closed
+            if int(name) > 2:
+                with contextlib.suppress(OSError):
+                    os.set_inheritable(int(name), False)
         more = [] if RESUME in self.command else [RESUME]
         os.execv(sys.executable, [sys.executable, *self.command, *more])
 
@@ -117,4 +137,4 @@ def option(parser: Any) -> None:
     parser.add_argument(RESUME, action="store_true", help="go on with the rows of a run that was cut off")
 
 
-__all__ = ["LIMIT", "RESUME", "Units", "alive", "option"]
+__all__ = ["CHECK_LIMIT", "LIMIT", "RESUME", "Units", "alive", "option"]

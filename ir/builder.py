@@ -341,8 +341,9 @@ class Builder(Values):
     def cluster_rank(self) -> Value:
         return self._pure("cluster.rank", (), I32)
 
-    def cluster_barrier(self) -> Op:
-        return self._effect("cluster.barrier", (), {})
+    def cluster_barrier(self, *, initial: bool = False) -> Op:
+        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then."""
+        return self._effect("cluster.barrier", (), {"initial": initial})
 
     def copy_bulk(
         self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0,

@@ -167,7 +167,9 @@ def k_order(producer: Layout, node: Node, position: int, option: MmaOption) -> t
     operand = node.inputs[position]
     rows = [dim_name(d) for d in operand.dims if d in node.dims]
     columns = [dim_name(d) for d in operand.dims if d not in node.dims]
-    if len(rows) != 1 or len(columns) != 1 or not strings["K"].strip() or not strings[side].strip():
+    if len(rows) != 1 or len(columns) != 1:
+        return None
+    if not all(strings.get(x, "").strip() for x in ("K", side)):  # an operand that comes from shared memory alone
         return None
     port = spec({rows[0]: strings[side], columns[0]: strings["K"]})
     bits = with_digits(producer)

@@ -22,18 +22,20 @@ def coalesced_for(
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
     the next. `exact`: without padding.
 
-    The order of dimensions is that of the array which is written or read with the widest element. Where no array has
-    all dimensions of the class, that of the largest tile which is read and then repeated along the others.
+    The order of dimensions is that of the array which is written or read, and 16 bytes are those of the widest element
+    among such arrays. Where no array has all dimensions of the class, both follow the largest tile which is read and
+    then repeated along the others. What never meets memory, and a row's label or scale, does not make vectors narrower.
     """
     order = list(widest.dims)
-    bits = widest.dtype.bits
+    bits = 0
     ids = {n.id for n in nodes}
     limit = VECTOR_BYTES * 8
     repeated = _largest_repeated(nodes, graph, partition)
+    otherwise = widest.dtype.bits
     if repeated is not None:
         dims = [d for d in view_dims(graph, repeated) if d in widest.dims]
         order = [d for d in order if d not in dims] + dims
-        bits = graph.argument(repeated.attrs["memory"]).dtype.bits
+        otherwise = graph.argument(repeated.attrs["memory"]).dtype.bits
         if repeated.attrs.get("elements_per_thread"):
             limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
     for n in graph.all_nodes():
@@ -46,7 +48,8 @@ def coalesced_for(
                 bits = max(bits, argument.dtype.bits)
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
-    return coalesced(order, {d: partition.dims[d].wave for d in order}, max(bits, 8), target, limit, exact=exact)
+    waves = {d: partition.dims[d].wave for d in order}
+    return coalesced(order, waves, max(bits or otherwise, 8), target, limit, exact=exact)
 
 
 def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> Node | None:
@@ -58,7 +61,7 @@ def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> 
         for x in n.inputs if ROWS[n.op].index_rule in ("same", "lift") else ():
             while x.op != "read" and ROWS[x.op].index_rule == "same" and len(x.inputs) == 1:
                 x = x.inputs[0]
-            if x.op != "read" or not set(x.dims) < set(n.dims) or not is_tile(graph, x):
+            if x.op != "read" or not x.dims or not set(x.dims) < set(n.dims) or not is_tile(graph, x):
                 continue
             size = prod(partition.dims[d].wave for d in x.dims) * graph.argument(x.attrs["memory"]).dtype.bits
             if size > most:

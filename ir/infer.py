@@ -30,7 +30,7 @@ from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, 
 from wavedsl.ir.layout import Layout, make_layout
 from wavedsl.ir.mma_options import mma_options
 from wavedsl.ir.mma_plan import MmaPlan, mma_plan
-from wavedsl.ir.mma_tiles import lasting_operands, makeable, paired_products, shared_reads
+from wavedsl.ir.mma_tiles import lasting_operands, makeable, paired_products, resident_operands, shared_reads
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
@@ -110,6 +110,7 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
     read_tiles = shared_reads(graph) if wide else frozenset()
     made_tiles = makeable(graph) if wide else frozenset()
     lasting = lasting_operands(graph, made_tiles)
+    resident = resident_operands(graph, partition, read_tiles, target) if wide else frozenset()
     made_by: dict[int, int] = {}
     for n in products:
         made_by.setdefault(classes.find(n.id), n.id)
@@ -133,7 +134,9 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
             )
             for n in products
         },
-        lambda n, option, order: mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired, lasting),
+        lambda n, option, order: mma_plan(
+            n, partition, target, option, order, read_tiles, made_tiles, paired, lasting, resident
+        ),
     )
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)

@@ -391,7 +391,7 @@ _row("wave.barrier", "", "none", "All threads of this wave arrive; what they did
 _row("turn.take", "", "none", "Wait until the other of two waves gives this one the turn.", effects="sync", attrs="id")
 _row("turn.give", "", "none", "Give the other of two waves the turn. Turns have barriers from number `id` on.", effects="sync", attrs="id")
 _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", uniform="always")
-_row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it.", effects="sync, read shared, write shared")
+_row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it (`initial`: only barriers that were made and published).", effects="sync, read shared, write shared", attrs="initial")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
 _row("grid.wait", "", "none", "Wait until the launch in front of this one has ended; what it wrote is seen after. Before it global memory is left alone.", effects="sync, read global, write global")
@@ -403,6 +403,17 @@ _row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i
 _row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
 _row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
 # fmt: on
+
+
+NO_STRINGS = frozenset(("null", "true", "false", "nan", "inf", "infinity"))
+"""Identifiers, in lower case, that readers of YAML, as AMD's metadata is, take for something else than strings."""
+
+
+def entry_name(name: str) -> str:
+    """A kernel's name as assemblers and drivers take it: with what PTX does not allow written as hexadecimal, and a
+    letter in front. Such a name stays as it is."""
+    out = "".join(c if c.isascii() and (c.isalnum() or c in "_$") else f"_{ord(c):x}_" for c in name)
+    return out if out[:1].isalpha() and out.lower() not in NO_STRINGS else f"k_{out}"
 
 
 def linear_reach(shared: Value, simm: int) -> int:

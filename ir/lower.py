@@ -22,7 +22,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.infer import Inference
-from wavedsl.ir.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel_ir import Region as Body
 from wavedsl.ir.lower_regions import region_steps, ring_depths
 from wavedsl.ir.lowering import Lowering
@@ -53,7 +53,8 @@ def lower(
 ) -> Kernel:
     """Kernel IR of the whole graph. `dynamic` maps hidden parameters (`extent K`, `stride a[0]`) to parameter
     indices."""
-    kernel = Kernel(name or graph.name, target.name, list(params), Body(), target.wave_size, partition.waves)
+    entry = entry_name(name or graph.name)
+    kernel = Kernel(entry, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
     choices = choices or Choices()
     if choices.cache_swizzle and target.cache_swizzle:

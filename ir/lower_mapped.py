@@ -4,8 +4,8 @@ In: a node with a mapping, the layout of its value, the fragments of its indices
 into the array and whether the access happens. The coordinate along each dimension of the array is an expression over
 the value's own indices, or a traced integer; one that may lie outside of the array is compared with its extent.
 
-A group is as many elements as one access takes: neighbours along the array's contiguous dimension, where that is
-indexed by a dimension of the value itself and nothing else changes along it.
+A group is as many elements as one access takes: neighbours along the array's contiguous dimension, as many as
+`mapped_runs` finds side by side.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.mapped_runs import run_length
 from wavedsl.ir.steps import Context
 
 
@@ -52,22 +53,24 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     c = info.contiguous()
     if c is None or isinstance(mapping.coords[c], int):
         return 1, ()
-    along, period = _running(mapping.coords[c])
-    name = str(along)
-    if not along.is_Symbol or name not in layout.dims:
+    coords = mapping.coords
+    traced = [x for coord in coords if isinstance(coord, int) for x in n.inputs[coord].dims]
+    others = [x for i, x in enumerate(coords) if i != c and not isinstance(x, int)]
+    runs = {
+        d: run_length(coords[c], others, d)
+        for d in sorted(coords[c].free_symbols, key=str)
+        if str(d) in layout.dims and d not in traced
+    }
+    along = max(runs, key=lambda d: runs[d], default=None)
+    if along is None or runs[along] == 1:
         return 1, ()
-    for i, coord in enumerate(mapping.coords):
-        if i == c:
-            continue
-        dims = n.inputs[coord].dims if isinstance(coord, int) else coord.free_symbols
-        if any(str(d) == name for d in dims):
-            return 1, ()
+    name = str(along)
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
     width, bits = vector_elements(seen, layout, low.plans, store)
-    if str(info.dims[c]) != name:
+    if coords[c] != info.dims[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
-        most = gcd(width, info.extent_multiple(c), period, _multiple(low, name))
+        most = gcd(width, info.extent_multiple(c), runs[along], _multiple(low, name))
         most &= -most
         width, bits = most, bits[: most.bit_length() - 1]
     return width, bits
@@ -80,14 +83,6 @@ def _multiple(low: Lowering, dim: str) -> int:
         return plan.extent if plan.ragged else 0
     known = [info.extent_multiple(i) for info in low.arrays.values() for i, d in enumerate(info.names) if d == dim]
     return max(known, default=1)
-
-
-def _running(coord: Any) -> tuple[Any, int]:
-    """A coordinate as (the index that it runs along, after how many elements it begins again): `N`, or `N % 32`; 0
-    where it does not begin again."""
-    if coord.func.__name__ == "Mod" and coord.args[1].is_Integer:
-        return coord.args[0], int(coord.args[1])
-    return coord, 0
 
 
 class MappedAccess:

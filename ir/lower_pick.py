@@ -84,7 +84,8 @@ def whole_dimension(low: Lowering, n: Node, dim: str) -> int:
         raise CompileError(
             f"{n.op} along {dim}, which {what}",
             n.loc,
-            f"let one wave hold {dim} as a whole, or read the elements through an IndexMapping",
+            f"let one wave hold {dim} as a whole, or read the elements through an IndexMapping"
+            + f"; one element of a tile: wd.sum(wd.where(wd.index({dim}) == i, x, 0), dim={dim})" * (n.op == "extract"),
         )
     return plan.extent
 

@@ -151,10 +151,18 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     plan = low.plans[d]
     if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
+        dims = [str(x) for x in n.inputs[0].dims]
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
-            where = f"wd.IndexMapping(({d},), {{ONE: 0}})"
-            hint += f", or let them meet in an array of one element: wd.{atomic}(x, out, mapping={where})"
+            rest = [x for x in dims if x != d]
+            where = ", ".join(f"{x}: {x}" for x in rest) or "ONE: 0"
+            mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
+            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that is 0 before: "
+            hint = hint if n.op == "sum" else hint.replace("is 0 before", "holds the identity before")
+            hint += f"wd.{atomic}(x, out, mapping={mapping})"
+        else:
+            hint += f", or make each workgroup's {plan.tile} elements a row of their own: an array [{d} / {plan.tile}, "
+            hint += f"{plan.tile}] whose first dimension has wd.WorkgroupConstraint(…, 1, …)"
         raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 

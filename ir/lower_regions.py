@@ -48,7 +48,8 @@ from wavedsl.ir.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.plan_body import plan_body, program_order
 from wavedsl.ir.plan_reads import holds_loop, invariant_reads, plan_staged_reads
-from wavedsl.ir.ring_loops import emit_ring_loop, operands_first
+from wavedsl.ir.product_order import operands_first, products_together
+from wavedsl.ir.ring_loops import emit_ring_loop
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 
@@ -236,7 +237,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
-        steps = operands_first(low, steps)
+        steps = products_together(low, operands_first(low, steps))
         body = program_order(steps, slots, cyclic=trips != 1)
         deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
         low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))

@@ -3,6 +3,12 @@
 A step compares each element with the one whose coordinate differs in the bits of a mask, the highest of which decides
 who keeps the smaller. Register bits cost comparisons only, lane bits one exchange. Elements travel as cells: an
 ordering key, for top-k also the index; where both fit one word they share it.
+
+The k largest do not need the rest in order. Runs of 2^w >= k elements are sorted, then two runs at a time become one:
+of each element of one and its mirror image in the other the better one stays. These are the better half of both as a
+bitonic run, which w steps put in order. Runs in the same lane meet first: there is less to exchange between lanes then.
+
+The network is written out in full and its cells stay in registers, so it has an end: MOST_STEPS and MOST_WORDS.
 """
 
 from __future__ import annotations
@@ -25,7 +31,6 @@ from wavedsl.ir.lower_reduce import (
     extreme,
     short_keys,
     shuffled,
-    shuffled_index,
     within_workgroup,
 )
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
@@ -33,6 +38,12 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import HIGHEST, LOWEST, element_key, from_key, highest_key, key_type, lowest_key
 from wavedsl.ir.row_layout import drivers, leading_layout
 from wavedsl.ir.steps import Context
+
+MOST_STEPS = 5000
+"""Comparisons per lane and row that a network may have: about 30 000 instructions, and seconds of compile time."""
+
+MOST_WORDS = 255
+"""Words of 4 bytes that the cells of a row may take in a lane; with more, most of them would be spilled."""
 
 Row = dict[int, Cell]
 """Cells of one lane by offset along the dimension."""
@@ -46,17 +57,57 @@ class _Network:
     bits: list[tuple[str, int]]
     after: Callable[[Cell, Cell], Value]
 
-    def sort(self, row: Row) -> None:
-        for k in range(len(self.bits)):
+    def sort(self, row: Row, width: int | None = None) -> None:
+        """The whole row, or each run of 2^width elements."""
+        for k in range(len(self.bits) if width is None else width):
             self.step(row, (2 << k) - 1)
             for j in reversed(range(k)):
                 self.step(row, 1 << j)
 
+    def first(self, row: Row, width: int) -> None:
+        """The first 2^width elements of the row in order; those behind them are dropped from the registers."""
+        self.sort(row, width)
+        above = range(width, len(self.bits))
+        for k in sorted(above, key=lambda k: self.bits[k][0] == "l"):
+            self.meet(row, k, width)
+            for j in reversed(range(width)):
+                self.step(row, 1 << j)
+
+    def steps(self, width: int | None = None) -> int:
+        """Comparisons per lane and row."""
+        cells = 1 << sum(kind != "l" for kind, _ in self.bits)
+        if width is None:
+            return cells * len(self.bits) * (len(self.bits) + 1) // 2
+        count = cells * width * (width + 1) // 2
+        for kind, _ in sorted(self.bits[width:], key=lambda bit: bit[0] == "l"):
+            cells = cells if kind == "l" else cells // 2
+            count += cells * (width + 1)
+        return count
+
+    def meet(self, row: Row, bit: int, width: int) -> None:
+        """Of two sorted runs, whose coordinates differ in `bit`, the 2^width elements that come first, not in order."""
+        mask = 1 << bit | (1 << width) - 1
+        lanes, registers = self.parts(mask)
+        here = list(row) if self.bits[bit][0] == "l" else [o for o in row if not o >> bit & 1]
+        new: Row = {}
+        for o in here:
+            mine, other = row[o], row[o ^ registers]
+            if lanes:
+                other = tuple(shuffled(self.low, v, lanes) for v in other)
+            swap = self.after(mine, other)
+            new[o] = tuple(self.low.b.select(swap, q, p) for p, q in zip(mine, other))
+        row.clear()
+        row.update(new)
+
+    def parts(self, mask: int) -> tuple[int, int]:
+        """The bits of a coordinate's mask that are bits of the lane, and those that are bits of the offset."""
+        lanes = sum(1 << number for k, (kind, number) in enumerate(self.bits) if kind == "l" and mask >> k & 1)
+        return lanes, sum(1 << k for k, (kind, _) in enumerate(self.bits) if kind != "l" and mask >> k & 1)
+
     def step(self, row: Row, mask: int) -> None:
         """Order each cell and the one at coordinate ^ mask."""
         b = self.low.b
-        lanes = sum(1 << number for k, (kind, number) in enumerate(self.bits) if kind == "l" and mask >> k & 1)
-        registers = sum(1 << k for k, (kind, _) in enumerate(self.bits) if kind != "l" and mask >> k & 1)
+        lanes, registers = self.parts(mask)
         top = mask.bit_length() - 1
         kind, number = self.bits[top]
         new: Row = {}
@@ -120,29 +171,47 @@ def emit_sort(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragm
         cells.append((key if inside is None else b.select(inside[i], key, last),))
     rows, bits, axis = _rows(low, n, value, cells)
     network = _Network(low, bits, lambda x, y: b.cmp("slt" if down else "sgt", x[0], y[0]))
-    out = _sorted(network, value.layout, rows, axis)
+    _fits(n, network, rows[0])
+    for row in rows:
+        network.sort(row)
+    out = list(_ordered(value.layout, rows, axis).values())
     found = from_elements(b, value.layout, dtype, [from_key(b, c[0], dtype, signed_zero=True) for c in out])
     return found if same_layout(value.layout, layout) else convert(low, found, layout)
 
 
-def _sorted(network: _Network, layout: Layout, rows: list[Row], axis: int) -> list[Cell]:
-    """The cells in the order of the layout's elements, every row sorted."""
-    for row in rows:
-        network.sort(row)
+def _ordered(layout: Layout, rows: list[Row], axis: int) -> dict[tuple[int, ...], Cell]:
+    """The cells that the rows have left, by the offsets of the layout's elements and in their order."""
     lines: dict[tuple[int, ...], Row] = {}
     it = iter(rows)
-    out = []
+    out: dict[tuple[int, ...], Cell] = {}
     for offsets in layout.element_offsets():
         rest = tuple(o for a, o in enumerate(offsets) if a != axis)
         if rest not in lines:
             lines[rest] = next(it)
-        out.append(lines[rest][offsets[axis]])
+        if offsets[axis] in lines[rest]:
+            out[offsets] = lines[rest][offsets[axis]]
     return out
+
+
+def _fits(n: Node, network: _Network, row: Row, width: int | None = None) -> None:
+    """Refuse what would take long to compile and be spilled for the most part."""
+    words = sum(v.type.words for cell in row.values() for v in cell)
+    steps = network.steps(width)
+    if steps <= MOST_STEPS and words <= MOST_WORDS:
+        return
+    d = str(n.attrs["dim"])
+    cut = f"cut the row: an array [..., {d} / 1024, 1024] of parts, each in a wave of its own, {n.op} of each part"
+    raise CompileError(
+        f"{n.op} along {d}: a row padded to {1 << len(network.bits)} elements takes {words} registers and {steps} "
+        f"comparisons in each lane of a wave; at most {MOST_WORDS} and {MOST_STEPS}",
+        n.loc,
+        cut + (", then topk of what all parts found" if n.op == "topk" else ", then merge"),
+    )
 
 
 @emitter("topk")
 def emit_topk(low: Lowering, n: Node, layout: Layout | None, context: Context) -> tuple[Fragment, Fragment]:
-    """Sorted descending; the first k of each row, copied to the lanes that held the rest."""
+    """The first k of each row in descending order, in every lane that held one of the row."""
     b, d, k = low.b, str(n.attrs["dim"]), str(n.attrs["k"])
     dtype: DType = n.inputs[0].dtype
     value = operand(low, n, 0, context)
@@ -167,19 +236,17 @@ def emit_topk(low: Lowering, n: Node, layout: Layout | None, context: Context) -
             return b.cmp("slt", x[0], y[0])
         return b.por(b.cmp("slt", x[0], y[0]), b.pand(b.cmp("eq", x[0], y[0]), b.cmp("sgt", x[1], y[1])))
 
-    ordered = _sorted(_Network(low, bits, after), row, rows, axis)
-    count = low.plans[k].tile
-    first = leading_layout(row, d, k, count)
+    network = _Network(low, bits, after)
+    first = leading_layout(row, d, k, low.plans[k].tile)
     width = first.inner.width(k)
-    others = sum(1 << number for kind, number in bits[width:] if kind == "l")
-    home = b.and_(b.lane(), (low.target.wave_size - 1) & ~others) if others else None
+    _fits(n, network, rows[0], width)
+    for line in rows:
+        network.first(line, width)  # lanes whose coordinates differ above the width have the same
+    ordered = _ordered(row, rows, axis)
     values, indices = [], []
-    wanted = {offsets: i for i, offsets in enumerate(row.element_offsets())}
     names = [k if x == d else x for x in row.dims]
     for offsets in first.reorder(names).element_offsets():
-        cell = ordered[wanted[offsets]]
-        if home is not None:
-            cell = tuple(shuffled_index(low, v, home) for v in cell)
+        cell = ordered[offsets]
         if short:
             empty = b.cmp("eq", cell[0], b.const(-(1 << 31), I32))
             key, place = b.ashr(cell[0], 16), b.sub(0xFFFF, b.and_(cell[0], 0xFFFF))

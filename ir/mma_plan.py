@@ -101,9 +101,10 @@ def mma_plan(
     made_tiles: frozenset[tuple[int, int]] = frozenset(),
     paired: frozenset[int] = frozenset(),
     lasting: frozenset[tuple[int, int]] = frozenset(),
+    resident: frozenset[tuple[int, int]] = frozenset(),
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`, `lasting`: what
-    `paired_products` and `lasting_operands` have found."""
+    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`, `lasting`, `resident`:
+    what `paired_products`, `lasting_operands` and `resident_operands` have found."""
     atom, swap = option.atom, option.swap
     m, n, k = product_dims(node)
     if swap:
@@ -112,7 +113,8 @@ def mma_plan(
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         names = (am_name, an_name, k_name)
-        return _async_plan(node, target, atom, swap, names, (wam, wan, wk), read_tiles, made_tiles, paired, lasting)
+        waves = wam, wan, wk
+        return _async_plan(node, target, atom, swap, names, waves, read_tiles, made_tiles, paired, lasting, resident)
     scales = None
     if atom.scale_block:
         step_bits, order = scaled_steps(atom, wk)
@@ -141,7 +143,7 @@ def mma_plan(
 def _async_plan(
     node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
     read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]], paired: frozenset[int],
-    lasting: frozenset[tuple[int, int]],
+    lasting: frozenset[tuple[int, int]], resident: frozenset[tuple[int, int]],
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
@@ -151,7 +153,7 @@ def _async_plan(
     own = (node.id, 1 if swap else 0)
     stays = own in lasting and wave_m * wave_k * operands[0].dtype.bits >= LASTING * 32 * target.wave_size
     made_a = operands[0].id not in read_tiles and own in made_tiles and (made_b or stays)
-    a_shared = operands[0].id in read_tiles or made_a
+    a_shared = (operands[0].id in read_tiles and own not in resident) or made_a
     sizes = dict(zip(names, waves))
 
     def tile(x: Node) -> Layout:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
-from wavedsl.ir.graph import Graph, Node
+from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile, placement
 
 
@@ -70,6 +72,86 @@ def lasting_operands(graph: Graph, made_tiles: frozenset[tuple[int, int]]) -> fr
         for position in (0, 1)
         if (n.id, position) in made_tiles and region.dim is not None and region.dim not in n.inputs[position].dims
     )
+
+
+NARROW = 96
+"""Columns up to which an instruction with A in shared memory asks more of that memory than it has beside copies: one of
+64 rows and n columns reads 2048 + 32 n bytes per 16 of K, in n / 2 clocks of 128 bytes each; without A half of that."""
+FILE = 512
+"""Registers per lane of a unit's warpgroups, all told."""
+MOST = 240
+"""Registers that a computing warpgroup has at most beside a copying one, which keeps the least, 24."""
+SPARE = 48
+"""Of these, registers for addresses, rows and what scores take on their way."""
+
+
+def resident_operands(
+    graph: Graph, partition: Partition, read_tiles: frozenset[int], target: Target
+) -> frozenset[tuple[int, int]]:
+    """(product, input position) of read tiles that are better held in registers than read from shared memory in every
+    trip: ones that a loop does not change, of products with few columns whose results the loop uses itself (Q and dO of
+    attention's dQ), as far as a warpgroup has registers for them beside what the loop carries and computes. Not where
+    tiles lie where numbers say (packed sequences, pages): their bounds and addresses take registers too."""
+    found: set[tuple[int, int]] = set()
+    lanes = target.wave_size
+    room = min(MOST, (FILE - 24) // partition.waves // 8 * 8) - SPARE
+    for region in graph.regions():
+        products = [n for n in region.nodes if n.op == "mma"]
+        if region.dim is None or not products or _placed_by_numbers(graph, region):
+            continue
+        inside = {n.id for n in region.nodes}
+        values = [n for n in (*region.carries, *products) if n.type is not None and len(n.dims) > 1]
+        summed = {n.id for n in products if any(x in region.carries for x in n.inputs[2:])}
+        taken = sum(_words(partition, n, lanes) for n in values if n.id not in summed)
+        made = {x.id: x for n in products for x in n.inputs[:2] if x.id in inside and x.id not in read_tiles}
+        taken += sum(_words(partition, x, lanes) for x in made.values())
+        sums = sum(_words(partition, n, lanes) for n in values if n.id not in summed)
+        taken += max(0, _most_live(partition, region, read_tiles, lanes) - sums)
+        for n in products:
+            for position in (0, 1):
+                x, other = n.inputs[position], n.inputs[1 - position]
+                lasts = x.id in read_tiles and region.dim not in x.dims and region.dim in other.dims
+                columns = [d for d in other.dims if d not in x.dims]
+                if not lasts or n.id in summed or len(columns) != 1:
+                    continue
+                size = _words(partition, x, lanes)
+                if partition.dims[columns[0]].wave <= NARROW and taken + size <= room:
+                    taken += size
+                    found.add((n.id, position))
+    return frozenset(found)
+
+
+def _placed_by_numbers(graph: Graph, region: Region) -> bool:
+    """Whether numbers that the kernel reads say where tiles of a loop lie."""
+    places = [placement(graph, n) for n in region.nodes if n.op == "read"]
+    return any(place is not None and place.numbers() for place in places)
+
+
+def _most_live(partition: Partition, region: Region, read_tiles: frozenset[int], lanes: int) -> int:
+    """The most registers per lane that the values of a loop's body with two dimensions or more take, in program
+    order."""
+    last = {x.id: i for i, n in enumerate(region.nodes) for x in n.inputs}
+    last.update({y.id: len(region.nodes) for y in region.yields})
+    wide = {
+        n.id: _words(partition, n, lanes)
+        for n in (*region.carries, *region.nodes)
+        if isinstance(n.type, ValueType) and len(n.dims) > 1 and n.id not in read_tiles and n.op not in SAME
+    }
+    live = most = sum(wide.get(c.id, 0) for c in region.carries)
+    for i, n in enumerate(region.nodes):
+        live += wide.get(n.id, 0) if n.id in last else 0
+        live -= sum(wide.get(x.id, 0) for x in {x.id: x for x in n.inputs}.values() if last[x.id] == i)
+        most = max(most, live)
+    return most
+
+
+SAME = ("fill", "constant", "scalar", "size")
+"""Ops that give the same value in every iteration and take no registers of their own."""
+
+
+def _words(partition: Partition, n: Node, lanes: int) -> int:
+    """Registers per lane of a value's wave tile."""
+    return prod(partition.dims[d].wave for d in n.dims) * n.dtype.bits // 32 // lanes
 
 
 PAIRED = 4

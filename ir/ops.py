@@ -529,7 +529,8 @@ def repeated_dim(x: ValueType, dim: Any) -> tuple[Any, int]:
         if factor is not None and factor.is_Rational and factor.p == 1 and factor.q > 1:
             return d, int(factor.q)
     raise TraceError(
-        f"repeat_interleave: no dimension of [{names(x.dims)}] is a part of {dim}", hint=f"such as {dim} / 32"
+        f"repeat_interleave: no dimension of [{names(x.dims)}] is a part of {dim}",
+        hint=f"annotate the array with an expression of {dim}, such as Memory[…, {dim} / 32, …], no other symbol",
     )
 
 

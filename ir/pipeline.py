@@ -111,7 +111,7 @@ def lowered(
 
     def by(plan: Plan) -> Kernel:
         return lower(
-            graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
+            plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
     for plan in plans(graph, dims, target, contiguous_rows(graph, arrays)):
@@ -119,18 +119,18 @@ def lowered(
             try:
                 kernel = by(plan)
             except ConstraintError:
-                cut_again = finer(graph, plan.partition, plan.inference, None, choices)
+                cut_again = finer(plan.graph, plan.partition, plan.inference, None, choices)
                 if cut_again is None:
                     raise
             else:
-                cut_again = finer(graph, plan.partition, plan.inference, kernel, choices)
+                cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
             if cut_again is not None:
-                plan = with_partition(graph, plan, cut_again)
+                plan = with_partition(plan, cut_again)
                 kernel = by(plan)
             while (
-                light := lighter(graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
+                light := lighter(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
             ) is not None:
-                plan = with_partition(graph, plan, light)
+                plan = with_partition(plan, light)
                 kernel = by(plan)
             if choices.ping_pong and not turns:
                 check_apart(graph, kernel)

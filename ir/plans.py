@@ -15,14 +15,16 @@ from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a graph is cut and laid out, and for which view of the chip."""
+    """How a graph is cut and laid out, and for which view of the chip. `graph`: as this view takes it."""
 
+    graph: Graph
     target: Target
     hardware: HardwareConstraint
     partition: Partition
@@ -49,12 +51,13 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO
     products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
     if wide is not None and lanes == wide.wave_size:
-        yield _plan(graph, resolved, wide)
+        yield _plan(read_once(graph), resolved, wide)
         return
     if wide is not None:
+        once = read_once(graph)
         for cuts in (resolved, *four_together(resolved)):
             try:
-                found = _plan(graph, cuts, wide)
+                found = _plan(once, cuts, wide)
             except ConstraintError:
                 continue
             yield found
@@ -77,9 +80,9 @@ def _plan(
     return _laid_out(graph, partition, target, resolved.hardware, rows)
 
 
-def with_partition(graph: Graph, plan: Plan, partition: Partition) -> Plan:
+def with_partition(plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
-    return _laid_out(graph, partition, plan.target, plan.hardware, plan.rows)
+    return _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
 
 
 def _laid_out(
@@ -89,7 +92,7 @@ def _laid_out(
     trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
-    return Plan(target, hardware, partition, inference, rows)
+    return Plan(graph, target, hardware, partition, inference, rows)
 
 
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:

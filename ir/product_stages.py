@@ -12,23 +12,20 @@ first stage is made in the second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Region, ValueType
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.mma_tiles import SAME
 from wavedsl.ir.steps import BodySchedule, Key, Step
 from wavedsl.ir.strategy import REGISTER_FILE
 
 OTHERS = 7
 """One register in this many is kept for addresses, slots, and what a row or a score takes on its way: attention with
 206 of 240 registers in values spills with ptxas 13, with 202 of 240 and with 134 of 160 it does not."""
-
-SAME = ("fill", "constant", "scalar", "size")
-"""Ops that give the same value in every iteration and cost nothing: both stages get their own."""
-
 
 @dataclass
 class TripStages:
@@ -168,9 +165,19 @@ def _problem(
         return "carried values change places"
     for ring in low.rings:
         if ring.region is region:
-            if len({i in later for i, s in enumerate(steps) if reads_ring(low, s, ring)}) > 1:
-                return f"both stages read ring {ring.name}"
+            if in_both(low, ring, steps, later) and (ring.slots < 2 or not _only_products(low, ring, steps)):
+                return f"both stages read ring {ring.name}, which has {ring.slots} slots"
     return ""
+
+
+def in_both(low: Lowering, ring: Any, steps: Sequence[Step], later: Collection[int]) -> bool:
+    """Whether steps of both stages read a ring; `later`: those of the second."""
+    return len({i in later for i, s in enumerate(steps) if reads_ring(low, s, ring)}) > 1
+
+
+def _only_products(low: Lowering, ring: Any, steps: Sequence[Step]) -> bool:
+    """Whether matrix instructions alone read a ring."""
+    return all(s.node is not None for s in steps if reads_ring(low, s, ring))
 
 
 def reads_ring(low: Lowering, step: Step, ring: Any) -> bool:
@@ -209,4 +216,4 @@ def _registers(
     return total
 
 
-__all__ = ["TripStages", "reads_ring", "register_room", "trip_stages"]
+__all__ = ["TripStages", "in_both", "reads_ring", "register_room", "trip_stages"]

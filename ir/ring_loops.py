@@ -24,7 +24,7 @@ from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Op, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
-from wavedsl.ir.product_stages import TripStages, reads_ring, trip_stages
+from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
@@ -65,42 +65,22 @@ def asynchronous(low: Lowering, region: Region) -> list[Node]:
     return [n for n in region.nodes if n.op == "mma" and low.inference.mmas[n.id].atom.asynchronous]
 
 
-def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
-    """Steps in an order in which registers that a product reads are made before products that it does not need are
-    started: assemblers take registers that are written while any product runs for unsafe, and run one after the other
-    (ptxas' C7513)."""
-    order = list(steps)
-    for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
-        needed, before = set(product.uses), []
-        for s in reversed(order[: order.index(product)]):
-            if needed.intersection(s.defs):
-                needed.update(s.uses)
-                before.append(s)
-        mine = {id(s) for s in before}
-        first = next((s for s in order if s.node is not None and id(s) not in mine), product)
-        at = order.index(first)
-        moved = [s for s in order[at : order.index(product)] if id(s) in mine]
-        if first is product or any(s.node is not None or s.kind == "effect" for s in moved):
-            continue
-        rest = [s for s in order if s not in moved]
-        at = rest.index(first)
-        order = rest[:at] + moved + rest[at:]
-    return order
-
-
 class Products:
     """The asynchronous products of one trip that have been started and not waited for, oldest first.
 
     `postponed`: products that the last trip left running, if there was a last trip (`again`). `mine`: those that this
     trip starts, where that is not all of the region's. `operands`: by product, keys of values that a later step of this
-    trip makes anew and that it reads from registers while it runs.
+    trip makes anew and that it reads from registers while it runs. `crossing`: rings that both stages of a loop read →
+    the slot of the second; products of the `first` stage give none of them back.
     """
 
     def __init__(
         self, low: Lowering, region: Region, postponed: Sequence[Node], again: Value | None,
         mine: Sequence[Node] | None = None, operands: Mapping[int, frozenset[Key]] | None = None,
+        crossing: Mapping[Ring, Any] | None = None, first: Sequence[Node] = (),
     ):  # fmt: skip
         self.low, self.region, self.postponed, self.again = low, region, postponed, again
+        self.crossing, self.first = crossing or {}, first
         self.operands = operands or {}
         self.old = bool(postponed) and again is not None
         self.new: list[Node] = []
@@ -120,16 +100,17 @@ class Products:
                 self.carried |= set(low.keys(carry))
 
     def rings(self, n: Node) -> list[Ring]:
-        """Rings of this loop that a product reads."""
-        plan = self.low.inference.mmas[n.id]
-        found = [self.low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
-        return [ring for i, ring in enumerate(found) if ring.region is self.region and ring not in found[:i]]
+        """Rings of this loop that a product reads and gives back."""
+        found = rings_read(self.low, self.region, n)
+        return [ring for ring in found if n not in self.first or ring not in self.crossing]
 
     def before(self, step: Step) -> None:
         """Wait for the products whose results a step needs. A product may add to what another is still adding to."""
         if step.kind == "yield":
             return
         low = self.low
+        if self.old and step.node is not None and step.node.id in low.started_early:
+            self.wait(len(self.new))  # its result takes the registers that they have read
         adds = low.keys(step.node.inputs[2]) if step.node is not None and len(step.node.inputs) > 2 else ()
         uses = [k for k in step.uses if k not in adds]
         if self.old and self.carried.intersection(uses):
@@ -181,8 +162,7 @@ class Products:
         for n in done:
             for ring in self.rings(n):
                 if ring not in busy and ring not in self.late and ring not in self.given_back:
-                    self.given_back.append(ring)
-                    release(low, ring)
+                    self._give_back(ring)
 
     def meet(self) -> None:
         """Before waves meet: what they may overwrite behind the barrier has been read."""
@@ -196,7 +176,18 @@ class Products:
             self.wait(len(self.new) - 1 - max(stay))
         for ring in mine:
             if ring not in self.late and ring not in self.given_back:
-                release(self.low, ring)
+                self._give_back(ring)
+
+    def _give_back(self, ring: Ring) -> None:
+        self.given_back.append(ring)
+        release(self.low, ring, self.crossing.get(ring))
+
+
+def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
+    """Rings of a loop that a product reads."""
+    plan = low.inference.mmas[n.id]
+    found = [low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
+    return [ring for i, ring in enumerate(found) if ring.region is region and ring not in found[:i]]
 
 
 SAME_REGISTERS = ("bitcast", "slice", "vec")
@@ -390,11 +381,15 @@ class _StagedTrip:
         """Whether two warpgroups start their products in turn."""
         self.products: list[list[Node]] = []
         self.rings: list[list[Ring]] = []
+        """Rings of each stage. One that both read goes on with the first and is given back by the second, a slot
+        behind."""
+        own = [ring for ring in low.rings if ring.region is region]
+        self.crossing = [ring for ring in own if in_both(low, ring, steps, stages.second)]
         for mine in ((*stages.first, *stages.rest), stages.second):
             nodes = [steps[i].node for i in mine if steps[i].node is not None]
             self.products.append(nodes)
-            own = [ring for ring in low.rings if ring.region is region]
-            self.rings.append([ring for ring in own if any(reads_ring(low, steps[i], ring) for i in mine)])
+            alone = [ring for ring in own if ring not in self.crossing]
+            self.rings.append([ring for ring in alone if any(reads_ring(low, steps[i], ring) for i in mine)])
 
     def __call__(self, one: Env | None, first: Any, two: Env | None, second: Any) -> None:
         """`one`, `two`: values of the stages, None where a stage is left out; `first`, `second`: their iterations."""
@@ -403,7 +398,10 @@ class _StagedTrip:
         nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
         rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
         outer = low.products
-        low.products = products = Products(low, self.region, (), None, nodes, stages.operands)
+        behind = {ring: ring.before(low) if two is not None else ring.slot for ring in self.crossing}
+        low.products = products = Products(
+            low, self.region, (), None, nodes, stages.operands, behind, self.products[0]
+        )
 
         starts = [i for i in (*stages.first, *stages.second) if self.steps[i].node is not None]
 
@@ -415,7 +413,7 @@ class _StagedTrip:
                 products.before(self.steps[i])
                 with low.b.loc(self.steps[i].loc):
                     if self.turns and i == starts[0]:
-                        for ring in products.rings(nodes[0]):
+                        for ring in rings_read(low, self.region, nodes[0]):
                             wait_full(low, ring)
                         low.note("take the turn")
                         low.b.turn_take()
@@ -426,12 +424,17 @@ class _StagedTrip:
 
         emit([i for i in stages.both if i not in stages.first], one, first)
         emit(stages.first, one, first)
+        ahead = {ring: ring.slot for ring in behind}
+        for ring, slot in behind.items():
+            ring.slot, ring.waited = slot, True  # the first stage has waited for it
         emit(stages.both, two, second)
         emit(stages.second, two, second)
+        for ring, slot in ahead.items():
+            ring.slot = slot
         emit(stages.rest, one, first)
-        products.end(rings)
+        products.end([*rings, *(behind if two is not None else ())])
         low.products = outer
-        for ring in rings:
+        for ring in [*rings, *(self.crossing if one is not None else ())]:
             ring.advance(low)
 
 

@@ -149,7 +149,7 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
                 b.signal_init(ring.own, 1)
         b.signal_publish()
     if low.kernel.cluster > 1:
-        b.cluster_barrier()
+        b.cluster_barrier(initial=True)
     else:
         b.barrier()
 

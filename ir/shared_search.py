@@ -424,12 +424,9 @@ def choose_place(
                 if (best is None or key < best[0]) and _addressable(choice):
                     best = key, choice
     if best is None:
-        tile = " x ".join(f"{d}={n}" for d, n in extents.items())
         if too_big:
-            raise ConstraintError(
-                f"a shared tile of {tile} elements of {elsize} bytes, {slots} times, exceeds the {budget} bytes left",
-                hint="smaller tiles or fewer pipeline stages",
-            )
+            raise too_large(extents, elsize, slots, budget)
+        tile = " x ".join(f"{d}={n}" for d, n in extents.items())
         names = ", ".join(a.name for a in accesses)
         hint = refused.message if refused is not None else ""
         raise CompileError(f"no shared-memory placement of {tile} serves all of: {names}", hint=hint) from refused
@@ -442,6 +439,17 @@ def choose_place(
         winner.registers,
         winner.accesses,
         considered,
+    )
+
+
+def too_large(extents: Mapping[str, int], elsize: int, slots: int, budget: int) -> ConstraintError:
+    """The error of a tile that does not fit into what tiles before it, and exchanges between lanes, have left."""
+    tile = " x ".join(f"{d}={n}" for d, n in extents.items())
+    left = f"exceeds the {budget} bytes left" if budget > 0 else "finds none left by other tiles and by exchanges"
+    fewer = "" if budget > 0 else ", or fewer waves, which exchange less at a time"
+    return ConstraintError(
+        f"a shared tile of {tile} elements of {elsize} bytes, {slots} times, {left}",
+        hint=f"smaller tiles or fewer pipeline stages{fewer}",
     )
 
 

@@ -27,7 +27,7 @@ from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import Place, row_major
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
-from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place
+from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place, too_large
 from wavedsl.ir.staged import Staged, copy_vector, tile_extents
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target
@@ -196,11 +196,7 @@ def plan_matrix(
     try:
         tile = matrix_tile(extents, fast, es, unit, slots, max(0 if is_a else plan.block for plan, is_a in uses))
         if tile.place.bytes * slots > budget:
-            size = " x ".join(f"{d}={n}" for d, n in extents.items())
-            raise ConstraintError(
-                f"a shared tile of {size} elements of {es} bytes, {slots} times, exceeds the {budget} bytes left",
-                hint="smaller tiles or fewer pipeline stages",
-            )
+            raise too_large(extents, es, slots, budget)
     except ConstraintError as error:
         error.location = error.location or node.loc
         error.message = f"argument {info.name}: {error.message}"
@@ -320,11 +316,7 @@ def _plain_place(
     inner = list(shared.values())[-1] * es
     best = None
     if prod(shared.values()) * es * slots > budget:
-        tile = " x ".join(f"{d}={n}" for d, n in shared.items())
-        raise ConstraintError(
-            f"a shared tile of {tile} elements of {es} bytes, {slots} times, exceeds the {budget} bytes left",
-            hint="smaller tiles or fewer pipeline stages",
-        )
+        raise too_large(shared, es, slots, budget)
     fragments, *others = accesses
     for most in (16, 8, 4, 2, 1):
         atoms = tuple(a for a in fragments.atoms if a.piece_bytes <= most)

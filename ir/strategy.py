@@ -41,9 +41,6 @@ REGISTER_FILE = 65536
 REGISTER_STEP = 8
 PRODUCER_REGISTERS = 24
 """Registers per thread of a role that only copies: the least there is."""
-MANY_TILES = 3
-"""Tiles that such a role brings with that few: slots, parities and coordinates of more spill with ptxas 13."""
-MORE_PRODUCER_REGISTERS = 40
 MOST_REGISTERS = 240
 """Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 
@@ -256,9 +253,7 @@ def choose(low: Lowering) -> Strategy:
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
-        tiles = len(reads) + len(low.fetched)
-        least = MORE_PRODUCER_REGISTERS if tiles > MANY_TILES else PRODUCER_REGISTERS
-        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, least)
+        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry)
         if low.choices.registers is not None:
             check_budgets(low, registers, waves, entry)
             found.registers = registers
@@ -434,10 +429,10 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS) -> tuple[int, int]:
+def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
     """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
-    the first gives back down to `least` is divided among the others. A workgroup never gets more than it started
-    with."""
+    the first gives back is divided among the others. A workgroup never gets more than it started with."""
+    least = PRODUCER_REGISTERS
     given = (entry - least) * lanes // (waves * lanes)
     computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
-from wavedsl.runtime import binaries
+from wavedsl.runtime import binaries, hip_library
 from wavedsl.runtime.devices import Device, known_target
 
 KEPT_STREAMS = 256
@@ -41,7 +41,8 @@ def bindings() -> ModuleType:
             f"hip-python cannot be imported: {error}", hint="install it with pip install 'wavedsl[rocm]'"
         ) from error
     try:
-        check(hip, hip.hipInit(0), "hipInit")
+        with hip_library.found_by_bindings():
+            check(hip, hip.hipInit(0), "hipInit")
     except RuntimeError as error:
         # The bindings load libamdhip64 at the first call and raise RuntimeError where it is missing.
         raise ToolchainError(f"no HIP runtime: {error}", hint="install ROCm (libamdhip64.so)") from error
@@ -62,7 +63,7 @@ def _hint(name: str) -> str:
     """What to do about an error of the runtime, by its name."""
     if "StreamCapture" in name:
         return "call the kernel once before the capture: compiling, loading and copying cannot be captured"
-    return ""
+    return hip_library.mixed()
 
 
 def device_count() -> int:
@@ -78,7 +79,10 @@ def open_device(index: int) -> Hip:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
-    """The library of the runtime, by the name under which the bindings have loaded it, so that it is the same one."""
+    """The library of the runtime that the bindings have loaded."""
+    there = hip_library.loaded()
+    if len(there) == 1:
+        return ctypes.CDLL(there[0])
     try:
         from rocm.bindings.util.paths import get_library_path
     except ImportError:  # releases that leave the search to the loader

@@ -21,6 +21,9 @@ from wavedsl.runtime.workspace import ROOMS, TICKETS, Room
 
 LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
 """Workgroups along x, y and z (CUDA programming guide, technical specifications, every compute capability)."""
+WORK_ITEMS = (1 << 32) - 1
+"""Threads along an axis of a HIP grid: the HSA packet's fields are of 32 bits. More were cut off silently by some
+releases of ROCm (rocm-systems#2372), refused by others without a reason."""
 ADDRESS_BITS = 48
 """Bits of an address: AMD's descriptors of buffers have room for no more. Systems give programs 47 of them."""
 
@@ -186,16 +189,27 @@ def check_expected(
         )
 
 
+def largest_grid(compiled: Launchable) -> tuple[int, int, int]:
+    """The most workgroups along x, y and z that are launched."""
+    if compiled.target.startswith("sm"):
+        return LARGEST_GRID
+    x, y, z = _three(compiled.block, {})
+    return min(LARGEST_GRID[0], WORK_ITEMS // x), WORK_ITEMS // y, WORK_ITEMS // z
+
+
 def check_grid(compiled: Launchable, grid: tuple[int, int, int]) -> None:
-    """Raise LaunchError for more workgroups along an axis than CUDA launches: the driver says `invalid argument`."""
-    if not compiled.target.startswith("sm"):
-        return
-    for axis, (count, most) in enumerate(zip(grid, LARGEST_GRID)):
+    """Raise LaunchError for more workgroups along an axis than CUDA or HIP launches: the driver says `invalid argument`
+    at best."""
+    for axis, (count, most) in enumerate(zip(grid, largest_grid(compiled))):
         if count > most:
+            who = "CUDA" if compiled.target.startswith("sm") else "HIP"
             raise LaunchError(
-                f"{compiled.name} needs {count} workgroups along axis {axis} of its grid, CUDA launches at most {most}",
+                f"{compiled.name} needs {count} workgroups along axis {axis} of its grid, {who} launches at most "
+                f"{most}",
                 compiled.location,
-                "give the dimension axis 0 in its WorkgroupConstraint, or a larger tile",
+                "give the dimension axis 0 in its WorkgroupConstraint, or a larger tile"
+                if who == "CUDA"
+                else "give the dimension a larger tile",
             )
 
 

@@ -23,7 +23,7 @@ import sympy
 from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime.arrays import ArrayRef
-from wavedsl.runtime.prepare import LARGEST_GRID
+from wavedsl.runtime.prepare import largest_grid
 from wavedsl.runtime.workspace import ROOMS
 
 DIVISOR = 16
@@ -125,7 +125,7 @@ def family(compiled: Any, arrays: Sequence[Array], rest: Sequence[Any]) -> Calla
             text = _number(param, places, arrays, extents, refuse)
         hidden.append(text or f"r{k}")
     lines += [f"if {' or '.join(refuse)}: return None", f"grid = ({', '.join(grid)})"]
-    largest = LARGEST_GRID if compiled.target.startswith("sm") else LARGEST_GRID[:1]
+    largest = largest_grid(compiled)
     lines += [f"if grid[{axis}] > {most}: return None" for axis, most in enumerate(largest) if axis < len(grid)]
     answer = f"grid, ({', '.join(reach)},), ({''.join(h + ', ' for h in hidden)})"
     return _function(answer, lines, len(arrays), names)

@@ -6,7 +6,7 @@ downloaded; a missing one is a `ToolchainError` that says what to install.
 
 * AMDGCN: ROCm's clang and ld.lld, then an LLVM of at least 19 on PATH (`clang` or `llvm-mc`, with or without a version
   in its name), then the `ziglang` package, which carries clang and lld.
-* PTX: `ptxas` on PATH, under CUDA_HOME, then from the package `nvidia-cuda-nvcc`.
+* PTX: `ptxas` on PATH, under CUDA_HOME, from the package `nvidia-cuda-nvcc`, then under /usr/local/cuda.
 
 Invariant: the same text and the same tool give the same bytes, so `fingerprint` may stand for the tool in a cache key.
 """
@@ -31,6 +31,8 @@ from wavedsl.ir.errors import ToolchainError
 MINIMUM_LLVM = 19
 """The oldest LLVM whose AMDGPU assembler knows gfx950."""
 _LLVM_NAMES = ("", *(f"-{n}" for n in range(30, MINIMUM_LLVM - 1, -1)))
+INSTALLED_CUDA = "/usr/local/cuda/bin"
+"""Where NVIDIA's installer and containers have the toolkit."""
 _TIMEOUT = 300.0
 """Seconds after which an assembler is taken to hang."""
 
@@ -263,7 +265,8 @@ def find_nvdisasm() -> str:
 
 
 def find_cuda_tool(program: str) -> str | None:
-    """Path of a program of the CUDA toolkit: PATH, CUDA_HOME, the NVIDIA packages of this Python; None if missing."""
+    """Path of a program of the CUDA toolkit: PATH, CUDA_HOME, the NVIDIA packages of this Python, where its installer
+    puts it; None if missing."""
     return _cuda_tool(program, *_surroundings("CUDA_HOME"))
 
 
@@ -280,7 +283,7 @@ def _cuda_tool(program: str, path: str, cuda_home: str) -> str | None:
             found = shutil.which(program, path=str(sub / "bin"))
             if found is not None:
                 return found
-    return None
+    return shutil.which(program, path=INSTALLED_CUDA)  # containers often leave it out of PATH
 
 
 def disassemble_cubin(cubin: bytes) -> str:

@@ -69,6 +69,8 @@ def part(array: Array, key: Any) -> View:
         stop = None if k.stop is None else _bound(array, d, k.stop)
         if stop is not None and not isinstance(stop, Value) and normalise(stop) == d:
             stop = None
+        elif k.stop is None and not d.is_Symbol and not isinstance(start, Value) and (d - start).is_Symbol:
+            stop = d  # the second half of 2 N has the dimension N
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
     return View(array.argument, array.builder, places)
@@ -107,6 +109,16 @@ def _length(start: Any, stop: Any) -> Any:
     return None
 
 
+def _places_hint(view: View) -> str:
+    """How to write a subscript that has fallen on an index dimension."""
+    dims, index_dims = view.argument.dims, view.builder.index_dims
+    example = ", ".join(":" if d in index_dims else f"{d} slice" for d in dims)
+    return (
+        f"index dimensions count among those of {view.argument.name} ([{names(dims)}]): "
+        f"{view.argument.name}[{example}]; along one of them, a start that is an expression: [1:]"
+    )
+
+
 def window(view: View, op: str) -> IndexMapping:
     """The mapping of a `read`, `write` or atomic of a view."""
     builder, argument = view.builder, view.argument
@@ -128,7 +140,7 @@ def window(view: View, op: str) -> IndexMapping:
             if stop is not None or not known:
                 raise TraceError(
                     f"{op}: {d} is an index dimension of {argument.name}, of which a value has one element", here(),
-                    hint=f"leave the stop out, and start at an expression: [{start}:]",
+                    hint=_places_hint(view),
                 )  # fmt: skip
             indices[d] = d + start
             continue

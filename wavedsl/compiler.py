@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.argument_facts import describe_arguments, divisors_of, element_strides, tiles_of
@@ -61,6 +62,8 @@ def _compile(
         raise
     binding = kernel.binding(arguments, subs, dynamic)
     graph = kernel.trace(subs)
+    known = {s: v for s, v in binding.dims.items() if v is not DYNAMIC}
+    graph = replace(graph, subs={**graph.subs, **known})  # what arrays say is as good as what `subs` says
     if dynamic is not None:
         kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
     _check_outcome(graph)

@@ -11,7 +11,7 @@ import os
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.machine import Inst, Program
 from wavedsl.codegen.amdgcn.resources import Resources, accum_offset
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel_ir import NO_STRINGS, Param
 from wavedsl.ir.loc import Loc
 
 _COMMENT_COLUMN = 56
@@ -149,6 +149,12 @@ def kernarg_size(params: list[Param]) -> int:
     return max((p.offset + p.size for p in params), default=0)
 
 
+def _argument_name(name: str) -> str:
+    """A parameter's name in the metadata, where only people read it."""
+    plain = "".join(c if c.isascii() else f"_{ord(c):x}_" for c in name)
+    return f"{plain}_" if plain.lower() in NO_STRINGS else plain
+
+
 def _metadata(program: Program, resources: Resources, params: list[Param], out: list[str]) -> None:
     name = program.name
     out += [
@@ -174,7 +180,8 @@ def _metadata(program: Program, resources: Resources, params: list[Param], out: 
         for p in params:
             kind = "global_buffer" if p.kind == "pointer" else "by_value"
             space = ", .address_space: global" if p.kind == "pointer" else ""
-            out.append(f"      - {{.name: {p.name}, .offset: {p.offset}, .size: {p.size}, .value_kind: {kind}{space}}}")
+            name = _argument_name(p.name)
+            out.append(f"      - {{.name: {name}, .offset: {p.offset}, .size: {p.size}, .value_kind: {kind}{space}}}")
     else:
         out.append("    .args: []")
     out += ["...", "\t.end_amdgpu_metadata"]

@@ -76,7 +76,8 @@ def _rank(s: Selector, op: Op) -> None:
 
 
 def _cluster_barrier(s: Selector, op: Op) -> None:
-    s.emit(("barrier", "cluster", "arrive", "release"))
+    # `fence.mbarrier_init` has released what is to be known at first; ptxas fences the whole chip for .release.
+    s.emit(("barrier", "cluster", "arrive", "relaxed" if op.attrs["initial"] else "release"))
     s.emit(("barrier", "cluster", "wait", "acquire"))
 
 

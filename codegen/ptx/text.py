@@ -26,7 +26,7 @@ from wavedsl.codegen.ptx.machine import (
 )
 from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.loc import Loc
 
 STATIC_SHARED_LIMIT = 48 * 1024
@@ -107,12 +107,6 @@ def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> P
     head += [f"    .reg .{kind:<5}{prefix}<{body.count[kind]}>;" for kind, prefix in PREFIX.items() if body.count[kind]]
     text = "\n".join([*head, "", *body.lines, "}", ""])
     return Printed(text, body.entry, body.counts, body.loops)
-
-
-def entry_name(name: str) -> str:
-    """The entry's name in the text: the kernel's, with what PTX does not allow written as hexadecimal."""
-    out = "".join(c if c.isascii() and (c.isalnum() or c in "_$") else f"_{ord(c):x}_" for c in name)
-    return out if out[:1].isalpha() else f"k_{out}"
 
 
 def _ascii(text: str) -> str:

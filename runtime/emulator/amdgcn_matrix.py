@@ -6,7 +6,9 @@ product.
 
 Precision: f16, bf16, fp8 and narrower products are exact in f32 and their sums are f32, in NumPy's order (hardware's
 order is not documented; the same of sparse products); i8 sums are exact (products below 2**14, at most 64 of them); f64
-in f64; xf32 rounds its inputs to 10 bits. Denormals are kept. EXEC is ignored, as on the chip.
+in f64; xf32 rounds its inputs to 10 bits. Denormals are kept, but that gfx90a takes those of f16 and bf16 operands, and
+those of the f32 addend and result of such a product, as zeros (AMD's MIOpen documentation, "MI200 MFMA behavior
+specifics"). EXEC is ignored, as on the chip.
 """
 
 from __future__ import annotations
@@ -106,6 +108,15 @@ def dense(block: np.ndarray, dtype: dt.DType, layout: Any, order: str, sizes: tu
     return x.reshape(shape).transpose(transpose).reshape(block.shape[1], *sizes)
 
 
+_NORMAL = {dt.f16: F32(2.0**-14), dt.bf16: F32(2.0**-126), dt.f32: F32(2.0**-126)}
+"""The smallest normal number."""
+
+
+def _flushed(x: np.ndarray, dtype: dt.DType) -> np.ndarray:
+    """The same with zeros for denormals."""
+    return np.where(np.abs(x) < _NORMAL[dtype], F32(0), x)
+
+
 def _lane_pattern(blgp: int) -> np.ndarray | None:
     """Source lane of B for blgp 1..7 of the forms that have it."""
     lane = np.arange(LANES)
@@ -148,6 +159,7 @@ def mfma(ctx: Context, line: Line) -> Step:
         raise Unsupported(f"`{line.text}`: cbsz, abid, blgp of an f64 form")
     lanes = _lane_pattern(blgp)
     scale = _scales(ctx, line, row) if row.scaled else None
+    flushes = ctx.target == "gfx90a" and row.a_dtype.bits == 16
     sizes_a = (blocks, mm, kk) if blocks > 1 else (mm, kk)
     sizes_b = (blocks, kk, nn) if blocks > 1 else (kk, nn)
 
@@ -162,6 +174,8 @@ def mfma(ctx: Context, line: Line) -> Step:
             left = left[:, pick]
         if scale is not None:
             left, right = scale(st, left, right)
+        if flushes:
+            left, right = _flushed(left, row.a_dtype), _flushed(right, row.b_dtype)
         full = np.matmul(left.astype(product, copy=False), right.astype(product, copy=False))
         if result is I32:
             full = full.astype(I32)
@@ -182,6 +196,9 @@ def mfma(ctx: Context, line: Line) -> Step:
                 out = spread + elements_of(st.U[rc : rc + nd], dt.f64)
             pairs = np.ascontiguousarray(out).view(U32).reshape(elements, st.waves, LANES, 2)
             return np.moveaxis(pairs, 3, 1).reshape(nd, st.waves, LANES)
+        if flushes:
+            addend = inline if rc is None else _flushed(st.U[rc : rc + nd].view(F32), dt.f32)
+            return np.ascontiguousarray(_flushed(spread + addend, dt.f32)).view(U32)
         if rc is None:
             return np.ascontiguousarray(spread + inline if inline else spread).astype(result, copy=False).view(U32)
         return (spread + st.U[rc : rc + nd].view(result)).view(U32)

@@ -4,8 +4,9 @@ In: a parsed line with its row's `Mem`. Out: `step(state)`. Addresses of all lan
 or scatter. Without a checker, results arrive at once. With one, every operation is put in flight: the checker keeps
 the queues and decides when data arrive (earliest or latest legal moment).
 
-Rules of bounds: lanes beyond a buffer's range read 0 and write nothing; any other access outside every allocation,
-beyond the workgroup's LDS or beyond scratch is a finding, reads 0 and writes nothing.
+Rules of bounds: lanes beyond a buffer's range read 0 and write nothing; for an atomic that is a finding too (gfx950 was
+seen to fault, triton#9855). Any other access outside every allocation, beyond the workgroup's LDS or beyond scratch is
+a finding, reads 0 and writes nothing.
 """
 
 from __future__ import annotations
@@ -241,6 +242,11 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
             check.aligned(st, index, at, size, chosen)
             check.vm_store(st, index, active, data, words_in)
         out_row = d if d >= 0 else data
+        if check is not None and inside is not None:
+            beyond = ~inside if st.mask is None else st.mask & ~inside
+            if beyond.any():
+                why = "an atomic at or past the end of a buffer, at which gfx950 may fault"
+                check.fault(st, index, "out-of-bounds", why, beyond)
         if inside is not None and mem.returns:
             clear(st, out_row, n, ~inside if st.mask is None else st.mask & ~inside)
         where = at[chosen]
@@ -312,7 +318,7 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
             deliver(st, 0, (at, inside, position), active)
             return
         check.aligned(st, index, at, min(size, 4), common(active, inside))
-        check.aligned(st, index, target, 4, active)
+        check.aligned(st, index, target, slot, active)
         check.dma(st, index, position, 4 * n, active, (at, inside, position), deliver)
 
     return step

@@ -8,11 +8,12 @@ per issued instruction:
 * A register is ready when its writer's latency is over; readers wait for it, writers do not.
 * Shared memory and L1's data are one pipe of the SM, in order of issue: an access to shared memory takes the clocks
   that its addresses need, one to global memory a clock per 128 bytes, and one of L1's tags per four cache lines; what
-  asynchronous copies bring passes the pipe too. Lines that L1 does not hold come over a link as in `cycle_model`.
+  `cp.async` brings passes the pipe too. Lines that L1 does not hold come over a link as in `cycle_model`.
 * Groups of copies are waited for by count; an mbarrier's phase is over when its arrivals have been and its bytes have
   come; who tests it waits until then instead of spinning.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
-  operands over the pipe of shared memory meanwhile.
+  operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
+  bulk copies bring, a product makes up for while it runs, in up to half of its clocks.
 
 Divergent lanes go one after the other, as they were recorded. Code fetch, address translation, power and clock changes
 are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `codegen/ptx/isa*.py`.
@@ -59,13 +60,15 @@ _WHY = {COPIES: "copies", BULK_WAIT: "copies", PRODUCTS: "matrix", TEST: "mbarri
 class _Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("cache", "free", "link", "pipe", "queue", "tags")
+    __slots__ = ("beside", "cache", "free", "link", "pipe", "queue", "tags")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [{} for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
         self.pipe = self.tags = self.link = 0.0
         """When the memory that is shared memory and L1, L1's tags, and the link behind them are free."""
+        self.beside = [0.0] * SIMDS
+        """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
         self.cache = LineCache(l1_lines)
         self.queue: deque[float] = deque(maxlen=queue)
 
@@ -408,8 +411,13 @@ class WarpReplay(Queue):
         start = max(t, sm.pipe)
         sm.queue.append(start)
         sm.pipe = start + clocks
+        self._taken(sm, clocks)
         self.busy["lsu"] += clocks
         return start
+
+    def _taken(self, sm: _Sm, clocks: float) -> None:
+        """Others than products take that many clocks of the pipe."""
+        sm.beside = [x + clocks for x in sm.beside]
 
     def _brought(self, sm: _Sm, t: float, size: float, copies: int = 1) -> float:
         """When `size` bytes that are asked for at t, for as many SMs, are through the link."""
@@ -455,9 +463,12 @@ class WarpReplay(Queue):
         before, and the warp goes on meanwhile."""
         sm = w.sm
         clocks = op.traffic / self.chip.shared_rate
-        start = max(t, free.get("tensor", 0.0))
-        sm.pipe = max(sm.pipe, t) + clocks
-        free["tensor"] = end = max(start + op.busy, sm.pipe)
+        before = free.get("tensor", 0.0)
+        start = max(t, before)
+        beside = max(0.0, sm.beside[w.core] - (start - before))
+        taken = min(beside, op.busy / 2)
+        sm.beside[w.core] = beside - taken
+        free["tensor"] = end = start + max(op.busy, clocks * SIMDS + taken)
         w.product = end + self.chip.product_latency
         self.busy["tensor"] = self.busy.get("tensor", 0.0) + op.busy
         self.busy["lsu"] += clocks
@@ -504,7 +515,7 @@ class WarpReplay(Queue):
                 sm = self.sms[self.events.rank(key, cluster.first) % self.ranks]
                 phases.bytes -= size
                 done = self._brought(sm, t, size, copies) + self.miss_latency + chip.bulk_latency
-                sm.pipe = max(sm.pipe, t) + size / chip.shared_rate
+                self._taken(sm, size / chip.shared_rate)
                 self.busy["lsu"] += size / chip.shared_rate
                 self._over(phases, done)
 

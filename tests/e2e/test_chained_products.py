@@ -51,3 +51,30 @@ def test_results_stay_in_registers(target: str, dtype: wd.DType) -> None:
     s = np.clip(a @ b.T, -largest, largest).astype(np.float32).astype(narrow).astype(np.float64)
     assert (np.abs(o - s @ c.T) <= 136 * 2.0**-24 * (np.abs(s) @ np.abs(c).T)).all()
     assert not re.search(r"\bscratch\b|ds_bpermute|ds_swizzle", compiled.asm)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+def test_a_low_rank_product_beside_a_full_one(target: str) -> None:
+    """y = x Wᵀ + (x Aᵀ) Bᵀ in one loop over K. On sm_90a the small result may feed the side of an instruction that
+    comes from shared memory alone: there is no order of registers to keep there (this was a KeyError)."""
+    R = wd.sym.R
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+    def lora(
+        x: wd.Memory[M, K, wd.bf16], w: wd.Memory[N, K, wd.bf16], a: wd.Memory[R, K, wd.bf16],
+        b: wd.Memory[N, R, wd.bf16], y: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0), wd.Register[M, R, wd.f32](0.0)])
+        def loop(full, low):
+            tile = wd.read(x)
+            return wd.mma(tile, wd.read(w), full), wd.mma(tile, wd.read(a), low)
+
+        full, low = loop
+        wd.write(wd.mma(wd.cast(low, wd.bf16), wd.read(b), full), y)
+
+    rng = np.random.default_rng(4)
+    x, w, a, b = (rng.integers(-1, 2, s).astype(wd.bf16.storage) for s in ((70, 128), (80, 128), (16, 128), (80, 16)))
+    y = np.zeros((70, 80), np.float32)
+    lora.compile(x, w, a, b, y, target=target).emulate(x, w, a, b, y)
+    wide = [v.astype(np.float64) for v in (x, w, a, b)]
+    np.testing.assert_array_equal(y, wide[0] @ wide[1].T + wide[0] @ wide[2].T @ wide[3].T)

@@ -123,6 +123,22 @@ def test_one_long_dimension(target: str, m: int, n: int) -> None:
     run(copy(wd.f16), a, np.zeros_like(a), target, (32, 32))
 
 
+@pytest.mark.parametrize("name", ["_copy", "größe", "nan", "null"])
+@pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
+def test_any_name_of_a_kernel(target: str, name: str) -> None:
+    """Text, emulator and driver call it the same."""
+
+    def any_name(null: wd.Memory[M, N, wd.f32], _b: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.read(null), _b)
+
+    any_name.__name__ = name
+    a, b = np.ones((16, 64), np.float32), np.zeros((16, 64), np.float32)
+    kernel = wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 64, 1)])(any_name)
+    compiled = kernel.compile(a, b, target=target)
+    assert compiled.emulate(a, b).findings == [] and (b == 1).all()
+    assert compiled.name in compiled.asm
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("m", "n"), [(0, 16), (16, 0)])
 def test_nothing_to_copy(target: str, m: int, n: int) -> None:

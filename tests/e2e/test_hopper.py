@@ -213,6 +213,8 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     schedule = wd.Schedule(cluster=(cluster, 1, 1), persistent=persistent)
     compiled = multiply(F16, m, 72, 200, schedule=schedule)
     assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+    met = re.findall(r"barrier\.cluster\.arrive\.(\w+)", compiled.asm)
+    assert met == ["relaxed", "release"]  # what the first one is to tell is fenced already
 
 
 @pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])
@@ -552,9 +554,10 @@ def test_a_sequence_sees_nothing_of_its_neighbours() -> None:
 
 @pytest.mark.parametrize("computed", [False, True])
 def test_a_tile_that_threads_copied_before_a_loop_has_arrived_when_its_products_read_it(computed: bool) -> None:
-    """Rows with a stride of no multiple of 16 bytes come by no bulk copy, and the loop has no copies to wait for."""
+    """Rows with a stride of no multiple of 16 bytes come by no bulk copy, and the loop has no copies to wait for.
+    Beside fewer than 128 columns the tile would stay in registers."""
 
-    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32)])
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 128)])
     def kernel(
         a: wd.Memory[M, K, wd.f16],
         b: wd.Memory[N, K, wd.f32] if computed else wd.Memory[K, N, wd.f16],
@@ -571,7 +574,7 @@ def test_a_tile_that_threads_copied_before_a_loop_has_arrived_when_its_products_
 
     random = np.random.default_rng(0)
     a = random.integers(-3, 4, (64, 52)).astype(np.float16)[:, :48]
-    b = random.integers(-3, 4, (96, 48)).astype(np.float32)
+    b = random.integers(-3, 4, (384, 48)).astype(np.float32)
     c = np.zeros(64, np.float32)
     compiled = kernel.compile(a, b if computed else b.T.astype(np.float16, order="C"), c, target="sm_90a")
     assert re.search(r"cp\.async\.c[ag]", compiled.asm) and "wgmma.mma_async" in compiled.asm

@@ -183,3 +183,50 @@ def test_a_computed_place_beside_a_condition(target: str) -> None:
     for flag in (1, 2):
         table = np.array([5, 7, 11, 13], np.int32)
         agree(kernel, [whole((11, 40), wd.i32), table, np.zeros(11, np.int32), np.int32(flag)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("period", [6, 10, 12])
+def test_places_that_begin_again_amid_a_vector(period: int, target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(N, 256, 0)])
+    def kernel(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+        wd.write(wd.read(x, mapping=wd.IndexMapping((N,), {N: N % period})), y)
+
+    agree(kernel, [whole((512,), wd.f32), np.zeros(512, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_patches_of_an_image_are_read_by_vectors(target: str) -> None:
+    """The channels of a pixel lie side by side, whichever pixel of the patch they belong to."""
+    B, H, W, C, P, F = wd.symbols("B H W C P F")
+    where = {H: sympy.floor(P / 6) + sympy.floor(K / 48) - 1,
+             W: P % 6 + sympy.floor(K / 16) % 3 - 1, C: K % 16}  # fmt: skip
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(P, 32, 0), wd.WorkgroupConstraint(F, 32, 1),
+         wd.TilingConstraint(K, 32)]
+    )  # fmt: skip
+    def kernel(x: wd.Memory[B, H, W, C, wd.f16], w: wd.Memory[F, K, wd.f16], y: wd.Memory[B, P, F, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[P, F, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(x, mapping=wd.IndexMapping((P, K), where)), wd.read(w), acc)
+
+        wd.write(loop, y)
+
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-3, 4, shape).astype(np.float16) for shape in ((1, 5, 6, 16), (32, 144)))
+    compiled = agree(kernel, [x, w, np.zeros((1, 30, 32), np.float32)], target)
+    assert "load_ushort" not in compiled.asm
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_a_long_row_are_read_by_vectors(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(V, 1, 0)], subs={L: 256})
+    def kernel(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32], sums: wd.Memory[V, wd.f32]):
+        part = wd.IndexMapping((L,), {N: V * 256 + L})
+        value = wd.read(x, mapping=part)
+        wd.write(wd.cumsum(value, dim=L), y, mapping=part)
+        wd.write(wd.sum(value, dim=L), sums)
+
+    compiled = agree(kernel, [whole((1000,), wd.f32), np.zeros(1000, np.float32), np.zeros(4, np.float32)], target)
+    assert "dwordx4" in compiled.asm or "ld.global.v4" in compiled.asm

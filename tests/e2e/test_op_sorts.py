@@ -127,3 +127,20 @@ def test_half_filled_words_move_between_lanes(target: str) -> None:
 
     x = np.random.default_rng(1).integers(-20, 21, (16, 32))
     agree(kernel, [x.astype(wd.bf16.storage), -x.astype(np.float32), np.zeros((16, 32), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_the_largest_of_a_long_row(target: str) -> None:
+    """Runs of k meet two at a time: no network sorts what is not wanted, and a register's run is in every lane."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, TOP, wd.f32], c: wd.Memory[M, TOP, wd.i32]):
+        best, where = wd.topk(wd.read(a), TOP, dim=N)
+        wd.write(best + wd.sum(best, dim=TOP), b)
+        wd.write(where, c)
+
+    for k in (5, 64):
+        a = np.random.default_rng(k).integers(0, 99, (2, 700)).astype(np.float32)
+        agree(kernel, [a, np.zeros((2, k), np.float32), np.zeros((2, k), np.int32)], target)
+    counts = [kernel.compile(target=target, subs={M: 1, N: 1024, TOP: k}).resources.instructions for k in (8, 512)]
+    assert 3 * sum(counts[0].values()) < sum(counts[1].values())

@@ -198,3 +198,24 @@ def test_a_slice_from_a_traced_place_has_its_length_s_name(target: str) -> None:
     a, x = numbers(40), numbers(40, 33)
     sums = np.concatenate([np.cumsum(a[i : i + 16]) for i in range(0, 40, 16)])
     agree(kernel, [a, x, np.full((40, 33), 9, np.float16)], (sums[:, None] + x).astype(np.float16), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_halves_of_rows(target: str) -> None:
+    """`a[:, N:]` of 2 N has the dimension N. Extents that arrays give are known to the compiler as those in `subs` are:
+    a half is addressed and vectorised like an array of its own."""
+
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, 2 * N, wd.f16], b: wd.Memory[M, N, wd.f16], c: wd.Memory[M, 2 * N, wd.f16]):
+        gate, up = wd.read(a[:, :N]), wd.read(a[:, N:])
+        wd.write(up * wd.read(b), c[:, :N])
+        wd.write(gate, c[:, N:])
+
+    for m, n in ((20, 72), (17, 33)):
+        a, b = numbers(m, 2 * n), numbers(m, n)
+        want = np.concatenate([a[:, n:] * b, a[:, :n]], axis=1)
+        compiled = agree(kernel, [a, b, np.full((m, 2 * n), 9, np.float16)], want, target)
+        if target.startswith("gfx") and n == 72:
+            assert "ushort" not in compiled.asm and "store_short" not in compiled.asm
+        found = kernel.compile(target=target, subs={M: m, N: n})
+        assert found.resources.instructions == compiled.resources.instructions

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.shared_search import too_large
 
 import wavedsl as wd
 
@@ -63,3 +64,49 @@ def test_places_in_other_waves(op: str) -> None:
         wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) ^ 1, N), b)
 
     refused(kernel, CompileError, f"{op} along N, which is spread over workgroups, waves or trips", target="sm_80")
+    if op == "extract":
+        refused(kernel, CompileError, "wd.sum(wd.where(wd.index(N) == i, x, 0), dim=N)", target="sm_80")
+
+
+@pytest.mark.parametrize("op", ["topk", "sort"])
+def test_rows_too_long_for_a_network(op: str) -> None:
+    """They took all the memory of the machine, or minutes and thousands of spilled registers."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)], subs={M: 4, N: 32000, K: 64 if op == "topk" else 32000})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        x = wd.read(a)
+        wd.write(wd.topk(x, K, dim=N)[0] if op == "topk" else wd.sort(x, dim=N), b, mapping=wd.IndexMapping(
+            (K,) if op == "topk" else (N,), {} if op == "topk" else {K: N}))  # fmt: skip
+
+    refused(kernel, CompileError, f"{op} along N: a row padded to 32768 elements", "[..., N / 1024, 1024]")
+
+
+def test_sums_of_what_workgroups_share() -> None:
+    """The help is the line to write, with what is left of the value's dimensions."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 64, N: 64})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[N, wd.f32]):
+        wd.atomic_add(wd.sum(wd.read(a), dim=M), b)
+
+    refused(kernel, CompileError, "sum along M, which is spread over workgroups", "an array [N] that is 0 before",
+            "wd.atomic_add(x, out, mapping=wd.IndexMapping((M, N), {N: N}))")  # fmt: skip
+
+
+def test_scans_of_what_workgroups_share() -> None:
+    @wd.wave([wd.WorkgroupConstraint(N, 256, 0)], subs={N: 1024})
+    def kernel(a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f32]):
+        wd.write(wd.cumsum(wd.read(a), dim=N), b)
+
+    refused(kernel, CompileError, "cumsum along N", "an array [N / 256, 256]", "wd.WorkgroupConstraint(…, 1, …)")
+
+
+FULL = [(512, "exceeds the 512 bytes left"), (-2048, "finds none left by other tiles")]
+
+
+@pytest.mark.parametrize(("left", "said"), FULL)
+def test_tiles_that_find_shared_memory_full(left: int, said: str) -> None:
+    """A number of bytes below zero is nothing to say to a user."""
+    error = too_large({"M": 64, "K": 128}, 2, 1, left)
+    assert error.message == f"a shared tile of M=64 x K=128 elements of 2 bytes, 1 times, {said}" + (
+        " and by exchanges" if left < 0 else ""
+    )

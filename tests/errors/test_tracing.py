@@ -17,7 +17,8 @@ HEAD = """
     subs={BM: 16, BN: 16, BK: 16},
 )
 def kernel(
-    a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.f32]
+    a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.f32],
+    h: wd.Memory[H, K, wd.f16] = None,
 ):
 """
 
@@ -160,6 +161,12 @@ CASES = [
     ("mapping-missing-dim", "x = wd.read(a, mapping=wd.IndexMapping((M,), {}))",
      "read: the index for K of a is K, but the value has no dimension K",
      "wd.read(a, mapping=wd.IndexMapping((M,), {}))", "list K"),
+    ("slice-of-an-index-dimension", "x = wd.read(h[wd.tile_start(K) :, :])",
+     "read: H is an index dimension of h, of which a value has one element", "wd.read(h[wd.tile_start(K) :, :])",
+     "index dimensions count among those of h ([H, K]): h[:, K slice]"),
+    ("part-by-another-symbol", "x = wd.repeat_interleave(wd.read(c), K)",
+     "repeat_interleave: no dimension of [M, N] is a part of K", "wd.repeat_interleave(wd.read(c), K)",
+     "Memory[…, K / 32, …], no other symbol"),
     ("elements-per-thread", "x = wd.read(a, elements_per_thread=0)", "read: elements_per_thread=0",
      "wd.read(a, elements_per_thread=0)", "8"),
     ("reduce-not-elementwise", "x = wd.reduce(wd.read(c), lambda p, q: wd.sum(p, dim=M), 0.0, dim=N)",

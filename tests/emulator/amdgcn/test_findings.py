@@ -403,6 +403,26 @@ def test_out_of_bounds_names_the_argument():
     only(report, "out-of-bounds", "global_store_dword v1, v3, s[10:11]")
 
 
+def test_an_atomic_past_the_end_of_a_buffer():
+    """What a chip does with it is not settled, so nobody may lean on its end. Lanes may that are off."""
+    a, b = arrays()
+    atomic = "buffer_atomic_add v3, v1, s[12:15], 0 offen"
+    body = f"""
+s_load_dwordx2 s[12:13], s[0:1], 0x8
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v3, 1
+s_mov_b32 s14, 0x80
+s_mov_b32 s15, 0x27000
+s_waitcnt lgkmcnt(0)
+{{}}
+{atomic}
+"""
+    only(run(body.format(""), [a, b]), "out-of-bounds", atomic)
+    b[:] = 0
+    assert run(body.format("s_mov_b32 exec_lo, -1\ns_mov_b32 exec_hi, 0"), [a, b]).findings == []
+    assert (b == (np.arange(64) < 32)).all()
+
+
 def test_a_null_pointer():
     report = run(LOAD, [None, np.zeros(64, np.uint32)])
     assert report.findings[0].kind == "out-of-bounds" and "null pointer" in report.findings[0].message

@@ -164,6 +164,30 @@ def test_products(target, mnemonic):
     assert (got == a @ b + c).all()
 
 
+@pytest.mark.parametrize("target", isa.TARGETS)
+@pytest.mark.parametrize("mnemonic", ["v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_f32_16x16x4f32"])
+def test_denormals(target, mnemonic):
+    """gfx90a takes those of 16-bit operands, and those of their sums, as zeros; no later chip, and none f32's."""
+    row = isa.lookup(mnemonic, target).extra
+    kind = row.a_dtype.numpy
+    tiny = float(ml_dtypes.finfo(kind).tiny)
+    a = np.zeros((1, 16, row.k))
+    a[0, :, 0], a[0, :, 1] = tiny / 2, tiny
+    b = np.zeros((1, row.k, 16))
+    b[0, :, 0], b[0, 0, 1], b[0, 1, 2] = 8.0, 8.0, 8.0
+    c = np.zeros((1, 16, 16), np.float32)
+    c[0, 0, 5] = 2.0**-127
+    words = (
+        fragment(a.astype(kind), row.a, row.a_dtype, "BMK"), fragment(b.astype(kind), row.b, row.b_dtype, "BKN"),
+        fragment(c, row.d, row.d_dtype, "BMN"),
+    )  # fmt: skip
+    got = unfragment(execute(row, target, *words), row)[0]
+    kept = not (target == "gfx90a" and row.a_dtype.bits == 16)
+    assert (got[:, 0] == (12 * tiny if kept else 8 * tiny)).all()
+    assert (got[:, 1] == (4 * tiny if kept else 0)).all() and (got[:, 2] == 8 * tiny).all()
+    assert got[0, 5] == (np.float32(2.0**-127) if kept else 0)
+
+
 @pytest.mark.parametrize("cbsz,blgp", [(i, j) for i in range(5) for j in range(5)])
 @pytest.mark.parametrize("m", [16, 32])
 def test_f8f6f4_products(m, cbsz, blgp):

@@ -184,6 +184,19 @@ def test_narrow_products_wait_for_their_operands_in_shared_memory():
         assert clocks(groups(False, 64, n), "sm_90a", 4) == pytest.approx(64 * each, abs=60)
 
 
+def test_loads_do_not_queue_behind_operands_of_products_to_come():
+    """Sixteen products of 32 clocks each ask for all that shared memory gives; a load in front of the wait for them has
+    its data long before they are done."""
+    products = groups(False, 16, 64).replace("wgmma.wait_group.sync.aligned 1;\n", "")
+    body, wait = products.rsplit("wgmma.wait_group.sync.aligned 0;", 1)
+    load = "ld.shared.u32 %r10, [smem];\nadd.u32 %r11, %r10, %r10;\n"
+    chain = "add.u32 %r11, %r11, %r11;\n" * 100
+    tail = f"wgmma.wait_group.sync.aligned 0;{wait}"
+    alone, behind = (clocks(f"{body}{more}{tail}", "sm_90a", 4) for more in ("", load + chain))
+    assert alone >= 16 * 32
+    assert behind < alone + 60, "400 clocks of arithmetic go by while the products run"
+
+
 # ---- mbarriers
 
 

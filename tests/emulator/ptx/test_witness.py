@@ -39,6 +39,11 @@ def executed() -> list[str]:
     for path in sorted(witnesses.LLVM.glob("*.ptx")):  # the tests of these kernels run all of their instructions
         for body in re.findall(r"^\{(.*?)^\}", path.read_text(), re.M | re.S):
             found |= witnesses.rows(body, "sm_90")
+    # NVIDIA's headers write one instruction into a function: what that means is the function's (test_nvcc.py).
+    text = (TESTS / "vectors" / "nvcc" / "kernels.sm_90a.ptx").read_text()
+    for name in ("halfs", "bfs", "fp8s"):
+        (body,) = re.findall(rf"\.entry {name}\((.*?)^\s*ret;", text, re.M | re.S)
+        found |= witnesses.rows(re.sub(r"^\s*\{", "    ", body, flags=re.M), "sm_90a")
     return sorted(found)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import amdgcn_kernels as kernels
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.kernel_ir import F32
+from wavedsl.ir.kernel_ir import F32, entry_name
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")
 S_NOP, S_ENDPGM = 0xBF800000, 0xBF810000
@@ -106,3 +106,13 @@ def test_descriptor_and_metadata_are_llvms(objects: tuple[str, Object, Object]) 
                 "group_segment_fixed_size", "private_segment_fixed_size", "symbol", "name", "offset", "size",
                 "value_kind", "address_space"):  # fmt: skip
         assert ours.notes[key] == llvm.notes[key], key
+
+
+@pytest.mark.parametrize("name", ["copy", "_k", "größe", "nan", "Inf", "null", "v0", "s_nop", "on"])
+def test_any_python_name_makes_a_legal_entry(name: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+    """Of a kernel and of its arguments; LLVM's reader of metadata takes some words for numbers."""
+    kernel = kernels.elementwise("gfx942", [F32], F32, lambda b, x: b.fadd(x, x), name=entry_name(name))
+    kernel.params[0].name = name
+    made = Object(compile_kernel_ir(kernel, get_target("gfx942")).text, "gfx942", oracle, tmp_path)
+    assert made.notes["symbol"] == f"{entry_name(name)}.kd"
+    assert entry_name(entry_name(name)) == entry_name(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -350,6 +352,39 @@ def test_on_the_gpu():
     source, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     launch.launch(Twice(device.target), [source, out], device)
     np.testing.assert_array_equal(out, 2 * source)
+
+
+TWO_RUNTIMES = """
+import ctypes, json, os, sys
+from wavedsl.ir.errors import LaunchError
+from wavedsl.runtime import hip, hip_library
+first, second = sys.argv[1:]
+ctypes.CDLL(first)  # what importing torch does
+kept = os.environ["ROCM_PATH"]
+hip.bindings()
+one = hip_library.loaded(), hip._library()._name, hip._hint("hipErrorContextIsDestroyed")
+ctypes.CDLL(second)
+print(json.dumps([one, hip._hint("hipErrorContextIsDestroyed"), os.environ["ROCM_PATH"] == kept]))
+"""
+
+
+def test_the_hip_runtime_that_is_there_is_used(standins, tmp_path):
+    """torch's packages bring one of their own: its streams are unknown to the system's."""
+    folder = standins("hip")
+    places = [tmp_path / name / "lib" / "libamdhip64.so" for name in ("torch", "system")]
+    for place in places:
+        place.parent.mkdir(parents=True)
+        shutil.copy(folder / "libamdhip64.so", place)
+    environment = {
+        **os.environ, "ROCM_PATH": str(tmp_path / "system"), "STANDIN_FOLDER": str(folder),
+        "STANDIN_LOG": str(tmp_path / "log"),
+    }  # fmt: skip
+    command = [sys.executable, "-c", TWO_RUNTIMES, *map(str, places)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    (loaded, library, hint), mixed, restored = json.loads(done.stdout)
+    assert loaded == [library] == [str(places[0])] and hint == "" and restored
+    assert mixed.startswith("two HIP runtimes are loaded, ") and all(str(place) in mixed for place in places)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "no-rocm"))
     monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setattr(toolchain, "INSTALLED_CUDA", str(tmp_path / "no-cuda"))
     return folder
 
 
@@ -247,6 +248,14 @@ def test_fingerprint_follows_the_tool(empty_path, tmp_path):
     assert toolchain.fingerprint("sm_90a") == before
     path.write_text(path.read_text() + "# another build\n")
     assert toolchain.fingerprint("sm_80") != before
+
+
+def test_an_installed_toolkit_is_found_at_last(empty_path, tmp_path, monkeypatch):
+    path = fake(tmp_path / "cuda" / "bin", "ptxas", "release 13.0, V13.0.88")
+    monkeypatch.setattr(toolchain, "INSTALLED_CUDA", str(path.parent))
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    toolchain._cuda_tool.cache_clear()
+    assert toolchain.find_ptxas() == str(path)
 
 
 def test_cuda_home_is_searched(empty_path, tmp_path, monkeypatch):
