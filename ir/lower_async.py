@@ -104,9 +104,9 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
         for x, shared in zip(plan.ports, plan.in_shared):
             if shared and x.id in low.ring_of:
                 wait_full(low, low.ring_of[x.id])
-        start(low, n, plan, context, prepared)
+        operands = start(low, n, plan, context, prepared)
         if low.products is not None:
-            low.products.started(n)
+            low.products.started(n, () if plan.in_shared[0] else operands)
         else:
             low.b.mma_wait(0)
 
@@ -124,9 +124,9 @@ def pieces(plan: MmaPlan) -> list[tuple[int, int]]:
     return [(m, n) for m in range(0, sizes[plan.m], plan.atom.m) for n in range(0, sizes[plan.n], plan.atom.n)]
 
 
-def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key | None) -> None:
+def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key | None) -> list[Value]:
     """Fence, every instruction of the product, end of the group. Its result is in the environment, not to be read
-    before the group is waited for."""
+    before the group is waited for. Returns the first operands: registers, or tiles in shared memory."""
     issue = Issue(low, n, plan, context)
     first = issue.tile_operands() if plan.in_shared[0] else Issue.registers(low, plan, context, prepared)
     low.b.mma_fence()
@@ -135,6 +135,7 @@ def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key
             issue.add(piece, k, first)
     low.b.mma_commit()
     issue.end(context)
+    return list(first.values())
 
 
 class Issue:

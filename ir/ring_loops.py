@@ -3,28 +3,31 @@
 In: the steps of a loop's body in program order. The idea: a product whose result only the next trip's product needs
 is not waited for in its own trip. It is waited for once the next trip's products have been started, so that the matrix
 unit never idles; only then is its slot given back. Any other product is waited for right before the first step that
-uses its result. Groups of products end in order, so a wait is a number of younger groups that may still run.
+uses its result, or reads the registers that it reads. Groups of products end in order, so a wait is a number of
+younger groups that may still run.
 Where a product needs another of its trip, the loop has two stages (`product_stages`): products of neighbouring trips
 run together.
 
-Invariant: when a slot is given back every product that reads it has ended; when the loop is left, all have.
+Invariants: when a slot is given back every product that reads it has ended; when the loop is left, all have. Only
+other products touch registers that a running one reads or adds to: reading them, too, is undefined (PTX ISA,
+wgmma.wait_group).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region, region_nodes
-from wavedsl.ir.kernel_ir import PRED, Value
+from wavedsl.ir.kernel_ir import PRED, Op, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
-from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
+from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
 
 def postponable(low: Lowering, region: Region, n: Node) -> bool:
@@ -89,6 +92,8 @@ class Products:
         for n in postponed:
             self.late += [ring for ring in self.rings(n) if ring not in self.late]
         self.given_back: list[Ring] = []
+        self.read: dict[int, set[Value]] = {}
+        """By product of this trip, the values that it reads from registers while it runs."""
         self.carried: set[Key] = set()
         for carry, last in zip(region.carries, region.yields):
             if last in postponed:
@@ -118,10 +123,27 @@ class Products:
         if needed:
             self.wait(len(self.new) - 1 - max(needed))
 
-    def started(self, n: Node) -> None:
-        """A product has been started; with the last of the trip those of the trip before are waited for."""
+    def emit(self, step: Step, context: Context) -> None:
+        """A step that `before` has been called for. What it reads is known once it is there: where that is registers of
+        a running product, it is put behind a wait."""
+        b = self.low.b
+        at = b.here()
+        step.emit(context)
+        if step.node is not None or not self.new:
+            return  # a product may read what another is reading
+        ops = b.cut(at)
+        used = _same_values(_arguments(ops)) if any(self.read[n.id] for n in self.new) else set()
+        needed = [i for i, n in enumerate(self.new) if not used.isdisjoint(self.read[n.id])]
+        if needed:
+            self.wait(len(self.new) - 1 - max(needed))
+        b.place(ops)
+
+    def started(self, n: Node, operands: Iterable[Value] = ()) -> None:
+        """A product has been started, which reads `operands` from registers; with the last of the trip those of the
+        trip before are waited for."""
         self.low.note(f"start product %{n.id}")
         self.new.append(n)
+        self.read[n.id] = _same_values(operands)
         self.left.discard(n.id)
         if not self.left and self.old:
             self.wait(len(self.new))
@@ -166,6 +188,30 @@ def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
     plan = low.inference.mmas[n.id]
     found = [low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
     return [ring for i, ring in enumerate(found) if ring.region is region and ring not in found[:i]]
+
+
+SAME_REGISTERS = ("bitcast", "slice", "vec")
+"""Ops whose results may be their arguments' registers."""
+
+
+def _same_values(values: Iterable[Value]) -> set[Value]:
+    """Values that these are made of without being computed: their registers may be the same."""
+    work, found = list(values), set()
+    while work:
+        v = work.pop()
+        if v not in found and v.const is None:
+            found.add(v)
+            if v.op is not None and v.op.name in SAME_REGISTERS:
+                work += v.op.args
+    return found
+
+
+def _arguments(ops: Sequence[Op]) -> Iterator[Value]:
+    """What ops read, and what those inside them do; another product's registers are its own affair."""
+    for op in ops:
+        for one in (op, *(x for body in op.regions for x in body.walk())):
+            if one.name != "matrix.start":
+                yield from one.args
 
 
 def emit_ring_loop(
@@ -371,7 +417,7 @@ class _StagedTrip:
                             wait_full(low, ring)
                         low.note("take the turn")
                         low.b.turn_take()
-                    self.steps[i].emit(context)
+                    products.emit(self.steps[i], context)
                     if self.turns and i == starts[-1]:
                         low.note("give the turn to the other")
                         low.b.turn_give()
@@ -479,7 +525,7 @@ def _trip(
         products.before(steps[i])
         env.iteration = 0
         with b.loc(steps[i].loc):
-            steps[i].emit(context)
+            products.emit(steps[i], context)
         if p in body.commits:
             b.copy_commit()
         if p == after[0] and after[1] is not None:

@@ -178,7 +178,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
         top, rest = _two_sum(product, high)
         out = np.where(safe, top + _sum_to_odd(rest, low), product + c)
     hard = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    for at in zip(*np.nonzero(hard)):
+    for at in map(tuple, np.argwhere(hard)):  # one empty index for numbers without dimensions
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
         if exact:
             out[at] = _nearest(exact)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agree import agree
+from wavedsl.ir.rounding import fma
 
 import wavedsl as wd
 
@@ -167,3 +168,36 @@ def test_an_atomic_whose_place_depends_on_another_tile() -> None:
 
     with pytest.raises(wd.ConstraintError, match="depends on the tile along M, which its mapping does not have"):
         agree(kernel, [np.zeros(5, np.int32), 2], "gfx942")
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_sum_reads_what_a_product_reads_from_registers(copies: bool) -> None:
+    """The sum read the registers of a product that had not been waited for (seed 78156)."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)],
+        schedule=wd.Schedule(specialize=copies),
+    )
+    def kernel(
+        a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f16]
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0), wd.Register[M, wd.f16](0)])
+        def loop(acc, total):
+            x = wd.read(a)
+            return wd.mma(x, wd.read(b), acc), total + wd.sum(wd.floor(x), dim=K)
+
+        acc, total = loop
+        wd.write(acc, c)
+        wd.write(total, y)
+
+    arrays = [whole((64, 96), wd.f16), whole((32, 96), wd.f16, 1), whole((64, 32), wd.f32), whole((64,), wd.f16)]
+    compiled = agree(kernel, arrays, "sm_90a")
+    assert "wgmma.mma_async" in compiled.asm
+
+
+def test_fma_of_large_numbers_without_dimensions() -> None:
+    """Rational numbers decided at places of an array, and a number has none (seed 78122)."""
+    huge, one = np.asarray(1e300), np.asarray(1.0)
+    assert fma(huge, one, -huge) == 0
+    assert fma(np.asarray(1e200), np.asarray(1e200), one) == np.inf
+    assert fma(huge[None], one[None], one[None]).shape == (1,)
