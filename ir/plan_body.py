@@ -195,8 +195,11 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
         wanted = [*basis, *more]
         found = next((schedule for same, schedule in known if same == wanted), None)
         if found is None and all(same != wanted for same, _ in known):
-            least = pinned_span(steps, nodes, wanted) + 1  # with less no stages could be aligned
-            found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=longest, min_ii=least)
+            try:
+                least = pinned_span(steps, nodes, wanted) + 1  # with less no stages could be aligned
+                found = modulo_schedule(nodes, wanted, capacity, max_tries=4, max_ii=longest, min_ii=least)
+            except CompileError:
+                found = None  # reads that should arrive together with ones behind a fence that waits for what they feed
             known.append((wanted, found))
         if found is None:
             continue

@@ -46,6 +46,19 @@ def test_two_barriers_with_one_slot():
     assert len(body.barriers) == 2
 
 
+def test_a_wish_that_leaves_no_order_is_dropped():
+    """Reads of both tiles are to arrive together, but the second is stored behind an effect that needs the first's."""
+    first = [step("load", "gload", defs="c", array="x"), step("store", "swrite", uses="c", buffer="a")]
+    second = [step("load", "gload", uses="e", defs="d", array="y"), step("store", "swrite", uses="d", buffer="b")]
+    steps = [
+        *first, step("read", "sread", defs="f", buffer="a", words=4), step("use", "compute", uses="f", defs="g"),
+        step("write", "effect", uses="g", defs="e"), *second, step("read", "sread", defs="h", buffer="b", words=4),
+        step("mma", "mma", uses="h", defs="m"),
+    ]  # fmt: skip
+    body = plan_body(steps, {"a": 1, "b": 1}, {}, clock=4, ahead=1, batch=32)
+    assert sorted(body.order) == list(range(len(steps)))
+
+
 def test_straight_code_needs_one_barrier_before_the_first_read():
     steps = gemm_body()
     body = program_order(steps, {"a": 1}, cyclic=False)
