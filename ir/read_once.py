@@ -33,7 +33,7 @@ def read_once(graph: Graph) -> Graph:
             if n.type is None or any(isinstance(x, Region) for x in n.attrs.values()) or n.op.startswith("atomic"):
                 known.clear()  # what was read before may be written here
             elif n.id in candidates:
-                along = None if n.dtype.bits == EITHER_WAY else contracted[n.id]
+                along = None if n.dtype.bits == EITHER_WAY else contracted.get(n.id)
                 key = (_what(n), n.type, along)
                 if known.setdefault(key, n) is not n:
                     first[n.id] = known[key]

@@ -55,6 +55,16 @@ def test_small_elements_with_another_k_are_read_twice() -> None:
     assert reads(chain(wd.f8e4m3), {}, "b") == 2
 
 
+def test_a_read_that_nobody_uses() -> None:
+    """It is no operand, so nothing says along what it is summed (drawn kernel 90003)."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)], subs=SIZES)
+    def idle(a: wd.Memory[M, K, wd.f32]):
+        wd.read(a)
+
+    assert reads(idle, {}, "a") == 1
+
+
 def of_gradients(d: int, which: int, **options: Any) -> Any:
     """dK and dV (1) or dQ (2) of 16 heads of 4096 on sm_90a."""
     variant = backward.Variant(wd.bf16, **options)
