@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from wavedsl.ir.dtypes import ALL, DType
 
@@ -80,6 +81,15 @@ def bound(want: np.ndarray, dtype: DType, units: float = 2.0, magnitude: np.ndar
     """
     unit = 2.0 ** -(dtype.mantissa + 1)
     return units * unit * (np.abs(want) + magnitude) + np.finfo(np.float32).tiny
+
+
+def taken_as_zero(a: np.ndarray, b: np.ndarray, target: str) -> np.ndarray | float:
+    """What a @ b may lose where a chip's matrix unit takes denormal operands as zeros (MI200; docs/numerics.md)."""
+    if target != "gfx90a" or a.dtype.itemsize > 2:
+        return 0.0
+    wide = [np.abs(x.astype(np.float64)) for x in (a, b)]
+    tiny = [np.where(x < float(ml_dtypes.finfo(a.dtype).smallest_normal), x, 0.0) for x in wide]
+    return tiny[0] @ wide[1] + wide[0] @ tiny[1]
 
 
 def verdicts(*found: int) -> int:

@@ -70,12 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
     slack = 2.0**-24 * (k + 24) * (np.abs(wide[0]) @ np.abs(wide[1]).T + np.abs(wide[0]) @ np.abs(wide[2]).T)
     allowed = common.bound(want, dtype, 2) + slack * (2 + np.abs(gated) + np.abs(lifted))
     product = h.astype(np.float64) @ wide[3].T
-    return common.verdicts(
-        common.verdict("h", h, want, allowed),
-        common.verdict(
-            "out", out, product, 2.0**-24 * (n + 8) * (np.abs(h.astype(np.float64)) @ np.abs(wide[3]).T)
-        ),
-    )
+    sums = 2.0**-24 * (n + 8) * (np.abs(h.astype(np.float64)) @ np.abs(wide[3]).T)
+    sums += common.taken_as_zero(h, last.T, given.target)
+    return common.verdicts(common.verdict("h", h, want, allowed), common.verdict("out", out, product, sums))
 
 
 if __name__ == "__main__":

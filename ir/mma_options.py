@@ -67,7 +67,8 @@ def mma_options(
         am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
         if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
             continue
-        if ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
+        amd = target.vendor == "amd"  # NVIDIA's lanes hold two neighbours along N, and load rows of A by eights
+        if amd and ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
             atom = in_runs(atom, bits)
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}

@@ -27,7 +27,7 @@ from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import Place, row_major
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
-from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost, choose_place, too_large
+from wavedsl.ir.shared_search import MECHANISMS, PlaceChoice, SharedAccess, access_cost, choose_place, too_large
 from wavedsl.ir.staged import Staged, copy_vector, tile_extents
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target
@@ -318,10 +318,13 @@ def _plain_place(
     if prod(shared.values()) * es * slots > budget:
         raise too_large(shared, es, slots, budget)
     fragments, *others = accesses
+    whole = max((MECHANISMS[o.mechanism].granule for o in others), default=1)  # bytes that rows must not misalign
     for most in (16, 8, 4, 2, 1):
         atoms = tuple(a for a in fragments.atoms if a.piece_bytes <= most)
         capped = [replace(fragments, atoms=atoms), *others]
         for pad in (0, 16, 8, 32):
+            if len(shared) > 1 and (inner + pad) % whole:
+                continue
             place = row_major(shared, es, pitch=inner + pad if len(shared) > 1 else None, slots=slots)
             if place.bytes * slots > budget or (fits is not None and not fits(place)):
                 continue

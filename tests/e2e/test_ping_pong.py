@@ -141,7 +141,7 @@ CHOICES = [
 @pytest.mark.parametrize(("tile", "target"), CHOICES)
 def test_the_choice_is_the_cycle_models(tile: tuple[int, ...], target: str) -> None:
     clocks: dict[bool | None, float] = {}
-    a, b, c = products.operands(F16, tile[0], tile[1], 12 * tile[2])
+    a, b, c = products.operands(F16, tile[0], tile[1], 16 * tile[2])
     for asked in (None, False, True):
         schedule = None if asked is None else wd.Schedule(ping_pong=asked)
         kernel = products.gemm(F16, schedule=schedule) if schedule else products.gemm(F16)

@@ -11,9 +11,13 @@ from wavedsl.ir.bank_cycles import bank_cycles
 from wavedsl.ir.bits import kind_of, name_of, number_of, spec
 from wavedsl.ir.column_pairs import rows_apart
 from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.fragment_loads import VECTOR_ATOMS
 from wavedsl.ir.layout import Digit, Layout, make_layout
 from wavedsl.ir.place import row_major
 from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, dma_source
+from wavedsl.ir.staging import _plain_place
+
+from wavedsl.targets import get_target
 
 NATURAL = spec(M="l0 l1 l2 l3 r0 w0", K="e0 e1 l4 l5 r1 r2")
 WIDE = spec(M="l0 l1 l2 l3 r0 w0", K="e0 e1 e2 l4 l5 r1")
@@ -209,3 +213,19 @@ def test_rows_that_are_no_power_of_two_have_no_such_place() -> None:
     layout = pairs_of(64, 64, 16)
     assert rows_apart({"K": 48, "N": 64}, 2, layout) == []
     assert rows_apart({"K": 64, "N": 24}, 2, layout) == []
+
+
+def test_padding_keeps_what_copies_store_whole() -> None:
+    """Rows of 48 half-precision numbers that lanes read two apart: 8 bytes of padding would be free of conflicts, but
+    asynchronous copies store 16 bytes at an address that must be a multiple of 16."""
+    chip = get_target("sm_80")
+    fragment = spec(N="e1 l2 l3 l4", K="e0 l0 l1 r0 r1")
+    read = SharedAccess("fragments", "read", fragment, atoms=tuple(a for a in VECTOR_ATOMS if a.bytes == 4))
+    plans = {"N": SimpleNamespace(waves=1, wave=16), "K": SimpleNamespace(waves=1, wave=48)}
+
+    def pitch(mechanism: str) -> int:
+        copy = SharedAccess("copy", "write", None, mechanism=mechanism)
+        found = _plain_place({"N": 16, "K": 48}, 2, [read, copy], chip, 1 << 16, 1, plans)  # type: ignore[arg-type]
+        return next(p.stride for p in found.place.pieces if p.dim == "N")
+
+    assert pitch("registers") == 104 and pitch("cp_async16") % 16 == 0
