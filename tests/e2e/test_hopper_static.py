@@ -93,6 +93,12 @@ def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) 
     guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
 
 
+def _in_turn(place: int, quick: bool) -> list[Any]:
+    """Marks of a case of a product of two lists: quick ones in the default run, of the others every second in CI, so
+    that it has all of either list."""
+    return [] if quick else [pytest.mark.slow, pytest.mark.exhaustive][: 1 + place % 2]
+
+
 HEAVY = ("bias relu", "silu", "gelu tanh", "gelu", "scale bias addend", "two silu", "two erf")
 CUTS = {"alone": None, "dealt": DEALT, "split": wd.Schedule(split_k=2)}
 
@@ -100,9 +106,9 @@ CUTS = {"alone": None, "dealt": DEALT, "split": wd.Schedule(split_k=2)}
 @pytest.mark.parametrize(
     ("epilogue", "cut"),
     [
-        pytest.param(e, c, marks=[] if (e, c) in (("silu", "split"), ("two silu", "dealt")) else pytest.mark.slow)
-        for e in HEAVY
-        for c in CUTS
+        pytest.param(e, c, marks=_in_turn(i + j, (e, c) in (("silu", "split"), ("two silu", "dealt"))))
+        for i, e in enumerate(HEAVY)
+        for j, c in enumerate(CUTS)
     ],
 )
 def test_heavy_epilogues_behind_sums_of_parts_do_not_spill(epilogue: str, cut: str, oracle: Any) -> None:
@@ -232,9 +238,9 @@ QUICK_ATTENTION = {("full", 128), ("causal", 64), ("packed", 128), ("paged", 256
 @pytest.mark.parametrize(
     ("kind", "d"),
     [
-        pytest.param(kind, d, marks=() if (kind, d) in QUICK_ATTENTION else pytest.mark.slow)
-        for kind in (*OPTIONS, "packed", "paged")
-        for d in (64, 128, 256)
+        pytest.param(kind, d, marks=_in_turn(i + j, (kind, d) in QUICK_ATTENTION))
+        for i, kind in enumerate((*OPTIONS, "packed", "paged"))
+        for j, d in enumerate((64, 128, 256))
     ],
 )
 def test_attention_overlaps_and_nothing_spills(kind: str, d: int, oracle: Any) -> None:

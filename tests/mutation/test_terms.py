@@ -67,7 +67,10 @@ def test_a_text_is_the_same_as_itself(name: str, target: str):
     ("name", "target"),
     [
         *(("mma", target) for target in trial.TARGETS),
-        *(pytest.param("small", target, marks=pytest.mark.slow) for target in trial.TARGETS),
+        *(
+            pytest.param("small", target, marks=pytest.mark.slow if target == "gfx942" else pytest.mark.exhaustive)
+            for target in trial.TARGETS
+        ),
         ("pairs", "gfx942"),
     ],
 )

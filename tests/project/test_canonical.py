@@ -17,8 +17,9 @@ import witnesses
 from products import AMD
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize(
+    "target", [pytest.param(t, marks=pytest.mark.slow if t == "gfx950" else pytest.mark.exhaustive) for t in AMD]
+)
 def test_text_is_spelled_as_llvm_does_and_witnessed(
     target: str, oracle: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def emitted(target: str) -> set[str]:
     return set().union(*(witnesses.rows(text, target) for text in (*texts(target), *more)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # every end-to-end test asks the same of the rows that it emits (tests/e2e/conftest.py)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_emitted_rows_have_a_witness(target: str) -> None:
     """Those of AMD's chips: tests/project/test_canonical.py, of the same texts."""

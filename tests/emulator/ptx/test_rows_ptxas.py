@@ -160,13 +160,14 @@ def assemble(oracle, tmp_path, target, head, lines):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def _once(row):
-    """Two kinds in the default run, all in the slow one."""
+def _once(place, row):
+    """Two kinds in the default run, half of the others in CI."""
     name = ".".join(row.pattern.split(".")[-3:])
-    return pytest.param(row, id=name, marks=[] if name in ("f32.bf16.bf16", "s8.u8{.satfinite}") else pytest.mark.slow)
+    marks = [pytest.mark.slow, pytest.mark.exhaustive][: 1 + place % 2]
+    return pytest.param(row, id=name, marks=[] if name in ("f32.bf16.bf16", "s8.u8{.satfinite}") else marks)
 
 
-WGMMA = [_once(r) for r in isa.all_rows("sm_90a") if "multiply" in r.effects]
+WGMMA = [_once(i, r) for i, r in enumerate(r for r in isa.all_rows("sm_90a") if "multiply" in r.effects)]
 
 
 @pytest.mark.parametrize("row", WGMMA)

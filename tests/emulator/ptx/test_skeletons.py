@@ -46,8 +46,11 @@ def gemm(name, m, n, k, grid, checks, seed=0, change=("", "")):
     return report, np.array_equal(c.view(np.uint16), want.view(np.uint16))
 
 
+SEEDS = (None, 0, *(pytest.param(s, marks=pytest.mark.slow if s < 4 else pytest.mark.exhaustive) for s in range(1, 12)))
+
+
 @pytest.mark.parametrize("name", GEMMS)
-@pytest.mark.parametrize("seed", [None, 0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 12))])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_gemm(name, seed):
     """512 cubed, on CTAs that loop over tiles: without checks, and in adversarial orders."""
     report, right = gemm(name, 512, 512, 512, 4, "report" if seed is not None else False, seed or 0)
