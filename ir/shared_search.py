@@ -379,9 +379,9 @@ def choose_place(
 ) -> PlaceChoice:
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
 
-    cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers. `extra`
-    are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms are tried only
-    when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError
+    cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers * XOR
+    terms. `extra` are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms
+    are tried only when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError
     when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
@@ -488,7 +488,8 @@ def _priced(place: Place, costs: Sequence[AccessCost], issue: float, hoisted: fl
         instructions += c.instructions
         registers += c.registers
         total += c.access.trips * (c.access.waves * c.worst + issue * c.instructions)
-    return PlaceChoice(place, total + hoisted * registers, cycles, instructions, registers, tuple(costs))
+    total += hoisted * registers * max(1, len(place.xor))
+    return PlaceChoice(place, total, cycles, instructions, registers, tuple(costs))
 
 
 # ---- copies whose shared side is fixed -------------------------------------------------------------------------------
