@@ -381,8 +381,8 @@ def choose_place(
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers * XOR
     terms. `extra` are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms
-    are tried only when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget, CompileError
-    when none can be accessed.
+    are tried only when nothing simpler is free of conflicts. Raises ConstraintError when no candidate fits the budget,
+    CompileError when none can be accessed.
     """
     groups = candidates(extents, elsize, accesses)
     groups[0][:0] = extra
