@@ -77,10 +77,13 @@ def lasting_operands(graph: Graph, made_tiles: frozenset[tuple[int, int]]) -> fr
 NARROW = 96
 """Columns up to which an instruction with A in shared memory asks more of that memory than it has beside copies: one of
 64 rows and n columns reads 2048 + 32 n bytes per 16 of K, in n / 2 clocks of 128 bytes each; without A half of that."""
-FILE = 512
-"""Registers per lane of a unit's warpgroups, all told."""
-MOST = 240
-"""Registers that a computing warpgroup has at most beside a copying one, which keeps the least, 24."""
+REGISTER_FILE = 65536
+"""32-bit registers of a unit."""
+REGISTER_STEP = 8
+PRODUCER_REGISTERS = 24
+"""Registers per thread of a role that only copies: the least there is."""
+MOST_REGISTERS = 240
+"""Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 SPARE = 48
 """Of these, registers for addresses, rows and what scores take on their way."""
 
@@ -94,7 +97,8 @@ def resident_operands(
     tiles lie where numbers say (packed sequences, pages): their bounds and addresses take registers too."""
     found: set[tuple[int, int]] = set()
     lanes = target.wave_size
-    room = min(MOST, (FILE - 24) // partition.waves // 8 * 8) - SPARE
+    shared_out = (REGISTER_FILE // lanes - PRODUCER_REGISTERS) // partition.waves // REGISTER_STEP * REGISTER_STEP
+    room = min(MOST_REGISTERS, shared_out) - SPARE
     for region in graph.regions():
         products = [n for n in region.nodes if n.op == "mma"]
         if region.dim is None or not products or _placed_by_numbers(graph, region):

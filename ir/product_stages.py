@@ -19,9 +19,8 @@ from typing import Any
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Region, ValueType
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.mma_tiles import SAME
+from wavedsl.ir.mma_tiles import REGISTER_FILE, SAME
 from wavedsl.ir.steps import BodySchedule, Key, Step
-from wavedsl.ir.strategy import REGISTER_FILE
 
 OTHERS = 7
 """One register in this many is kept for addresses, slots, and what a row or a score takes on its way: attention with

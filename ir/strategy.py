@@ -18,6 +18,7 @@ from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.memory_depth import tile_bytes
+from wavedsl.ir.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staged import Staged
@@ -37,12 +38,6 @@ MOST_CLUSTER = 8
 EASY_RATE = 24
 """Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
 one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
-REGISTER_FILE = 65536
-REGISTER_STEP = 8
-PRODUCER_REGISTERS = 24
-"""Registers per thread of a role that only copies: the least there is."""
-MOST_REGISTERS = 240
-"""Registers per thread that two computing warpgroups can have beside a copying one with the least."""
 
 
 @dataclass
