@@ -17,8 +17,9 @@ from wavedsl.ir.matrix_count import instructions
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.memory_depth import memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.read_apart import same_reads
 from wavedsl.ir.staged import Staged, tile_extents
-from wavedsl.ir.staging import plan_matrix, plan_staged
+from wavedsl.ir.staging import plan_matrix, plan_staged, taken_too
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, view_dims
@@ -51,16 +52,17 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if problem is not None:
         raise problem
     if loop and asynchronous and depth > 1 and not low.choices.stages:
-        own = [s.node for s in plans if s.asynchronous]  # copies through registers run one trip ahead
+        own = [s.node for s in plans if s.asynchronous and s.copied_by is None]  # copies through registers run one trip ahead
         for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
             found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
+    copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.shared_top:
-        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
-    offsets, low.shared_top = stacked(low.shared_top, plans, depth)
-    for s, offset in zip(plans, offsets):
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
+    offsets, low.shared_top = stacked(low.shared_top, copies, depth)
+    for s, offset in zip(copies, offsets):
         s.offset = offset
         low.staged[s.node.id] = s
         unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
@@ -68,6 +70,11 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+    for s in plans:
+        if s.copied_by is not None:
+            s.offset = low.staged[s.copied_by.id].offset
+            low.staged[s.node.id] = s
+            low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
 
 
 def _planned(
@@ -77,8 +84,12 @@ def _planned(
     left = room
     plans: list[Staged] = []
     direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
+    shared = _one_copy(low, region, reads) if loop else {}
+    later = {n.id for others in shared.values() for n in others}
     for n in reads:
-        info = low.view_info(n)
+        if n.id in later:
+            continue
+        info, others = low.view_info(n), shared.get(n.id, [])
         uses = low.matrix_uses.get(n.id)
         try:
             if uses is not None:
@@ -92,7 +103,9 @@ def _planned(
                 s = plan_staged(
                     n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
                     trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+                    others=[low.layout(x) for x in others],
                 )  # fmt: skip
+                plans += [taken_too(s, i, x, low.layout(x), low.partition) for i, x in enumerate(others)]
             else:
                 cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
                 size = unit.dtype.bytes
@@ -107,8 +120,16 @@ def _planned(
     return plans, None
 
 
+def _one_copy(low: Lowering, region: Region, reads: Sequence[Node]) -> dict[int, list[Node]]:
+    """Read → later reads of a loop that have the same elements: one copy in shared memory is for all of them. Not where
+    matrix instructions read it themselves, nor where elements are taken in units."""
+    plain = [n for n in reads if n.id not in low.matrix_uses and low.units(n) is None]
+    return {group[0].id: group[1:] for group in same_reads(region, plain)}
+
+
 def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
     """Whether all tiles together fit."""
+    plans = [s for s in plans if s.copied_by is None]
     left = room - sum(-(-s.place.bytes * depth // 1024) * 1024 for s in plans)
     return left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room
 
