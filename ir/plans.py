@@ -13,6 +13,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
+from wavedsl.ir.numbers_apart import numbers_apart
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.read_apart import read_apart
@@ -79,7 +80,7 @@ def _plan(
     partition = cut(graph, resolved, target, widen)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     if not any(atom.asynchronous for atom in target.mma_atoms):
-        graph = read_apart(graph, partition.waves)
+        graph = numbers_apart(read_apart(graph, partition.waves))
     return _laid_out(graph, partition, target, resolved.hardware, rows)
 
 
