@@ -33,6 +33,14 @@ def direct_words(steps: Sequence[Step]) -> int:
     return sum(steps[i].words for i in _direct(steps))
 
 
+def numbers_first(steps: Sequence[Step]) -> dict[int, int]:
+    """Load of a single number → the first load of a tile that goes to shared memory. Where loads are counted in their
+    order, whoever waits for the number waits for what was loaded before it, and tiles are needed last."""
+    direct = _direct(steps)
+    tiles = [i for i, s in enumerate(steps) if s.kind == "gload" and i not in set(direct)]
+    return {i: tiles[0] for i in direct if tiles and steps[i].words <= 1}
+
+
 def stages_of_kinds(steps: Sequence[Step], ahead: int, crowded: bool) -> list[int]:
     """Fixed stages: loads and copies first, then stores to shared memory, the rest last.
 
