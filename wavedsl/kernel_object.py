@@ -297,7 +297,7 @@ class Kernel:
         target: str | None = None,
         **kwargs: Any,
     ) -> list[Any]:
-        """Compile ahead what later calls need, so that they find it; the `CompiledKernel`s.
+        """Compile ahead what later calls need, so that they find it; gives a `CompiledKernel` each.
 
         With arrays, for their shapes. With `subs` (a dict, or several), for row-major arrays of those extents; a
         dynamic dimension that they leave out is prepared for every divisibility that the text can depend on. Raises

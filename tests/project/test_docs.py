@@ -67,6 +67,23 @@ def test_the_list_of_operations_is_whole() -> None:
     assert set(code) - there <= {"acc", "dim"}  # operands
 
 
+def test_the_reference_is_whole() -> None:
+    """docs/reference.md takes in every public name but the element types, which docs/numerics.md has."""
+    shown = set(re.findall(r"^\.\. auto\w+:: (\w+)(?:\(\))?$", (ROOT / "docs/reference.md").read_text(), re.M))
+    dtypes = {n for n in wd.__all__ if isinstance(getattr(wd, n), wd.DType)} | {"GLOBAL", "SHARED"}
+    assert shown == set(wd.__all__) - dtypes
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # myst-parser's own, of Sphinx's future
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Without a warning: no link into nothing, no docstring that Sphinx cannot read."""
+    build = pytest.importorskip("sphinx.cmd.build")
+    assert build.main(["-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path)]) == 0
+    reference = (tmp_path / "reference.html").read_text()
+    assert 'id="wavedsl.mma"' in reference and "Contracts the dimensions" in reference
+
+
 def test_commands_are_commands() -> None:
     lines = commands()
     assert lines
