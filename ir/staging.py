@@ -159,7 +159,8 @@ def plan_staged(
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    addresses, way, asynchronous, choice = found[without_arithmetic(costs, trip)]
+    best = without_arithmetic(costs, trip)
+    addresses, way, asynchronous, choice = found[best]
     fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
     loads = choice.accesses[0].plan
     assert loads is not None
@@ -169,6 +170,7 @@ def plan_staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep, across=way.across,
         direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
+        clocks=costs[best][0],
     )  # fmt: skip
 
 

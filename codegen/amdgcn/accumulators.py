@@ -1,7 +1,7 @@
 """Moves operands and accumulators of matrix instructions to the accumulation file when the vector file is too small.
 
-In: a `Program` before allocation. Out: the same with operands that a loop does not change, or with the C and D tuples of
-matrix instructions and the loop-carried tuples they are copied to and from, in file `a`. Matrix instructions, loads,
+In: a `Program` before allocation. Out: the same with operands that a loop does not change, or with the C and D tuples
+of matrix instructions and the loop-carried tuples they are copied to and from, in file `a`. Matrix instructions, loads,
 stores and copies take that file as it is; before any other reader the value is copied to a vector register, after any
 other writer from one.
 """
@@ -65,8 +65,8 @@ def accumulator_groups(program: Program) -> list[list[int]]:
 
 
 def lasting_operands(program: Program) -> list[list[int]]:
-    """Tuples (by id), each a group, that are loaded before a loop for its matrix instructions: A and B may lie in either
-    file, and nothing else reads these, so they need no moves there. Those of the innermost loops come first."""
+    """Tuples (by id), each a group, that are loaded before a loop for its matrix instructions: A and B may lie in
+    either file, and nothing else reads these, so they need no moves there. Those of the innermost loops come first."""
     shallow: dict[int, int] = {}
     deep: dict[int, int] = {}
     refused = {ref.reg.id for loop in program.loops for ref, _ in loop.carried}

@@ -28,7 +28,7 @@ from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.codegen.amdgcn.spill_rewrite import remember
 from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
-from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
+from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill, pressure_of
 from wavedsl.codegen.amdgcn.target import SGPRS, VGPRS, register_limit
 from wavedsl.codegen.amdgcn.text import render
 from wavedsl.codegen.amdgcn.waits import insert_waits
@@ -40,6 +40,8 @@ from wavedsl.ir.target import Target
 
 _SPARE = 64
 """Vector registers that should stay free of accumulators when some of these must leave."""
+_MORE = (8, 32)
+"""Accumulators that move in further rounds beside as many registers as are missing; then all do."""
 _BATCH = 12
 """Scalar words spilled at a time."""
 MAX_SPILLED = 256
@@ -112,9 +114,9 @@ def _registers(used: dict[str, int]) -> int:
 def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tuple[dict[str, int], Spilled]:
     """Registers by file for everything, and what lives elsewhere.
 
-    When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, operands that stay
-    the same in a loop move to the accumulation file, then accumulators, as few as will do; then values are computed
-    again, copied to that file, or kept in scratch.
+    When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, operands that
+    stay the same in a loop move to the accumulation file, then accumulators, as few as will do; then values are
+    computed again, copied to that file, or kept in scratch.
     `registers` caps what the chip would give.
     """
     total = min(register_limit(program.block_threads), registers or 2 * VGPRS)
@@ -141,10 +143,13 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
                 if rounds is None:
                     sums = accumulator_groups(program)
                     least = sum(widest(program, group) for group in sums) - VGPRS + _SPARE
-                    rounds = [(lasting_operands(program), room), (sums, least), (sums, room)]
+                    rounds = [(lasting_operands(program), room)]
+                    rounds += [(sums, wanted) for wanted in (least, *_MORE, room)]
                 chosen: list[list[int]] = []
+                missing = pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]
                 while rounds and not chosen:
                     groups, wanted = rounds.pop(0)
+                    wanted += missing if wanted in _MORE else 0
                     while groups and wanted > 0 and (size := widest(program, groups[0])) <= left:
                         left -= size
                         wanted -= size

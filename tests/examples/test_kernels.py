@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513", "--rows long --dtype bf16 --m 2 --n 9000"),
     "norm_quantise": ("--m 9 --n 130", "--m 5 --n 1000 --dtype f16"),
     "causal_conv": ("--time 20 --channels 40", "--time 3 --channels 64 --dtype bf16"),
+    "mla_decode": ("--lengths 70,0 --heads 16", "--heads 64 --lengths 33,64 --dtype f16 --splits 1"),
     "retention": ("--time 70 --d 40 --e 50", "--heads 1 --time 33 --d 64 --dtype f16"),
     "rope": ("--tokens 33 --heads 3 --d 20", "--tokens 16 --d 128 --dtype bf16"),
     "histogram": ("--n 700 --bins 30", "--n 300 --bins 1"),
