@@ -66,7 +66,7 @@ def chain_function(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd
 
 
 def test_what_is_made_of_a_tile_for_another_product_reads_it_too() -> None:
-    """Retention's keys: as they are for the scores, faded for the state. What has other uses too stays with the first."""
+    """Keys of retention: for the scores as they are, for the state faded. What has other uses stays with the first."""
 
     def kernel(shown: bool):
         @wd.wave(CONSTRAINTS, subs=SIZES)
