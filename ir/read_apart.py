@@ -2,8 +2,9 @@
 
 In: a traced graph whose matrix instructions take operands from registers, and the target's waves. Out: a graph in which
 such a read is one per contracted dimension. Latent attention multiplies queries with a tile of keys along its columns
-and weights with the same tile along its rows. A value lies in one layout; the second product would have it exchanged
-between lanes and waves, while the tile that both are taken from lies in shared memory already.
+and weights with the same tile along its rows; retention's keys make scores as they are, and the state once faded. A
+value lies in one layout; the second product would have it exchanged between lanes and waves, while the tile that both
+are taken from lies in shared memory already.
 
 `same_reads` says which reads have the same elements: `plan_reads` gives them one place. `read_once.py` is the opposite,
 for matrix instructions that read shared memory themselves.
@@ -19,9 +20,10 @@ from typing import Any
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.mma_dims import product_dims
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_once import what_is_read
 from wavedsl.ir.symbols import AddressSpace
-from wavedsl.ir.views import is_tile
+from wavedsl.ir.views import placement
 
 
 def read_apart(graph: Graph, waves: int) -> Graph:
@@ -30,14 +32,14 @@ def read_apart(graph: Graph, waves: int) -> Graph:
     if not uses:
         return graph
     other: dict[tuple[int, int], Node] = {}
-    """Product, input position → the read of its own; the first contraction of a read keeps it."""
+    """User, input position → the read of its own; the first contraction of a read keeps it."""
 
     def change(copy: Copy, n: Node) -> Node:
         inputs = tuple(other.get((n.id, i), copy.made[x.id]) for i, x in enumerate(n.inputs))
         node = copy.same(n, inputs)
-        for products in list(uses.get(n.id, {}).values())[1:]:
+        for users in list(uses.get(n.id, {}).values())[1:]:
             again = copy.add(n.op, node.inputs, n.attrs, n.type, n.loc)
-            other.update(dict.fromkeys(products, again))
+            other.update(dict.fromkeys(users, again))
         return node
 
     return copied(graph, change)
@@ -62,8 +64,10 @@ def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:
 def _staged(graph: Graph, waves: int) -> Iterator[Node]:
     """Reads of tiles that a loop's trips bring through shared memory."""
     for region in graph.regions():
+        inside = {n.id for n in region.nodes}
         for n in region.nodes:
-            if n.op != "read" or region.dim is None or region.dim not in n.dims or not is_tile(graph, n):
+            found = placement(graph, n) if n.op == "read" and region.dim is not None else None
+            if found is None or not (region.dim in n.dims or any(x.id in inside for x in found.numbers())):
                 continue
             space = graph.argument(n.attrs["memory"]).address_space
             space = graph.subs.get(space, space)
@@ -72,13 +76,28 @@ def _staged(graph: Graph, waves: int) -> Iterator[Node]:
 
 
 def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
-    """Contracted dimension → (product, input position) of the uses of a read; the first also stands for other uses."""
-    found: dict[Any, list[tuple[int, int]]] = {}
+    """Contracted dimension → (user, input position) of the uses of a read that end in products along it, directly or
+    element by element; the first also stands for all other uses."""
+    users: dict[int, list[tuple[Node, int]]] = {}
     for n in graph.all_nodes():
-        if n.op == "mma":
-            for position in (0, 1):
-                if n.inputs[position] is read:
-                    found.setdefault(product_dims(n)[2], []).append((n.id, position))
+        for position, x in enumerate(n.inputs):
+            users.setdefault(x.id, []).append((n, position))
+    yielded = {y.id for region in graph.regions() for y in region.yields}
+
+    def along(user: Node, position: int) -> set[Any]:
+        """Dimensions that products contract of what a use makes; None among them where it is used in another way."""
+        if user.op == "mma" and position < 2:
+            return {product_dims(user)[2]}
+        row = ROWS.get(user.op)
+        if row is None or row.index_rule != "same" or row.effect or user.id in yielded:
+            return {None}
+        return {k for u, i in users.get(user.id, ()) for k in along(u, i)}
+
+    found: dict[Any, list[tuple[int, int]]] = {}
+    for user, position in users.get(read.id, ()):
+        ends = along(user, position)
+        if len(ends) == 1 and (k := ends.pop()) is not None:
+            found.setdefault(k, []).append((user.id, position))
     return found
 
 
