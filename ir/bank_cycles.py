@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wavedsl.ir.bits import Bits, kind_of, number_of, rank, xor_all
+from wavedsl.ir.bits import Bits, number_of, rank, xor_all
 from wavedsl.ir.place import Place
 
 
@@ -61,20 +61,3 @@ def _served(addresses: Sequence[int], bytes: int, phase: Sequence[int], banks: i
             per_bank[word % banks] += 1
         total += max(per_bank)
     return total
-
-
-def bank_cycles_enumerated(place: Place, access: Bits, bytes: int, phase: Sequence[int], banks: int) -> int:
-    """The same number by visiting every lane and word; the only way for padded pitches, the check of the closed
-    form."""
-    kind = "L" if access.count("L") else "l"
-    lanes = access.only(kind)
-    width = len(_lane_columns(place, access, phase))
-    position = {number_of(b): i for i, b in enumerate(lanes.ins)}
-    addresses = []
-    for lane in range(1 << width):
-        word = lanes(sum(1 << i for n, i in position.items() if lane >> n & 1))
-        coords = dict.fromkeys(place.dims, 0)
-        for j, o in enumerate(lanes.outs):
-            coords[kind_of(o)] |= (word >> j & 1) << number_of(o)
-        addresses.append(int(place.address(coords)))
-    return _served(addresses, bytes, phase, banks)

@@ -27,7 +27,7 @@ may be left out where the op's row says it, `uniform` is implied where all opera
 derived. Attributes stand in `{}`: ints, floats, `true`, `"strings"`, dtype names, and `@name` for a matrix instruction
 of the target. `;` starts the location: `file:line`, optionally `:col-end`, ` in function`, and ` < ` before its caller.
 
-INVARIANT: reading what was printed gives a kernel that `differences` (`kernel_differences.py`) finds equal: same ops,
+INVARIANT: reading what was printed gives a kernel that `differences` (`tests/helpers`) finds equal: same ops,
 types, uniformity, facts, attributes and locations. Only the place and number of constants are free. `notes` are not
 printed.
 """

@@ -1,4 +1,4 @@
-"""Modulo scheduling of a loop body. What a schedule costs in registers and buffers is in `schedule_registers.py`.
+"""Modulo scheduling of a loop body. What a schedule costs in registers is in `schedule_registers.py`.
 
 Comes in: nodes with the units they occupy, edges with latency and distance (in iterations), copies of each unit. Goes
 out: a `ModuloSchedule`: an initiation interval (II) and a start time per node, so that iterations started II apart
@@ -408,29 +408,6 @@ def list_schedule_with_stages(
         ii = max(ii, -(-(times[s] + latency - times[d]) // window))
     placed = [t + stage * ii for t, stage in zip(times, stages)]
     return _finished(placed, ii, max(res, rec), res, rec, 1, "list")
-
-
-def schedule_loop(
-    nodes: Sequence[SchedNode],
-    edges: Sequence[SchedEdge],
-    capacity: Mapping[str, int],
-    stages: Sequence[int] | None = None,
-    *,
-    node_limit: int = 200,
-    max_tries: int = 3,
-) -> ModuloSchedule:
-    """The better of modulo scheduling (up to `node_limit` nodes) and list scheduling with `stages`; ties go to fewer
-    stages.
-
-    Without stages the alternative is the unpipelined body, so there is always a result.
-    """
-    found = modulo_schedule(nodes, edges, capacity, max_tries=max_tries) if len(nodes) <= node_limit else None
-    if found is not None and found.ii == found.mii and stages is None:
-        return found
-    choices = [list_schedule_with_stages(nodes, edges, capacity, stages or [0] * len(nodes))]
-    if found is not None:
-        choices.append(found)
-    return min(choices, key=lambda s: (s.ii, s.stage_count, s.kind == "list"))
 
 
 # ---- moving what is placed -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from wavedsl.ir.dead_stores import overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
+from wavedsl.ir.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.merge_carried import merge_carried
 from wavedsl.ir.pair_floats import pair_floats
@@ -174,7 +174,6 @@ def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
     return None if remove_dead_code(kernel) else kernel
 
 
-REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
 MERGE_CARRIED = Pass("merge_carried", merge_carried, gives=frozenset({"no-dead-code"}))
 DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))

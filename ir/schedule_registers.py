@@ -1,6 +1,6 @@
-"""What a modulo schedule costs in registers and buffers, and a schedule of given stages that costs less.
+"""What a modulo schedule costs in registers, and a schedule of given stages that costs less.
 
-In: a `ModuloSchedule`, the values that its nodes make. Out: ticks that they live, how many are alive at once, slots.
+In: a `ModuloSchedule`, the values that its nodes make. Out: ticks that they live, how many are alive at once.
 """
 
 from __future__ import annotations
@@ -63,22 +63,6 @@ def lifetime(schedule: ModuloSchedule, value: Value) -> int:
     """Ticks from definition to the end of the last use; 0 without a use."""
     born = schedule.times[value.node]
     return max((schedule.times[u] + d * schedule.ii + ticks - born for u, d, ticks in value.uses), default=0)
-
-
-def copies_needed(ticks: int, ii: int) -> int:
-    """Instances of something that lives `ticks` and is made anew every `ii`: slots of a buffer, copies of a
-    register."""
-    return max(1, -(-ticks // ii))
-
-
-def buffer_slots(schedule: ModuloSchedule, writers: Iterable[int], readers: Iterable[tuple[int, int, int]]) -> int:
-    """Slots of a buffer: from the start of the first writer to the end of the last reader, in units of II.
-
-    `readers` are (node, distance, ticks until the read has returned).
-    """
-    first = min(schedule.times[w] for w in writers)
-    last = max(schedule.times[r] + d * schedule.ii + ticks for r, d, ticks in readers)
-    return copies_needed(last - first, schedule.ii)
 
 
 def max_live(schedule: ModuloSchedule, values: Iterable[Value]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """What is printed reads back as the same kernel; what is written by hand gets the facts the builder would give."""
 
 import pytest
+from kernel_differences import differences
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_differences import differences
 from wavedsl.ir.kernel_ir import I32, I64, vector
 from wavedsl.ir.kernel_parse import parse
 from wavedsl.ir.kernel_text import text

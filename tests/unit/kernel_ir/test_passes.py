@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from kernel_differences import differences
 from wavedsl.ir import passes
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_differences import differences
 from wavedsl.ir.kernel_eval import run
 from wavedsl.ir.kernel_parse import parse
 from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
@@ -14,7 +14,6 @@ from wavedsl.ir.passes import (
     CHECKS,
     DEAD_CODE,
     MERGE_CARRIED,
-    REBUILD,
     STRENGTH_REDUCE,
     Pass,
     run_passes,
@@ -26,6 +25,7 @@ from wavedsl.ir.unroll import unroll
 from .kernels import gemm, random_loops
 
 SIZES = (0, 1, 9)
+REBUILD = Pass("rebuild", rebuild, gives=frozenset({"numbered", "hoisted", "no-dead-code"}))
 
 
 def results(kernel, words, seed=1):

@@ -7,7 +7,7 @@ import schedule_graphs as graphs
 from hypothesis import given, settings
 from wavedsl.ir import modulo as scheduler
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, schedule_loop, sink
+from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
 from wavedsl.ir.schedule_bounds import (
     SchedEdge,
     SchedNode,
@@ -17,7 +17,7 @@ from wavedsl.ir.schedule_bounds import (
     topological_order,
 )
 from wavedsl.ir.schedule_check import check_schedule
-from wavedsl.ir.schedule_registers import Value, buffer_slots, copies_needed, lifetime, max_live
+from wavedsl.ir.schedule_registers import Value, lifetime, max_live
 
 
 @pytest.mark.parametrize(("m", "n", "nodes", "clocks"), [(2, 2, 32, 384), (4, 4, 96, 1024), (8, 4, 176, 2048)])
@@ -28,12 +28,11 @@ def test_gemm_loops_reach_their_bound(m: int, n: int, nodes: int, clocks: int) -
     assert found is not None and len(body.nodes) == nodes
     assert (found.ii * 4, found.mii * 4, found.tries) == (clocks, clocks, 1)
     assert check_schedule(body.nodes, body.edges, graphs.CAPACITY, found) == []
-    assert schedule_loop(body.nodes, body.edges, graphs.CAPACITY) == found
 
 
-def test_attention_falls_back_to_the_stages_it_is_given() -> None:
+def test_attention_in_the_stages_it_is_given() -> None:
     body = graphs.attention()
-    found = schedule_loop(body.nodes, body.edges, graphs.CAPACITY, graphs.ATTENTION_STAGES)
+    found = list_schedule_with_stages(body.nodes, body.edges, graphs.CAPACITY, graphs.ATTENTION_STAGES)
     assert found.kind == "list" and found.mii * 4 == 2048 and found.ii * 4 <= 2272
     assert found.stages == tuple(graphs.ATTENTION_STAGES)
     assert check_schedule(body.nodes, body.edges, graphs.CAPACITY, found) == []
@@ -41,8 +40,8 @@ def test_attention_falls_back_to_the_stages_it_is_given() -> None:
 
 def test_attention_by_modulo_scheduling_is_within_a_tenth_of_its_bound() -> None:
     body = graphs.attention()
-    found = schedule_loop(body.nodes, body.edges, graphs.CAPACITY, graphs.ATTENTION_STAGES, node_limit=400)
-    assert found.ii * 10 <= 11 * found.mii
+    found = modulo_schedule(body.nodes, body.edges, graphs.CAPACITY)
+    assert found is not None and found.ii * 10 <= 11 * found.mii
     assert check_schedule(body.nodes, body.edges, graphs.CAPACITY, found) == []
 
 
@@ -52,12 +51,11 @@ def test_random_loops_are_scheduled_correctly(loop) -> None:  # type: ignore[no-
     nodes, edges, capacity = loop
     modulo = modulo_schedule(nodes, edges, capacity, max_tries=20)
     plain = list_schedule_with_stages(nodes, edges, capacity, [0] * len(nodes))
-    best = schedule_loop(nodes, edges, capacity)
-    for found in (modulo, plain, best):
+    for found in (modulo, plain):
         assert found is not None
         assert check_schedule(nodes, edges, capacity, found) == []
         assert found.ii >= found.mii
-    assert best.ii <= plain.ii and plain.stage_count == 1
+    assert plain.stage_count == 1
     scheduler._modulo_schedule.cache_clear()
     again = modulo_schedule(nodes, edges, capacity, max_tries=20)
     assert again == modulo
@@ -198,16 +196,16 @@ def test_impossible_loops_are_refused() -> None:
         modulo_schedule([alu], [SchedEdge(0, 4, 1, 0)], {"alu": 1})
 
 
-def test_an_exhausted_search_gives_none_and_the_loop_is_still_scheduled() -> None:
+def test_an_exhausted_search_gives_none_and_the_body_in_order_is_left() -> None:
     body = graphs.gemm()
     assert modulo_schedule(body.nodes, body.edges, graphs.CAPACITY, budget=0) is None
     assert modulo_schedule(body.nodes, body.edges, graphs.CAPACITY, max_ii=95) is None
-    plain = schedule_loop(body.nodes, body.edges, graphs.CAPACITY, node_limit=0)
+    plain = list_schedule_with_stages(body.nodes, body.edges, graphs.CAPACITY, [0] * len(body.nodes))
     assert plain.kind == "list" and plain.stage_count == 1
     assert check_schedule(body.nodes, body.edges, graphs.CAPACITY, plain) == []
 
 
-# ---- registers and buffers -------------------------------------------------------------------------------------------
+# ---- registers -------------------------------------------------------------------------------------------------------
 
 
 def made(ii: int, *times: int) -> ModuloSchedule:
@@ -246,13 +244,6 @@ def test_registers_alive_equal_the_brute_count(loop) -> None:  # type: ignore[no
     values = [Value(e.src, ((e.dst, e.distance, 1),), 1 + e.latency % 3) for e in forward if e.distance <= 2]
     if values and max(lifetime(found, v) for v in values) < 9 * found.ii:
         assert max_live(found, values) == {"v": brute_live(found, values)}
-
-
-def test_slots_hold_a_tile_from_first_write_to_last_read() -> None:
-    schedule = made(10, 0, 12, 25)
-    assert buffer_slots(schedule, [0], [(2, 0, 5)]) == 3 and buffer_slots(schedule, [0, 1], [(2, 0, 6)]) == 4
-    assert buffer_slots(schedule, [1], [(1, 0, 1)]) == 1
-    assert [copies_needed(t, 10) for t in (0, 1, 10, 11)] == [1, 1, 1, 2]
 
 
 def test_sinking_loads_saves_registers() -> None:

@@ -1,4 +1,7 @@
-"""What distinguishes two kernels: how the text's round trip, and passes that should change nothing, are checked."""
+"""What distinguishes two kernels: how the text's round trip, and passes that should change nothing, are checked.
+
+Imported as `kernel_differences` (pytest's `pythonpath` lists this folder).
+"""
 
 from __future__ import annotations
 
