@@ -19,11 +19,12 @@ from typing import Any
 
 from wavedsl.ir.graph import Region
 from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lower_async import Issue, pieces
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import release, wait_full
-from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
+from wavedsl.ir.roles import rings_inside
 from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 UNIT_CLOCKS = 128
@@ -127,54 +128,33 @@ def units(plan: MmaPlan) -> list[Sequence[int]]:
     return [depth[i : i + per] for i in range(0, len(depth), per)]
 
 
-def emit_ahead(
-    low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead, env: Env, trips: Any,
-    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
-) -> list[Value]:  # fmt: skip
+def emit_ahead(frame: LoopFrame, ahead: OperandsAhead) -> list[Value]:
     """The loop, of two trips or more or of a number that is known when it runs. Returns the final values of what it
     carries. One that may have no trip is skipped whole."""
-
-    def play() -> list[Value]:
-        return _trips(low, region, steps, ahead, env, trips, carried, next_keys, label)
-
-    return unless_empty(low, region, trips, carried, play)
+    return frame.unless_empty(lambda: _trips(frame, ahead))
 
 
-def _trips(
-    low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead, env: Env, trips: Any,
-    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
-) -> list[Value]:  # fmt: skip
+def _trips(frame: LoopFrame, ahead: OperandsAhead) -> list[Value]:
     """The first unit's registers, all trips but the last, the last."""
+    low, region, carried = frame.low, frame.region, frame.carried
     b, rings = low.b, rings_inside(low, region)
-    run = _Trip(low, region, steps, ahead)
+    run = _Trip(low, region, frame.steps, ahead)
     low.note(f"before the loop over {region.dim}: the operand of its first unit")
-    first = run.first_operands(env, 0)
+    first = run.first_operands(frame.env, 0)
     inits = [*(v for _, v in carried), *first]
-    last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
-    with (
-        low.noted_loop(f"{region.dim}, without the last trip"),
-        b.for_(0, last, 1, [*inits, *ring_states(rings)], label=label, min_trips=int(isinstance(trips, int))) as loop,
-    ):
-        set_states(rings, loop.carried[len(inits) :])
-        inner = _inside(env, carried, loop.carried)
+    last = frame.last
+    with frame.loop(last, inits, rings, ", without the last trip") as loop:
+        inner = frame.inside(loop.carried)
         again = b.cmp("ne", loop.iv, 0)
         following = run(inner, loop.iv, loop.carried[len(carried) : len(inits)], again, b.add(loop.iv, 1))
-        loop.yield_([*(inner[k] for k in next_keys), *following, *ring_states(rings)])
-    set_states(rings, loop.results[len(inits) :])
+        frame.again(loop, [*(inner[k] for k in frame.next_keys), *following], rings)
     low.note("wait until no product runs")
     b.mma_wait(0)
-    inner = _inside(env, carried, loop.results)
+    inner = frame.inside(loop.results)
     low.note(f"behind the loop over {region.dim}: its last trip")
     again = b.true if isinstance(last, int) else b.cmp("sgt", last, 0)
     run(inner, last, loop.results[len(carried) : len(inits)], again, None)
-    return [inner[k] for k in next_keys]
-
-
-def _inside(env: Env, carried: Sequence[tuple[Key, Value]], values: Sequence[Value]) -> Env:
-    """The environment of a trip: what is carried has these values."""
-    inner = Env(env.fixed)
-    inner.fixed.update((k, v) for (k, _), v in zip(carried, values))
-    return inner
+    return [inner[k] for k in frame.next_keys]
 
 
 class _Trip:

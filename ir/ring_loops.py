@@ -22,11 +22,12 @@ from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Op, Value
+from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
-from wavedsl.ir.roles import ring_states, rings_inside, set_states, unless_empty
+from wavedsl.ir.roles import rings_inside
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
 
@@ -219,54 +220,51 @@ def emit_ring_loop(
     carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
 ) -> list[Value]:  # fmt: skip
     """A loop whose operands come by rings. Returns the final values of what it carries."""
-    b = low.b
+    frame = LoopFrame(low, region, steps, env, trips, carried, next_keys, label)
     rings = rings_inside(low, region)
     mine = [ring for ring in rings if ring.region is region]
     for ring in _brought_before(low, region):
         wait_full(low, ring)  # here, since the loop may have no trip and what has been started must be waited for
     if isinstance(trips, int) and trips == 1:
-        inner = Env(env.fixed)
-        inner.fixed.update(carried)
+        inner = frame.env_with(carried)
         _trip(low, region, body, steps, inner, 0, mine, (), None, trips)
         inner.iteration = 0
         return [inner[k] for k in next_keys]
-    stages = trip_stages(low, region, body, steps, trips, dict(zip((k for k, _ in carried), next_keys)))
+    stages = trip_stages(low, region, body, steps, trips, frame.after)
     if isinstance(stages, TripStages):
         low.strategy.why.setdefault("products", stages.why)
         low.strategy.overlapped = True
-        return _emit_staged(low, region, steps, stages, env, trips, carried, next_keys, label)
+        return frame.unless_empty(lambda: _staged_trips(frame, stages))
     if stages:
         low.strategy.why.setdefault("products", stages)
-    after = dict(zip((k for k, _ in carried), next_keys))
-    ahead_of = operands_ahead(low, region, body, steps, trips, after) if not stages else ""
+    ahead_of = operands_ahead(low, region, body, steps, trips, frame.after) if not stages else ""
     if isinstance(ahead_of, OperandsAhead):
         low.strategy.why.setdefault("operands", ahead_of.why)
         low.strategy.ahead = True
-        return emit_ahead(low, region, steps, ahead_of, env, trips, carried, next_keys, label)
+        return emit_ahead(frame, ahead_of)
     if ahead_of:
         low.strategy.why.setdefault("operands", ahead_of)
+    return _whole_trips(frame, body, rings)
+
+
+def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) -> list[Value]:
+    """A loop whose trips are emitted one by one; products may run on into the next. `rings` of it and inside it."""
+    low, region, steps, trips, carried = frame.low, frame.region, frame.steps, frame.trips, frame.carried
+    b = low.b
+    mine = [ring for ring in rings if ring.region is region]
     postponed = [n for n in asynchronous(low, region) if postponable(low, region, n)]
     ahead = 0
     if not low.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
         for j in range(ahead):
-            refill(low, mine, j, trips, env)
+            refill(low, mine, j, trips, frame.env)
     inits = [v for _, v in carried]
     moving = [*rings, *low.fillers(rings)]
-    states = ring_states(moving)
-    least = 1 if isinstance(trips, int) else 0
-    with (
-        low.noted_loop(f"{region.dim}"),
-        b.for_(0, trips, 1, [*inits, *states], label=label, min_trips=least) as loop,
-    ):
-        inner = Env(env.fixed)
-        for (key, _), v in zip(carried, loop.carried):
-            inner.fixed[key] = v
-        set_states(moving, loop.carried[len(inits) :])
+    with frame.loop(trips, inits, moving) as loop:
+        inner = frame.inside(loop.carried)
         _trip(low, region, body, steps, inner, loop.iv, mine, postponed, b.cmp("ne", loop.iv, 0), trips, ahead)
         inner.iteration = 0
-        loop.yield_([*(inner[k] for k in next_keys), *ring_states(moving)])
-    set_states(moving, loop.results[len(inits) :])
+        frame.again(loop, [inner[k] for k in frame.next_keys], moving)
     for ring, filler in zip(rings, low.fillers(rings)):
         filler.slot, filler.parity = ring.slot, ring.parity
     if postponed:
@@ -287,45 +285,29 @@ def _brought_before(low: Lowering, region: Region) -> list[Ring]:
     return [ring for ring in low.rings if id(ring) in read and all(ring.region is not r for r in regions)]
 
 
-def _emit_staged(
-    low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages, env: Env, trips: Any,
-    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
-) -> list[Value]:  # fmt: skip
+def _staged_trips(frame: LoopFrame, stages: TripStages) -> list[Value]:
     """A loop of two stages: the first stage of the first iteration, trips that run the second stage of one iteration
-    beside the first of the next, the second stage of the last. A loop that may have no trip is skipped whole."""
-
-    def play() -> list[Value]:
-        return _staged_trips(low, region, steps, stages, env, trips, carried, next_keys, label)
-
-    return unless_empty(low, region, trips, carried, play)
-
-
-def _staged_trips(
-    low: Lowering, region: Region, steps: Sequence[Step], stages: TripStages, env: Env, trips: Any,
-    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
-) -> list[Value]:  # fmt: skip
+    beside the first of the next, the second stage of the last. There is a first iteration."""
+    low, region, steps, carried, after = frame.low, frame.region, frame.steps, frame.carried, frame.after
     b = low.b
     rings = rings_inside(low, region)
     run = _StagedTrip(low, region, steps, stages)
     ahead = [(k, v) for k, v in carried if k not in stages.later]
     behind = [(k, v) for k, v in carried if k in stages.later]
-    after = dict(zip((k for k, _ in carried), next_keys))
 
     def crossing(one: Env) -> list[list[Value]]:
         """The registers of what the second stage needs, key by key."""
         return [_registers(low, one[k]) for k in stages.crossing]
 
     low.note(f"before the loop over {region.dim}: the first stage of its first iteration")
-    one = Env(env.fixed)
-    one.fixed.update(ahead)
+    one = frame.env_with(ahead)
     run(one, 0, None, 0)
     like = [one[k] for k in stages.crossing]
     sizes = [len(words) for words in crossing(one)]
 
     def second(ends: Sequence[Value], words: Sequence[Value]) -> Env:
         """What the second stage of an iteration starts from."""
-        two = Env(env.fixed)
-        two.fixed.update((k, v) for (k, _), v in zip(behind, ends))
+        two = frame.env_with((k, v) for (k, _), v in zip(behind, ends))
         at = 0
         for key, size, old in zip(stages.crossing, sizes, like):
             two.fixed[key] = _restored(low, words[at : at + size], old)
@@ -335,32 +317,18 @@ def _staged_trips(
     inits = [
         *(one[after[k]] for k, _ in ahead), *(v for _, v in behind), *(w for words in crossing(one) for w in words)
     ]  # fmt: skip
-    last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+    last = frame.last
     run.turns = takes_turns(low, steps, stages)
     if run.turns:
         low.strategy.turns = True
         _in_wave(low, 1, b.turn_give)
-    states = ring_states(rings)
-    least = 1 if isinstance(trips, int) else 0
-    with (
-        low.noted_loop(f"{region.dim}, the second stage beside the first of the next iteration"),
-        b.for_(0, last, 1, [*inits, *states], label=label, min_trips=least) as loop,
-    ):
+    with frame.loop(last, inits, rings, ", the second stage beside the first of the next iteration") as loop:
         own = loop.carried[: len(inits)]
-        set_states(rings, loop.carried[len(inits) :])
-        one = Env(env.fixed)
-        one.fixed.update((k, v) for (k, _), v in zip(ahead, own))
+        one = frame.env_with((k, v) for (k, _), v in zip(ahead, own))
         two = second(own[len(ahead) : len(carried)], own[len(carried) :])
         run(one, b.add(loop.iv, 1), two, loop.iv)
-        loop.yield_(
-            [
-                *(one[after[k]] for k, _ in ahead),
-                *(two[after[k]] for k, _ in behind),
-                *(w for words in crossing(one) for w in words),
-                *ring_states(rings),
-            ]
-        )
-    set_states(rings, loop.results[len(inits) :])
+        ends = [*(one[after[k]] for k, _ in ahead), *(two[after[k]] for k, _ in behind)]
+        frame.again(loop, [*ends, *(w for words in crossing(one) for w in words)], rings)
     if run.turns:
         run.turns = False
         _in_wave(low, 0, b.turn_take)  # the last turn that the other gave
