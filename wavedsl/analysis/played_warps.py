@@ -44,7 +44,7 @@ _GLOBAL |= {"atomic.global", "atomic.far"}
 _SIGNALS = frozenset(
     ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
 )
-_BARRIERS = frozenset(("barrier", "wave.barrier", "turn.take", "turn.give"))
+_BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
 _EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
 LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
@@ -345,7 +345,7 @@ class _Walk:
             return (("barrier", WARP, 1 + wave, self.each),)
         if name in ("turn.take", "turn.give"):  # between waves 0 and 1
             return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
-        if name == "barrier":
+        if name in ("barrier", "fence"):
             threads = op.attrs.get("threads")
             return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
         return self.signal(op, frame, warp)
