@@ -50,6 +50,9 @@ H100, fast.cu 96.7 % for a sum, which writes nothing."""
 L2_RATE = 5120.0
 """Bytes per clock of L2: A100's white paper. H100's is not published; Triton's 674 TFLOP/s at 8192 (tritonbench 894) in
 tiles of 128 x 256 without multicast ask for 4300 at the table's clock, so it is no less than that."""
+UNIT_RATE = L2_RATE / PRODUCT.units
+"""Bytes per clock of an SM: what all of them have together of L2, also where others idle. A port's 64 would let half of
+the SMs fill memory's bandwidth, which nobody has shown."""
 SECONDS = 1e6
 """Microseconds in one."""
 
@@ -58,8 +61,9 @@ def model() -> Any:
     """The chip that the replay runs on: the product under load."""
     chip = sm_of(PRODUCT)
     return replace(
-        chip, dram_rate=REACHED * chip.dram_rate, memory_latency=round(PRODUCT.latency * PRODUCT.clock), l2_rate=L2_RATE
-    )
+        chip, dram_rate=REACHED * chip.dram_rate, memory_latency=round(PRODUCT.latency * PRODUCT.clock),
+        l2_rate=L2_RATE, unit_rate=UNIT_RATE,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

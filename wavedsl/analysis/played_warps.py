@@ -46,6 +46,9 @@ _SIGNALS = frozenset(
 )
 _BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
 _EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
+QUEUED = 5
+"""Times as many instructions are replayed where workgroups have no long loop: how they take each other's places then
+decides."""
 LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
 
@@ -417,6 +420,8 @@ def play_warps(
     walk = _Walk(program, threads, LONG, LONG)
     warps = walk.run()
     whole = launch.groups * walk.played <= MOST_OPS
+    if walk.total == walk.played and (2 * launch.resident + 1) * walk.played <= QUEUED * MOST_OPS:
+        whole = True  # they take each other's places, and what is not replayed goes on at their rate
     groups = launch.groups if whole else together(launch, walk.played)
     resident = min(groups, launch.resident) if whole else groups
     taken = resident * -(-shared_bytes // chip.line)
@@ -424,7 +429,7 @@ def play_warps(
 
     def replayed(warps: list[WarpTrace]) -> _Clocks:
         replay = WarpReplay(program, _Events(), chip, here, 1, max(64, chip.l1_lines - taken))  # type: ignore[arg-type]
-        return _Clocks.of(replay.run([warps]))
+        return _Clocks.of(replay.run([warps], MOST_OPS))
 
     found = replayed(warps)
     each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
