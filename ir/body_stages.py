@@ -33,6 +33,14 @@ def direct_words(steps: Sequence[Step]) -> int:
     return sum(steps[i].words for i in _direct(steps))
 
 
+def numbers_first(steps: Sequence[Step]) -> dict[int, int]:
+    """Load of a single number → the first load of a tile that goes to shared memory. Where loads are counted in their
+    order, whoever waits for the number waits for what was loaded before it, and tiles are needed last."""
+    direct = _direct(steps)
+    tiles = [i for i, s in enumerate(steps) if s.kind == "gload" and i not in set(direct)]
+    return {i: tiles[0] for i in direct if tiles and steps[i].words <= 1}
+
+
 def stages_of_kinds(steps: Sequence[Step], ahead: int, crowded: bool) -> list[int]:
     """Fixed stages: loads and copies first, then stores to shared memory, the rest last.
 
@@ -51,7 +59,31 @@ def stages_of_kinds(steps: Sequence[Step], ahead: int, crowded: bool) -> list[in
         if i in direct or (s.array and s.array in written):
             stages[i] = last
     settle_stages(steps, stages, last)
-    return stages
+    return _numbers_first(steps, stages)
+
+
+def _numbers_first(steps: Sequence[Step], stages: list[int]) -> list[int]:
+    """The stages with loads of numbers that place other loads and copies one iteration ahead of these: else every trip
+    waits for memory twice, one time after the other. As they are where something uses such a number later."""
+    maker = {k: i for i, s in enumerate(steps) for k in s.defs}
+    numbers: set[int] = set()
+    work = [k for s in steps if s.kind in ("gload", "acopy") for k in s.uses]
+    while work:
+        i = maker.get(work.pop())
+        if i is not None and i not in numbers and steps[i].kind in ("gload", "scalar"):
+            numbers.add(i)
+            work += steps[i].uses
+    loads = {k for i in numbers if steps[i].kind == "gload" for k in steps[i].defs}
+    users = [(i, k) for i, s in enumerate(steps) for k in s.uses if k in loads]
+    if not loads or any(stages[i] != stages[maker[k]] for i, k in users):
+        return stages
+    # What is made of a loaded number belongs to what it places.
+    made: set[int] = set()
+    for i, s in enumerate(steps):
+        if s.kind == "scalar" and any(k in loads or maker.get(k) in made for k in s.uses):
+            made.add(i)
+    before = numbers - made
+    return [g if i in before else g + 1 for i, g in enumerate(stages)]
 
 
 def settle_stages(steps: Sequence[Step], stages: list[int], last: int) -> None:

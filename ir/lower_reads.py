@@ -32,6 +32,8 @@ def _nothing(context: Context) -> None:
 def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of a read through shared memory; `once`: those that use it are in a loop that comes later."""
     b, s = low.b, low.staged[n.id]
+    if s.copied_by is not None:
+        return fragment_steps(low, n)
     buffer = low.buffer_names[n.id]
     info, extents, strides = low.view(n)
     plans, partition = low.plans, low.partition

@@ -4,6 +4,7 @@
     precision products of f32 as those of tf32, where that was asked for                       precision.py
     join      elements that atomics send to one place                                 sum_before_atomics.py
     plan      ways to cut and to lay out, best first                                              plans.py
+      apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
       infer     which lane and register holds which element of every value                       infer.py
     lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from wavedsl.ir.body_stages import align, direct_words, hold_back, one_trip, pinned_span, stages_of_kinds
+from wavedsl.ir.body_stages import (
+    align,
+    direct_words,
+    hold_back,
+    numbers_first,
+    one_trip,
+    pinned_span,
+    stages_of_kinds,
+)
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
 from wavedsl.ir.place_barriers import place_barriers
@@ -130,7 +138,7 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        plain = list_schedule_with_stages(work.nodes, needed, work.capacity, stages)
+        plain = list_schedule_with_stages(work.nodes, needed, work.capacity, stages, numbers_first(work.steps))
     except CompileError:
         # Reads and writes of one array leave no order with these stages: keep the order of the program.
         return program_order(steps, slots, cyclic=True)

@@ -5,20 +5,21 @@ In: the reads of a region. Out: their `Staged` plans, offsets and ring depths, f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
 from wavedsl.ir.copy_ways import Trip
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_count import instructions
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.memory_depth import memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.read_apart import same_reads
 from wavedsl.ir.staged import Staged, tile_extents
-from wavedsl.ir.staging import plan_matrix, plan_staged
+from wavedsl.ir.staging import plan_matrix, plan_staged, taken_too
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, view_dims
@@ -51,16 +52,18 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if problem is not None:
         raise problem
     if loop and asynchronous and depth > 1 and not low.choices.stages:
-        own = [s.node for s in plans if s.asynchronous]  # copies through registers run one trip ahead
+        # Copies through registers run one trip ahead.
+        own = [s.node for s in plans if s.asynchronous and s.copied_by is None]
         for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
             found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
+    copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.shared_top:
-        low.shared_top = low_gap(low, sum(s.place.bytes for s in plans) * depth)
-    offsets, low.shared_top = stacked(low.shared_top, plans, depth)
-    for s, offset in zip(plans, offsets):
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
+    offsets, low.shared_top = stacked(low.shared_top, copies, depth)
+    for s, offset in zip(copies, offsets):
         s.offset = offset
         low.staged[s.node.id] = s
         unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
@@ -68,6 +71,11 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         low.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+    for s in plans:
+        if s.copied_by is not None:
+            s.offset = low.staged[s.copied_by.id].offset
+            low.staged[s.node.id] = s
+            low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
 
 
 def _planned(
@@ -77,40 +85,87 @@ def _planned(
     left = room
     plans: list[Staged] = []
     direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
+    groups = {n.id: group for group in (_same(low, region, reads) if loop else []) for n in group}
+
+    def plan(n: Node, left: int, others: Sequence[Node] = ()) -> Staged:
+        return plan_staged(
+            n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
+            direct, trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+            others=[low.layout(x) for x in others],
+        )  # fmt: skip
+
     for n in reads:
+        if any(s.node is n for s in plans):
+            continue
         info = low.view_info(n)
         uses = low.matrix_uses.get(n.id)
+        unit = low.units(n)
         try:
             if uses is not None:
-                s = plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)
-                left -= -(-s.place.bytes * depth // 1024) * 1024
-                plans.append(s)
-                continue
-            with_k = contraction_fed(low, n)
-            unit = low.units(n)
-            if unit is None:
-                s = plan_staged(
-                    n, info, low.layout(n), with_k, low.partition, low.target, depth, left, weight, direct,
-                    trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
-                )  # fmt: skip
+                found = [plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)]
+            elif n.id in groups:
+                found = _one_copy_or_more(low, groups[n.id], plan, depth, left, weight)
+            elif unit is None:
+                found = [plan(n, left)]
             else:
                 cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
                 size = unit.dtype.bytes
                 atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
-                s = plan_staged(n, unit.info, unit.layout, with_k, cut, low.target, depth, left, weight, direct, atom)
+                found = [
+                    plan_staged(
+                        n, unit.info, unit.layout, contraction_fed(low, n), cut, low.target, depth, left, weight,
+                        direct, atom,
+                    )
+                ]  # fmt: skip
         except CompileError:
             raise
         except Exception as e:
             return plans, e
-        left -= -(-s.place.bytes * depth // 1024) * 1024
-        plans.append(s)
+        left -= sum(_rounded(s, depth) for s in found)
+        plans += found
     return plans, None
+
+
+def _rounded(s: Staged, depth: int) -> int:
+    """Bytes of shared memory that a tile's slots count as; 0 for what lies in another read's tile."""
+    return 0 if s.copied_by is not None else -(-s.place.bytes * depth // 1024) * 1024
+
+
+def _same(low: Lowering, region: Region, reads: Sequence[Node]) -> list[list[Node]]:
+    """Reads of a loop that have the same elements. Not what matrix instructions read themselves, nor units."""
+    return same_reads(region, [n for n in reads if n.id not in low.matrix_uses and low.units(n) is None])
+
+
+def _one_copy_or_more(
+    low: Lowering, group: Sequence[Node], plan: Callable[[Node, int, Sequence[Node]], Staged], depth: int, room: int,
+    trips: int,
+) -> list[Staged]:  # fmt: skip
+    """Reads of the same elements from one tile, or each from its own where that fits and takes less time: a tile that
+    lies as one product wants it is read element by element for another where nothing transposes on the way. The price
+    of a tile of one's own is another copy."""
+    first, *others = group
+    copied = plan(first, room, others)
+    together = [copied, *(taken_too(copied, i, n, low.layout(n), low.partition) for i, n in enumerate(others))]
+    apart: list[Staged] = []
+    try:
+        for n in group:
+            apart.append(plan(n, room - sum(_rounded(s, depth) for s in apart), ()))
+    except (CompileError, ConstraintError):
+        return together
+    clocks = sum(s.clocks for s in apart)
+    for s in apart[1:]:
+        size = s.vector * s.info.elsize
+        kind = "copy.async" if s.asynchronous or s.direct is not None else "load.global"
+        (_, busy), *_ = low.memory_cost(kind, size)[0]
+        clocks += trips * s.count * busy
+    return together if copied.clocks <= clocks else apart
 
 
 def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
     """Whether all tiles together fit."""
-    left = room - sum(-(-s.place.bytes * depth // 1024) * 1024 for s in plans)
-    return left >= 0 and stacked(low.shared_top, plans, depth)[1] <= low.shared_top + room
+    left = room - sum(_rounded(s, depth) for s in plans)
+    own = [s for s in plans if s.copied_by is None]
+    return left >= 0 and stacked(low.shared_top, own, depth)[1] <= low.shared_top + room
 
 
 def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:

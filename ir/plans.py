@@ -13,8 +13,10 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
+from wavedsl.ir.numbers_apart import numbers_apart
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
@@ -77,6 +79,8 @@ def _plan(
 ) -> Plan:
     partition = cut(graph, resolved, target, widen)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
+    if not any(atom.asynchronous for atom in target.mma_atoms):
+        graph = numbers_apart(read_apart(graph, partition.waves))
     return _laid_out(graph, partition, target, resolved.hardware, rows)
 
 

@@ -34,7 +34,7 @@ def read_once(graph: Graph) -> Graph:
                 known.clear()  # what was read before may be written here
             elif n.id in candidates:
                 along = None if n.dtype.bits == EITHER_WAY else contracted.get(n.id)
-                key = (_what(n), n.type, along)
+                key = (what_is_read(n), n.type, along)
                 if known.setdefault(key, n) is not n:
                     first[n.id] = known[key]
     return replace(graph, region=_copied(graph.region, first, {})) if first else graph
@@ -51,7 +51,7 @@ def _contracted(graph: Graph, reads: frozenset[int]) -> dict[int, frozenset[Any]
     return found
 
 
-def _what(n: Node) -> tuple[Any, ...]:
+def what_is_read(n: Node) -> tuple[Any, ...]:
     """What a read reads: equal for reads of the same elements."""
     attrs = tuple((k, repr(v)) for k, v in sorted(n.attrs.items()))
     return (n.op, tuple(x.id for x in n.inputs), attrs)
@@ -75,4 +75,4 @@ def _copied(old: Region, first: Mapping[int, Node], made: dict[int, Node]) -> Re
     return new
 
 
-__all__ = ["read_once"]
+__all__ = ["read_once", "what_is_read"]

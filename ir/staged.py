@@ -52,6 +52,11 @@ class Staged:
     deep: int = 1
     """Vectors of a thread that are neighbours across the array's rows: transposed in registers, so that a piece is
     `piece` elements of a column."""
+    clocks: float = 0.0
+    """What its copies and fragment loads keep shared memory and lanes busy for, over all trips; loads from memory are
+    not counted."""
+    copied_by: Node | None = None
+    """The read whose copy brings the elements of this one, which are the same; None: its own."""
     across: int = 0
     """Vectors that neighbouring lanes copy side by side before they go on to the next row; 0: a whole row of them."""
 

@@ -36,7 +36,7 @@ from wavedsl.ir.target import LoadAtom, Target
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
-    trip: Trip | None = None, paired: bool = False,
+    trip: Trip | None = None, paired: bool = False, others: Sequence[Layout] = (),
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
@@ -44,24 +44,27 @@ def plan_staged(
     The tile lies with the contracted dimension contiguous (fragments are then plain vectors), or as in memory where a
     load atom can transpose on the way to registers: whichever costs fewer cycles, copies included, and
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
-    fragments, where elements are units. `paired`: instructions of column pairs take them.
+    fragments, where elements are units. `paired`: instructions of column pairs take them. `others`: layouts that reads
+    of the same elements need, which `taken_too` gives the same place.
     """
     plans = {dim_name(d): p for d, p in partition.dims.items()}
     c = info.contiguous()
     names = [d for d in info.names if d in layout.dims]
     memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
     order = [d for d in names if d != memory_fast] + [memory_fast]
-    extents = tile_extents(layout, order, plans)
+    covered = [tile_extents(x, order, plans) for x in (layout, *others)]
+    extents = {d: max(tile[d] for tile in covered) for d in order}
     widest_vector = copy_vector(info, extents, plans)
     es = info.elsize
     threads = target.wave_size * partition.waves
-    _, digit_dims = wave_digits(layout, partition, plans)
     vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
     atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
     found: list[tuple[AddressPlan, CopyWay, bool, PlaceChoice]] = []
     costs: list[tuple[float, int, bool]] = []
     error: Exception | None = None
-    ragged_wave = len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims)
+    ragged_wave = any(
+        len(wave_digits(x, partition, plans)[1]) < sum(plans[d].waves > 1 for d in x.dims) for x in (layout, *others)
+    )
     orientations = [d for d in dict.fromkeys([contracted or memory_fast, memory_fast]) if d in extents]
     ways = [
         way for fast in orientations for way in copy_ways(fast, memory_fast, widest_vector, es, extents, threads, order)
@@ -69,7 +72,10 @@ def plan_staged(
     if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
         widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
         ways += [CopyWay(memory_fast, width // es, linear=width) for width in widths]
-    fragments = SharedAccess("fragments", "read", layout, trips, partition.waves, atoms)
+    fragments, *fragments_too = (
+        SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms)
+        for i, x in enumerate((layout, *others))
+    )
     for way in ways:
         fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
         copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, partition.waves)
@@ -98,6 +104,7 @@ def plan_staged(
         accesses = [
             fragments,
             SharedAccess("copy", "write", copy, trips, partition.waves, writes, mechanism),
+            *fragments_too,
         ]
         try:
             if ragged_wave:
@@ -114,10 +121,14 @@ def plan_staged(
                 extra=rows_apart(shared, es, layout) if paired and fast != contracted and len(shared) == 2 else (),
             )
             addresses = plan_place_addresses(choice, layout, partition, plans)
+            for i, other in enumerate(others):
+                plan_place_addresses(_seen_by(choice, i), other, partition, plans)
         except CompileError as problem:  # also where what a wave adds carries across a panel of the place
             try:
                 choice = _plain_place(shared, es, accesses, target, budget, slots, plans, fits)
                 addresses = plan_place_addresses(choice, layout, partition, plans)
+                for i, other in enumerate(others):
+                    plan_place_addresses(_seen_by(choice, i), other, partition, plans)
             except (CompileError, ConstraintError) as reason:
                 error = reason if ragged_wave or isinstance(reason, ConstraintError) else problem
                 continue
@@ -132,11 +143,12 @@ def plan_staged(
             busy += filled.waves * filled.count * target.cost("store.shared", linear).cycles
         if fast != memory_fast:
             total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
-        fetched = choice.accesses[0].plan
-        if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
-            joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
-            total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
-            computed = True
+        for x, access in zip((layout, *others), (choice.accesses[0], *choice.accesses[2:])):
+            fetched = access.plan
+            if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
+                joins = x.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
+                total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
+                computed = True
         costs.append((total_cost, busy, computed))
         found.append((addresses, way, asynchronous, choice))
     if not found:
@@ -147,7 +159,8 @@ def plan_staged(
             error.location = error.location or node.loc
             error.message = f"argument {info.name}: {error.message}"
         raise error
-    addresses, way, asynchronous, choice = found[without_arithmetic(costs, trip)]
+    best = without_arithmetic(costs, trip)
+    addresses, way, asynchronous, choice = found[best]
     fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
     loads = choice.accesses[0].plan
     assert loads is not None
@@ -157,7 +170,26 @@ def plan_staged(
         node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
         loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep, across=way.across,
         direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
+        clocks=costs[best][0],
     )  # fmt: skip
+
+
+def taken_too(copied: Staged, i: int, node: Node, layout: Layout, partition: Partition) -> Staged:
+    """The plan of the `i`-th of the other reads that `copied` was planned with: its place, and no copy."""
+    plans = {dim_name(d): p for d, p in partition.dims.items()}
+    choice = _seen_by(copied.cost, i)
+    loads = choice.accesses[0].plan
+    assert loads is not None
+    addresses = plan_place_addresses(choice, layout, partition, plans)
+    return replace(
+        copied, node=node, layout=layout, loads=loads, addresses=addresses, groups=loads.groups(layout), cost=choice,
+        copied_by=copied.node,
+    )  # fmt: skip
+
+
+def _seen_by(choice: PlaceChoice, i: int) -> PlaceChoice:
+    """The choice as the `i`-th of the other reads has it: its fragments, then the copy."""
+    return replace(choice, accesses=(choice.accesses[2 + i], choice.accesses[1]))
 
 
 def neighbours(stored: LoadPlan) -> int:
@@ -317,11 +349,12 @@ def _plain_place(
     best = None
     if prod(shared.values()) * es * slots > budget:
         raise too_large(shared, es, slots, budget)
-    fragments, *others = accesses
-    whole = max((MECHANISMS[o.mechanism].granule for o in others), default=1)  # bytes that rows must not misalign
+    whole = max(MECHANISMS[a.mechanism].granule for a in accesses)  # bytes that rows must not misalign
     for most in (16, 8, 4, 2, 1):
-        atoms = tuple(a for a in fragments.atoms if a.piece_bytes <= most)
-        capped = [replace(fragments, atoms=atoms), *others]
+        capped = [
+            replace(a, atoms=tuple(x for x in a.atoms if x.piece_bytes <= most)) if a.kind == "read" else a
+            for a in accesses
+        ]
         for pad in (0, 16, 8, 32):
             if len(shared) > 1 and (inner + pad) % whole:
                 continue
@@ -333,11 +366,13 @@ def _plain_place(
             except CompileError:  # says why, but here it only means: look for another place
                 continue
             done = tuple(c for c in costs if c is not None)
-            if len(done) < len(costs) or done[0].plan is None:
+            taken = [c.plan for c in done if c.access.kind == "read"]
+            if len(done) < len(costs) or None in taken:
                 continue
+            widest = max(plan.atom.piece_bytes for plan in taken if plan is not None)
             moved = [d for d in shared if plans[d].waves > 1]
             steps = (place.linear_address({x: plans[d].wave * (x == d) for x in shared}) for d in moved)
-            if any(step % done[0].plan.atom.piece_bytes for step in steps):
+            if any(step % widest for step in steps):
                 continue
             cycles = sum(c.access.waves * c.worst for c in done)
             choice = PlaceChoice(place, float(cycles), cycles, sum(c.instructions for c in done), 1, done)

@@ -88,7 +88,16 @@ def parser() -> argparse.ArgumentParser:
     compile_ = kernel_command("compile", _compile, "print a kernel's target text, or write it or its binary to a file")
     compile_.add_argument("--target", help=target_help)
     compile_.add_argument(
-        "-o", "--output", type=Path, help="by suffix: .s .ptx text, .hsaco .cubin binary, .json for wd.load"
+        "--dynamic",
+        metavar="M,K:16",
+        default="",
+        help="dimensions that stay run-time ones, and what they are multiples of",
+    )
+    compile_.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="by suffix: .s .ptx text, .hsaco .cubin binary, .json for wd.load, .h for a C program",
     )
 
     run = kernel_command("run", _run, "launch a kernel on random arguments and compare with the graph evaluator")
@@ -162,7 +171,10 @@ def _demo(options: Any) -> int:
 
 
 def _compile(options: Any) -> int:
-    compiled = _compiled(options)
+    from wavedsl.precompile import compile_open, open_dims
+
+    kernel, subs = _kernel(options)
+    compiled = compile_open(kernel, subs, open_dims(options.dynamic), options.target)
     if options.output is None:
         print(compiled.asm, end="")
         return 0
@@ -173,8 +185,12 @@ def _compile(options: Any) -> int:
         options.output.write_bytes(compiled.binary())
     elif suffix == ".json":
         compiled.save(options.output)
+    elif suffix == ".h":
+        stem = options.output.stem
+        prefix = stem if stem.isidentifier() and stem.isascii() else None
+        options.output.write_text(compiled.c_header(prefix), encoding="utf-8")
     else:
-        raise LaunchError(f"{options.output}: unknown kind of file", hint="use .s, .ptx, .hsaco, .cubin or .json")
+        raise LaunchError(f"{options.output}: unknown kind of file", hint="use .s, .ptx, .hsaco, .cubin, .json or .h")
     from wavedsl.reports import resources_text
 
     print(resources_text(compiled), file=sys.stderr)

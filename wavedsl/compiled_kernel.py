@@ -108,6 +108,14 @@ class CompiledKernel:
 
         Path(path).write_text(json.dumps(self.to_json(), indent=1))
 
+    def c_header(self, prefix: str | None = None) -> str:
+        """C (and C++) text with the binary, a struct of the arguments, and functions that launch: for programs without
+        Python. Names begin with `prefix` (default: the kernel's name). Raises LaunchError for a kernel that prints or
+        asserts, ToolchainError where no assembler is at hand."""
+        from wavedsl.c_header import c_header
+
+        return c_header(self, prefix)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the graph and the kernel IR as JSON values."""
         return {

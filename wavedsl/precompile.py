@@ -22,6 +22,9 @@ CLASSES = (4096, 4104, 4100, 4098, 4097)
 """Extents that stand for a run-time dimension: the text depends only on the power of two up to 16 that divides them."""
 
 
+_STANDING_FOR = dict(zip((16, 8, 4, 2, 1), CLASSES))
+
+
 def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, target: str | None) -> list[Any]:
     """See `Kernel.precompile`."""
     from wavedsl.runtime.launch import compile_ahead
@@ -43,6 +46,38 @@ def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, targ
             compiled = compile_ahead(kernel, _arguments(kernel, extents), target)
             found[id(compiled)] = compiled
     return list(found.values())
+
+
+def open_dims(text: str) -> dict[str, int]:
+    """`M,K:16` of the command line: names of dimensions, and what their extents are multiples of (1 where not said)."""
+    found = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, colon, multiple = part.partition(":")
+        if not name.isidentifier() or (colon and multiple not in map(str, _STANDING_FOR)):
+            raise ConstraintError(
+                f"{part!r} is no run-time dimension", hint="M, or K:16 for multiples of 16 (8, 4, 2): --dynamic M,K:16"
+            )
+        found[name] = int(multiple or 1)
+    return found
+
+
+def compile_open(kernel: Any, subs: Mapping[Any, Any], dynamic: Mapping[str, int], target: str | None) -> Any:
+    """The kernel's `CompiledKernel` with these dimensions, besides those that it declares, left to run time; for
+    row-major arrays whose extents are such multiples."""
+    if not dynamic:
+        return kernel.compile(target=target, subs=subs)
+    dims = {str(s): s for p in kernel.parameters for s in p.free_dims(kernel.subs)}
+    for name in dynamic:
+        if name not in dims:
+            raise ConstraintError(
+                f"{kernel.name}: {name} is no dimension of an argument", kernel.loc, hint=f"there are {', '.join(dims)}"
+            )
+    known = {**kernel.subs, **check_subs(subs, kernel.loc)}
+    left = {
+        s: _STANDING_FOR[dynamic.get(name, 1)] for name, s in dims.items() if name in dynamic or s in kernel.dynamic
+    }
+    arguments = _arguments(kernel, {**left, **known})
+    return kernel.compile(**arguments, target=target, subs=subs, dynamic=[s for s in left if s not in known])
 
 
 def _complete(kernel: Any, sizes: dict[Any, Any]) -> Iterator[dict[Any, Any]]:

@@ -1,8 +1,9 @@
-"""Moves matrix accumulators to the accumulation file when the vector file is too small for everything.
+"""Moves operands and accumulators of matrix instructions to the accumulation file when the vector file is too small.
 
-In: a `Program` before allocation. Out: the same with the C and D tuples of matrix instructions, and the loop-carried
-tuples they are copied to and from, in file `a`. Matrix instructions, loads, stores and copies take that file as it
-is; before any other reader the value is copied to a vector register, after any other writer from one.
+In: a `Program` before allocation. Out: the same with operands that a loop does not change, or with the C and D tuples
+of matrix instructions and the loop-carried tuples they are copied to and from, in file `a`. Matrix instructions, loads,
+stores and copies take that file as it is; before any other reader the value is copied to a vector register, after any
+other writer from one.
 """
 
 from __future__ import annotations
@@ -61,6 +62,33 @@ def accumulator_groups(program: Program) -> list[list[int]]:
                 if ref.reg.id in parent:
                     cost[find(ref.reg.id)] += ref.n << 3 * block.depth
     return [groups[g] for g in sorted(groups, key=lambda g: (cost[g], g))]
+
+
+def lasting_operands(program: Program) -> list[list[int]]:
+    """Tuples (by id), each a group, that are loaded before a loop for its matrix instructions: A and B may lie in
+    either file, and nothing else reads these, so they need no moves there. Those of the innermost loops come first."""
+    shallow: dict[int, int] = {}
+    deep: dict[int, int] = {}
+    refused = {ref.reg.id for loop in program.loops for ref, _ in loop.carried}
+    for block in program.blocks:
+        for inst in block.insts:
+            if inst.row.__class__ is str:
+                refused.update(ref.reg.id for ref in (*inst.defs, *inst.uses))
+                continue
+            product = inst.row.unit is isa.Unit.MFMA
+            for op, slot in zip(inst.ops, inst.row.explicit):
+                if op.__class__ is not Ref or op.reg.cls != "v":
+                    continue
+                x = op.reg.id
+                if op.reg.fixed or "a" not in slot.kinds or (slot.reads and not (product and op in inst.uses)):
+                    refused.add(x)
+                elif slot.writes:
+                    shallow[x] = max(shallow.get(x, 0), block.depth)
+                else:
+                    deep[x] = min(deep.get(x, block.depth), block.depth)
+            refused.update(r.reg.id for r in (*inst.defs, *inst.uses) if r not in inst.ops)
+    found = [x for x in deep if x in shallow and shallow[x] < deep[x] and x not in refused]
+    return [[x] for x in sorted(found, key=lambda x: (-deep[x], x))]
 
 
 def move_to_accumulation(program: Program, groups: list[list[int]]) -> None:

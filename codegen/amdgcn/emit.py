@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, liveness
-from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, move_to_accumulation, widest
+from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, lasting_operands, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.clauses import break_clauses
@@ -28,7 +28,7 @@ from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.codegen.amdgcn.spill_rewrite import remember
 from wavedsl.codegen.amdgcn.spill_scalars import Spill as SpillScalars
-from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill
+from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill, pressure_of
 from wavedsl.codegen.amdgcn.target import SGPRS, VGPRS, register_limit
 from wavedsl.codegen.amdgcn.text import render
 from wavedsl.codegen.amdgcn.waits import insert_waits
@@ -40,6 +40,8 @@ from wavedsl.ir.target import Target
 
 _SPARE = 64
 """Vector registers that should stay free of accumulators when some of these must leave."""
+_MORE = (8, 32)
+"""Accumulators that move in further rounds beside as many registers as are missing; then all do."""
 _BATCH = 12
 """Scalar words spilled at a time."""
 MAX_SPILLED = 256
@@ -112,21 +114,21 @@ def _registers(used: dict[str, int]) -> int:
 def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tuple[dict[str, int], Spilled]:
     """Registers by file for everything, and what lives elsewhere.
 
-    When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, accumulators move
-    to the accumulation file, as few as will do; then values are computed again, copied to that file, or kept in
-    scratch.
+    When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, operands that
+    stay the same in a loop move to the accumulation file, then accumulators, as few as will do; then values are
+    computed again, copied to that file, or kept in scratch.
     `registers` caps what the chip would give.
     """
     total = min(register_limit(program.block_threads), registers or 2 * VGPRS)
     room = left = max(0, total - VGPRS)
     scalars = SpillScalars(program, rows)
     vectors = VectorSpill(program, rows)
-    groups: list[list[int]] | None = None
-    sizes: list[int] = []
+    rounds: list[tuple[list[list[int]], int]] | None = None
+    """What may still move to the accumulation file: groups, cheapest first, and how many registers at least."""
     while True:
         live = liveness.analyse(program)
         try:
-            open_to_a = groups is not None or vectors.copied
+            open_to_a = rounds is not None or vectors.copied
             limits = {"v": min(VGPRS, total), "a": room if open_to_a else 0, "s": SGPRS}
             used = allocate(program, live, limits)
             return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
@@ -138,17 +140,20 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
                     continue
                 raise pressure_error(program, live, failure) from None
             if failure.cls == "v" and room:
-                if groups is None:
-                    groups = accumulator_groups(program)
-                    sizes = [widest(program, group) for group in groups]
-                    wanted = sum(sizes) - VGPRS + _SPARE  # first what must go at least, then everything that fits
-                else:
-                    wanted = left
+                if rounds is None:
+                    sums = accumulator_groups(program)
+                    least = sum(widest(program, group) for group in sums) - VGPRS + _SPARE
+                    rounds = [(lasting_operands(program), room)]
+                    rounds += [(sums, wanted) for wanted in (least, *_MORE, room)]
                 chosen: list[list[int]] = []
-                while groups and wanted > 0 and sizes[0] <= left:
-                    left -= sizes[0]
-                    wanted -= sizes.pop(0)
-                    chosen.append(groups.pop(0))
+                missing = pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]
+                while rounds and not chosen:
+                    groups, wanted = rounds.pop(0)
+                    wanted += missing if wanted in _MORE else 0
+                    while groups and wanted > 0 and (size := widest(program, groups[0])) <= left:
+                        left -= size
+                        wanted -= size
+                        chosen.append(groups.pop(0))
                 if chosen:
                     move_to_accumulation(program, chosen)
                     continue
