@@ -145,8 +145,12 @@ def predicted(row: Row) -> dict[str, Any]:
             moved, flops, dtype = row.launch()
         except wd.WaveError as error:
             return {"case": row.case, "size": list(row.size), "failed": str(error).splitlines()[0]}
-    # L2 and shared memory are in the clocks of the replay, with what runs beside them.
-    times = [{"hbm": r.seconds_by["hbm"] / REACHED, "replay": r.seconds_by["issue"]} for r in found]
+    # L2 and shared memory are in the clocks of the replay, with what runs beside them; where it extends what it has
+    # replayed it may fall below what executing takes at least.
+    times = [
+        {"hbm": by["hbm"] / REACHED, "compute": by["compute"], "replay": by["issue"]}
+        for by in (r.seconds_by for r in found)
+    ]
     seconds = sum(max(parts.values()) for parts in times)
     bounds = {"memory": moved / (REACHED * PRODUCT.hbm), "compute": flops / rate(dtype)}
     bound = max(bounds.values())

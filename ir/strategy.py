@@ -331,8 +331,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     full = total is None or total >= units
     if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
         size = 2
-        many = "enough to fill the chip" if full else f"{total} on {units} SMs"
-        found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {many}"
+        enough = "enough to fill the chip" if full else f"{total} on {units} SMs"
+        found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
     if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):

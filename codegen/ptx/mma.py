@@ -46,8 +46,8 @@ class Mma:
     """One matrix instruction of one warp: D[m, n] = A[m, k] B[k, n] + C[m, n].
 
     `a`, `b`, `d` are fragment layouts (C has D's); `a_regs`… count registers of 32 bits (64 for f64). `cycles` is how
-    long one warp occupies its tensor core on sm_80 (f64 of 16 rows: sm_90), derived from the dense peak of the data sheet; `latency` is issue
-    to use.
+    long one warp occupies its tensor core on sm_80 (f64 of 16 rows: sm_90), derived from the dense peak of the data
+    sheet; `latency` is issue to use.
     """
 
     m: int
