@@ -15,11 +15,10 @@ Invariant: the graph that was traced is not changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_once import what_is_read
@@ -32,8 +31,18 @@ def read_apart(graph: Graph, waves: int) -> Graph:
     uses = {n.id: found for n in _staged(graph, waves) if len(found := _contractions(graph, n)) > 1}
     if not uses:
         return graph
-    made: dict[int, Node] = {}
-    return replace(graph, region=_copied(graph.region, uses, made, count(graph.next_id())))
+    other: dict[tuple[int, int], Node] = {}
+    """User, input position → the read of its own; the first contraction of a read keeps it."""
+
+    def change(copy: Copy, n: Node) -> Node:
+        inputs = tuple(other.get((n.id, i), copy.made[x.id]) for i, x in enumerate(n.inputs))
+        node = copy.same(n, inputs)
+        for users in list(uses.get(n.id, {}).values())[1:]:
+            again = copy.add(n.op, node.inputs, n.attrs, n.type, n.loc)
+            other.update(dict.fromkeys(users, again))
+        return node
+
+    return copied(graph, change)
 
 
 def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:
@@ -90,28 +99,6 @@ def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
         if len(ends) == 1 and (k := ends.pop()) is not None:
             found.setdefault(k, []).append((user.id, position))
     return found
-
-
-def _copied(old: Region, uses: dict[int, dict[Any, list[tuple[int, int]]]], made: dict[int, Node], ids: Any) -> Region:
-    """A copy of a region in which every contraction but the first of the reads in `uses` has a read of its own.
-    `made`: old node → its copy."""
-    other: dict[tuple[int, int], Node] = {}
-
-    def node(n: Node) -> Node:
-        attrs = {k: _copied(v, uses, made, ids) if isinstance(v, Region) else v for k, v in n.attrs.items()}
-        inputs = tuple(other.get((n.id, i), made[x.id]) for i, x in enumerate(n.inputs))
-        made[n.id] = Node(n.id, n.op, inputs, attrs, n.type, n.loc)
-        return made[n.id]
-
-    new = Region(old.dim, [], [node(c) for c in old.carries], (), old.loc)
-    for n in old.nodes:
-        new.nodes.append(node(n))
-        for others in list(uses.get(n.id, {}).values())[1:]:
-            again = Node(next(ids), n.op, made[n.id].inputs, n.attrs, n.type, n.loc)
-            other.update(dict.fromkeys(others, again))
-            new.nodes.append(again)
-    new.yields = tuple(made[y.id] for y in old.yields)
-    return new
 
 
 __all__ = ["read_apart", "same_reads"]
