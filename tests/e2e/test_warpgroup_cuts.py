@@ -9,6 +9,7 @@ import pytest
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
+from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import best_cut, cuts, suits
@@ -89,3 +90,16 @@ def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
     a, b, c = (np.empty(s, wd.bf16.storage) for s in ((512, k), (8192, k), (512, 8192)))
     made = kernels.tiled(BF16, (128, 256, 64), (2, 1, 1), 0).compile(a, b, c, 1.0, 0.0, target="sm_90a")
     assert made.kernel_ir.cluster == cluster
+
+
+def test_f64_takes_the_chips_own_instructions_in_small_tiles():
+    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's."""
+    tiles = choose_tiles("wave_parallel", GemmShape(2048, 2048, 2048, wd.f64), H200)
+    assert (tiles.tile_m, tiles.tile_n, tiles.pipeline_stages) == (64, 64, 4)
+    form = Form(wd.f64, wd.f64, True)
+    random = np.random.default_rng(0)
+    a, b, c = random.standard_normal((70, 36)), random.standard_normal((50, 36)), np.full((70, 50), np.nan)
+    made = kernels.tiled(form, (64, 64, 8), (2, 2, 1), 4).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    made.emulate(a, b, c, 1.0, 0.0)
+    assert "m16n8k4" in made.asm and "m8n8k4" not in made.asm
+    np.testing.assert_allclose(c, a @ b.T, atol=1e-12)
