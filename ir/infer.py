@@ -104,40 +104,8 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
 
     out = Inference()
     chosen: dict[int, Layout] = {}
-    contiguous = written_along(graph, classes)
     products = [n for n in nodes.values() if n.op in PRODUCTS]
-    wide = any(a.asynchronous for a in target.mma_atoms)
-    read_tiles = shared_reads(graph) if wide else frozenset()
-    made_tiles = makeable(graph) if wide else frozenset()
-    lasting = lasting_operands(graph, made_tiles)
-    resident = resident_operands(graph, partition, read_tiles, target) if wide else frozenset()
-    made_by: dict[int, int] = {}
-    for n in products:
-        made_by.setdefault(classes.find(n.id), n.id)
-    feeds = {
-        (n.id, position): made_by[c]
-        for n in products
-        if n.op == "mma"
-        for position in (0, 1)
-        if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
-    }
-    paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
-    if feeds:  # what feeds another product keeps the columns of an instruction in one run
-        rows = NO_ROWS
-    out.mmas = choose_chains(
-        products,
-        feeds,
-        {n.id: classes.find(n.id) for n in products},
-        {
-            n.id: mma_options(
-                n, partition, target, hardware, contiguous.get(classes.find(n.id)), read_tiles, made_tiles, rows
-            )
-            for n in products
-        },
-        lambda n, option, order: mma_plan(
-            n, partition, target, option, order, read_tiles, made_tiles, paired, lasting, resident
-        ),
-    )
+    out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows)
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)
     for n in products:
@@ -155,45 +123,12 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
 
     stored = {classes.find(x.id) for x, _ in out.made_uses()}
 
-    # A reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet.
     order = list(nodes.values())
+    values = [n for n in order if isinstance(n.type, ValueType) and n.op not in (*REGIONS, "carry")]
     for _ in range(len(order)):
         changed = False
-        for n in order:
-            if not isinstance(n.type, ValueType) or n.op in (*REGIONS, "carry"):
-                continue
-            own = classes.find(n.id)
-            rule = ROWS[n.op].index_rule
-            reduced = reduction(n)
-            if reduced is not None:
-                source = chosen.get(classes.find(reduced.inputs[0].id))
-                if source is not None and own not in chosen:
-                    chosen[own] = source.project(str(reduced.attrs["dim"]))
-                    changed = True
-            elif rule == "regroup":
-                source = chosen.get(classes.find(n.inputs[0].id))
-                if source is not None and own not in chosen:
-                    aim = renamed_bits(n, absorbed(source), partition)
-                    if aim is not None:
-                        chosen[own] = aim
-                        changed = True
-            elif n.op == "extract" and n.attrs["new"] is None:
-                source = chosen.get(classes.find(n.inputs[0].id))
-                if source is not None and own not in chosen:
-                    chosen[own] = source.project(str(n.attrs["dim"]))
-                    changed = True
-            elif n.op == "repeat_interleave":
-                theirs = classes.find(n.inputs[0].id)
-                if own in chosen and theirs not in chosen:
-                    chosen[theirs] = coarse_layout(chosen[own], n)
-                    changed = True
-            elif (rule in ("same", "lift") or n.attrs.get("mapping") is not None) and own in chosen:
-                for x in n.inputs:
-                    if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
-                        theirs = classes.find(x.id)
-                        if theirs not in chosen:
-                            chosen[theirs] = project_to(chosen[own], map(dim_name, x.dims))
-                            changed = True
+        for n in values:
+            changed |= _hand_on(n, chosen, classes, partition)
         if not changed:
             free = [c for c in members if c not in chosen and widest[c].dims]
             pending = [c for c in free if not waits_for_other(c, members, classes, chosen)] or free
@@ -210,6 +145,81 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
             out.layouts[n.id] = scalar if not n.dims or got is None else got
     _edge_demands(out, order)
     return out
+
+
+def _choose_products(
+    graph: Graph, products: list[Node], classes: Classes, partition: Partition, target: Target, hardware: Any,
+    rows: Rows,
+) -> dict[int, MmaPlan]:  # fmt: skip
+    """The instructions of each product, those that feed each other chosen together."""
+    contiguous = written_along(graph, classes)
+    wide = any(a.asynchronous for a in target.mma_atoms)
+    read_tiles = shared_reads(graph) if wide else frozenset()
+    made_tiles = makeable(graph) if wide else frozenset()
+    lasting = lasting_operands(graph, made_tiles)
+    resident = resident_operands(graph, partition, read_tiles, target) if wide else frozenset()
+    class_of = {n.id: classes.find(n.id) for n in products}
+    made_by: dict[int, int] = {}
+    for n in products:
+        made_by.setdefault(class_of[n.id], n.id)
+    feeds = {
+        (n.id, position): made_by[c]
+        for n in products
+        if n.op == "mma"
+        for position in (0, 1)
+        if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
+    }
+    paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
+    if feeds:  # what feeds another product keeps the columns of an instruction in one run
+        rows = NO_ROWS
+    options = {
+        n.id: mma_options(
+            n, partition, target, hardware, contiguous.get(class_of[n.id]), read_tiles, made_tiles, rows
+        )
+        for n in products
+    }  # fmt: skip
+
+    def planned(n: Node, option: Any, order: Any) -> MmaPlan:
+        return mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired, lasting, resident)
+
+    return choose_chains(products, feeds, class_of, options, planned)
+
+
+def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition) -> bool:
+    """Give a node's class, or one that it takes, the layout that follows from what is chosen; whether one did. A
+    reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet."""
+    own = classes.find(n.id)
+    rule = ROWS[n.op].index_rule
+    reduced = reduction(n)
+    if reduced is not None or rule == "regroup" or (n.op == "extract" and n.attrs["new"] is None):
+        source = chosen.get(classes.find((reduced or n).inputs[0].id))
+        if source is None or own in chosen:
+            return False
+        if reduced is not None:
+            aim: Layout | None = source.project(str(reduced.attrs["dim"]))
+        elif rule == "regroup":
+            aim = renamed_bits(n, absorbed(source), partition)
+        else:
+            aim = source.project(str(n.attrs["dim"]))
+        if aim is not None:
+            chosen[own] = aim
+        return aim is not None
+    if own not in chosen:
+        return False
+    changed = False
+    if n.op == "repeat_interleave":
+        theirs = classes.find(n.inputs[0].id)
+        if theirs not in chosen:
+            chosen[theirs] = coarse_layout(chosen[own], n)
+            changed = True
+    elif rule in ("same", "lift") or n.attrs.get("mapping") is not None:
+        for x in n.inputs:
+            if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
+                theirs = classes.find(x.id)
+                if theirs not in chosen:
+                    chosen[theirs] = project_to(chosen[own], map(dim_name, x.dims))
+                    changed = True
+    return changed
 
 
 def _settle_packed(
