@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from wavedsl.codegen.ptx.isa import Row, Unit, add_row
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
@@ -140,19 +139,6 @@ class MatrixMove:
         return f"{op}.sync.aligned.m8n8.x{self.count}{'.trans' if self.trans else ''}.shared.b16"
 
 
-def layout_index(layout: Layout, elements: int, lanes: int = WARP) -> dict[str, np.ndarray]:
-    """Coordinates of every (lane, element): dimension -> int array `[lanes, elements]`."""
-    lane, element = np.meshgrid(np.arange(lanes), np.arange(elements), indexing="ij")
-    source = {"l": lane, "e": element}
-    out = {}
-    for dim, bits in layout.items():
-        total = np.zeros_like(lane)
-        for i, bit in enumerate(bits.split()):
-            total += ((source[bit[0]] >> int(bit[1:])) & 1) << i
-        out[dim] = total
-    return out
-
-
 # Fragments, keyed by how many elements of K one 32-bit register holds.
 _G = "l2 l3 l4"
 _D = {"M": f"{_G} e1", "N": "e0 l0 l1"}
@@ -237,8 +223,6 @@ def _table() -> tuple[Mma, ...]:
 
 MMAS: tuple[Mma, ...] = _table()
 """Every `mma.sync` instruction, dense."""
-
-BY_NAME: dict[str, Mma] = {m.name: m for m in MMAS}
 
 MATRIX_MOVES: tuple[MatrixMove, ...] = tuple(
     MatrixMove(

@@ -2,10 +2,10 @@
 """Rows as data: names to rows, rows to names, operands, and what is said when something does not fit."""
 
 import pytest
+from ptx_layouts import layout_index
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import Arg, Unit, check_operands, lookup, spell
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor, wgmma
-from wavedsl.codegen.ptx.mma import layout_index
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator import ptx_parse

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptx_harness import run
+from ptx_layouts import layout_index
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa_wmma import fragment
-from wavedsl.codegen.ptx.mma import BY_NAME, MATRIX_MOVES, MMAS, layout_index
+from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS
 from wavedsl.ir import dtypes as dt
 
 TABLE = json.loads((Path(__file__).parents[2] / "data" / "nvidia_layouts.json").read_text())
@@ -57,8 +58,9 @@ def test_layouts_are_bijections(mma):
 
 
 def test_names_are_unique():
-    assert len(BY_NAME) == len(MMAS)
-    assert BY_NAME["F32_16x8x16_F16"].mnemonic == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    by_name = {m.name: m for m in MMAS}
+    assert len(by_name) == len(MMAS)
+    assert by_name["F32_16x8x16_F16"].mnemonic == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
 def test_ldmatrix_atoms():
