@@ -33,7 +33,7 @@ def _simpler(program: Program) -> Iterator[Program]:
         for way in range(6):
             made = copy.deepcopy(program)
             if _cut(made, i, way):
-                _drop_unused(made)
+                drop_unused(made)
                 yield made
     for i in range(len(program.arrays)):
         for name, value in (("space", None), ("spread", "plain")):
@@ -145,7 +145,7 @@ def _rename(body: list[Any], old: str, new: str) -> None:
             s.yields = [[pattern.sub(new, v) for v in ys] for ys in s.yields]
 
 
-def _drop_unused(program: Program) -> None:
+def drop_unused(program: Program) -> None:
     """Removes definitions that nothing uses (atomics are kept), and arrays that nothing touches."""
     while True:
         texts = []
