@@ -88,13 +88,14 @@ class Variant:
     def distance(self, behind=None):
         """How far a key lies behind its query, [M, N]: what slopes are multiplied with. `behind`: keys more than
         queries, N - M or those of a sequence."""
-        return wd.cast(wd.index(N) - (wd.index(M) + (N - M if behind is None else behind)), wd.f32)
+        return wd.cast(wd.index(N) - (wd.index(M) + N - M if behind is None else wd.index(M) + behind), wd.f32)
 
     def masked(self, scores, behind=None):
         """Scores with minus infinity where the query does not see the key."""
         if not self.causal and self.window is None:
-            return scores  # the first difference of symbols makes sympy import 20 ms of modules
-        position = wd.index(M) + (N - M if behind is None else behind)
+            return scores
+        # Not + (N - M): the first difference of symbols makes sympy import 20 ms of modules.
+        position = wd.index(M) + N - M if behind is None else wd.index(M) + behind
         if self.causal:
             scores = wd.where(wd.index(N) <= position, scores, -math.inf)
         if self.window is not None:
@@ -103,13 +104,13 @@ class Variant:
 
     def keys_of_tile(self):
         """The range of keys that some query of the workgroup's tile sees."""
-        start = None if self.window is None else wd.tile_start(M) + (N - M + 1 - self.window)
-        return start, wd.tile_stop(M) + (N - M) if self.causal else None
+        start = None if self.window is None else wd.tile_start(M) + N - M + (1 - self.window)
+        return start, wd.tile_stop(M) + N - M if self.causal else None
 
     def queries_of_tile(self):
         """The range of queries that see some key of the workgroup's tile."""
-        stop = None if self.window is None else wd.tile_stop(N) + (M - N + self.window - 1)
-        return wd.tile_start(N) + (M - N) if self.causal else None, stop
+        stop = None if self.window is None else wd.tile_stop(N) + M - N + (self.window - 1)
+        return wd.tile_start(N) + M - N if self.causal else None, stop
 
     def dims(self, heads, sequence, size, order: str | None = None):
         """The dimensions of an array in this variant's order, or in one of its own."""

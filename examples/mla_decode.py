@@ -52,11 +52,13 @@ def tile_of(target: str, heads: int) -> Tile:
     better, and the fewer reads of it there are in shared memory."""
     if target == "sm_90a" and heads > 32:
         return Tile(64, (1, 2), 32, apart=True)
-    if target.startswith("sm"):
-        return Tile() if heads <= 16 else Tile(16, (2, 4), 32) if heads <= 32 else Tile(16, (4, 2), 32)
     if heads <= 16:
         return Tile(keys=64 if target == "gfx950" else 32)
-    return Tile(32, (1, 4), 32) if heads <= 32 else Tile(16, (4, 1), 16)
+    if target.startswith("sm"):
+        return Tile(16, (2, 4), 32) if heads <= 32 else Tile(16, (4, 2), 32)
+    if heads <= 32:
+        return Tile(32, (1, 4), 32)
+    return Tile(16, (4, 2), 32) if target == "gfx950" else Tile(16, (4, 1), 16)
 
 
 def split_kernel(dtype: wd.DType, *, page: int, pages: int, splits: int, tile: Tile | None = None):

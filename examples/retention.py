@@ -5,7 +5,8 @@
 A loop over chunks carries the state S = sum of g^(last-s) k[s]ᵀ v[s], which stays in registers. In a chunk, queries
 meet keys of the same chunk as in attention, and all earlier ones through the state: three products for what would be a
 step per element. A chunk's elements have two names, T as queries and S as keys; `k[…, start : start + S, :]` is the
-chunk under the other one. E is cut over workgroups: a column of the state needs no other.
+chunk under the other one. E is cut over workgroups: a column of the state needs no other. From 64 rows of the state on
+waves share them as well, and add up what each makes of its rows.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ import wavedsl as wd
 B, H, T, S, D, E = wd.symbols("B H T S D E")
 
 
-def retention_kernel(dtype: wd.DType, *, chunk: int = 32, columns: int = 32):
-    """`columns` of E per workgroup."""
+def retention_kernel(dtype: wd.DType, *, chunk: int = 32, columns: int = 32, rows: tuple[int, int] | None = None):
+    """`columns` of E per workgroup; `rows`: those of the state, rounded up, and how many waves share them."""
+    constraints = [
+        wd.WorkgroupConstraint(B, 1, 2),
+        wd.WorkgroupConstraint(H, 1, 1),
+        wd.WorkgroupConstraint(E, columns, 0),
+        wd.TilingConstraint(T, chunk),
+    ]
+    if rows is not None:
+        constraints += [wd.WorkgroupConstraint(D, rows[0], 0), wd.WaveConstraint(D, rows[0] // rows[1])]
 
-    @wd.wave(
-        [
-            wd.WorkgroupConstraint(B, 1, 2),
-            wd.WorkgroupConstraint(H, 1, 1),
-            wd.WorkgroupConstraint(E, columns, 0),
-            wd.TilingConstraint(T, chunk),
-        ],
-        subs={S: chunk},
-    )
+    @wd.wave(constraints, subs={S: chunk})
     def retention(
         q: wd.Memory[B, H, T, D, dtype], k: wd.Memory[B, H, T, D, dtype], v: wd.Memory[B, H, T, E, dtype],
         log_decay: wd.Memory[H, wd.f32], o: wd.Memory[B, H, T, E, dtype],
@@ -57,6 +58,12 @@ def retention_kernel(dtype: wd.DType, *, chunk: int = 32, columns: int = 32):
     return retention
 
 
+def rows_of(target: str, d: int) -> tuple[int, int] | None:
+    """`rows` that suit a target: the state of 128 rows takes the registers of two waves of its own."""
+    waves = 4 if target.startswith("gfx") or d > 128 else 2
+    return (-(-d // (16 * waves)) * 16 * waves, waves) if d > 64 else None
+
+
 def main(arguments: list[str] | None = None) -> int:
     given = common.options(__doc__, ("bf16", "f16"), batch=1, heads=2, time=80, d=32, e=32).parse_args(arguments)
     dtype = common.dtype_called(given.dtype)
@@ -64,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     q, k, v = (common.data((*rows, n), dtype, given.seed + i) for i, n in enumerate((given.d, given.d, given.e)))
     rate = np.log2(1 - 2.0 ** (-5 - np.arange(given.heads))).astype(np.float32)
     o = np.zeros_like(v)
-    common.run(retention_kernel(dtype), [q, k, v, rate, o], given)
+    common.run(retention_kernel(dtype, rows=rows_of(given.target, given.d)), [q, k, v, rate, o], given)
 
     time = np.arange(given.time)
     apart = time[:, None] - time

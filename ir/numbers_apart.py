@@ -10,12 +10,8 @@ Invariant: the graph that was traced is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import count
-from typing import Any
-
 from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.views import placement
 
 
@@ -27,7 +23,17 @@ def numbers_apart(graph: Graph) -> Graph:
             apart |= _for_both(graph, region)
     if not apart:
         return graph
-    return replace(graph, region=_copied(graph.region, apart, {}, count(graph.next_id())))
+    again: dict[int, Node] = {}
+    """Number → the read of it that those in `apart` use."""
+
+    def change(copy: Copy, n: Node) -> Node:
+        inputs = tuple(again[x.id] if n.id in apart.get(x.id, ()) else copy.made[x.id] for x in n.inputs)
+        node = copy.same(n, inputs)
+        if n.id in apart:
+            again[n.id] = copy.add(n.op, node.inputs, n.attrs, n.type, n.loc)
+        return node
+
+    return copied(graph, change)
 
 
 def _for_both(graph: Graph, region: Region) -> dict[int, set[int]]:
@@ -55,26 +61,6 @@ def _for_both(graph: Graph, region: Region) -> dict[int, set[int]]:
         if others and len(others) < len(users):
             out[n.id] = others
     return out
-
-
-def _copied(old: Region, apart: Mapping[int, set[int]], made: dict[int, Node], ids: Any) -> Region:
-    """A copy of a region in which the users in `apart` have a read of their own. `made`: old node → its copy."""
-    again: dict[int, Node] = {}
-
-    def node(n: Node) -> Node:
-        attrs = {k: _copied(v, apart, made, ids) if isinstance(v, Region) else v for k, v in n.attrs.items()}
-        inputs = tuple(again[x.id] if n.id in apart.get(x.id, ()) else made[x.id] for x in n.inputs)
-        made[n.id] = Node(n.id, n.op, inputs, attrs, n.type, n.loc)
-        return made[n.id]
-
-    new = Region(old.dim, [], [node(c) for c in old.carries], (), old.loc)
-    for n in old.nodes:
-        new.nodes.append(node(n))
-        if n.id in apart:
-            again[n.id] = Node(next(ids), n.op, made[n.id].inputs, n.attrs, n.type, n.loc)
-            new.nodes.append(again[n.id])
-    new.yields = tuple(made[y.id] for y in old.yields)
-    return new
 
 
 __all__ = ["numbers_apart"]

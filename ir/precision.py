@@ -11,11 +11,9 @@ Invariant: the graph that was traced is not changed; it stays what the kernel me
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from wavedsl.ir.dtypes import f32, tf32
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.target import Target
 
 
@@ -23,19 +21,17 @@ def at_precision(graph: Graph, target: Target) -> Graph:
     """The graph with every product's precision carried out for the target; itself where none asks for one."""
     if not any("precision" in n.attrs for n in graph.all_nodes() if n.op == "mma"):
         return graph
-    return _Rewrite(graph, any(atom.a_dtype is tf32 for atom in target.mma_atoms)).graph()
+    products = _Products(graph, any(atom.a_dtype is tf32 for atom in target.mma_atoms))
+    return copied(graph, products.change)
 
 
-class _Rewrite:
-    """A copy of a graph. `tensor`: whether the target multiplies tf32."""
+class _Products:
+    """What the products of a graph become. `tensor`: whether the target multiplies tf32."""
 
     def __init__(self, graph: Graph, tensor: bool):
-        self.old, self.tensor = graph, tensor
-        self.fresh = graph.next_id()
-        self.made: dict[int, Node] = {}
-        """Old node → its copy."""
+        self.tensor = tensor
         self.parts: dict[tuple[int, int], tuple[Node, Node]] = {}
-        """(region, old operand) → its tf32 number and remainder."""
+        """(region, operand) → its tf32 number and remainder."""
         users: dict[int, list[tuple[Node, int]]] = {}
         for n in graph.all_nodes():
             for position, x in enumerate(n.inputs):
@@ -49,72 +45,38 @@ class _Rewrite:
         }  # fmt: skip
         """Reads that only such products use: their bits go to the instruction as they are, which cuts off the low."""
 
-    def graph(self) -> Graph:
-        return replace(self.old, region=self.region(self.old.region))
+    def change(self, copy: Copy, n: Node) -> Node:
+        if n.op == "mma" and "precision" in n.attrs:
+            return self.product(copy, n)
+        return copy.same(n, type=ValueType(n.dims, tf32)) if n.id in self.cut else copy.same(n)
 
-    def region(self, old: Region) -> Region:
-        carries = [self.copied(c) for c in old.carries]
-        new = Region(old.dim, [], carries, (), old.loc)
-        for n in old.nodes:
-            if n.op == "mma" and "precision" in n.attrs:
-                self.made[n.id] = self.product(n, new)
-            else:
-                new.nodes.append(self.copied(n))
-        new.yields = tuple(self.made[x.id] for x in old.yields)
-        return new
-
-    def copied(self, n: Node) -> Node:
-        attrs = dict(n.attrs)
-        if "body" in attrs:
-            attrs["body"] = self.region(attrs["body"])
-        kind = ValueType(n.dims, tf32) if n.id in self.cut else n.type
-        new = self.made[n.id] = Node(n.id, n.op, tuple(self.made[x.id] for x in n.inputs), attrs, kind, n.loc)
-        return new
-
-    def add(self, where: Region, op: str, inputs: tuple[Node, ...], kind: Any, like: Node, **attrs: Any) -> Node:
-        node = Node(self.fresh, op, inputs, attrs, kind, like.loc)
-        self.fresh += 1
-        where.nodes.append(node)
-        return node
-
-    def product(self, n: Node, where: Region) -> Node:
+    def product(self, copy: Copy, n: Node) -> Node:
         """The product with its precision carried out; the last of several has the old node's number."""
         attrs = {k: v for k, v in n.attrs.items() if k != "precision"}
-        operands = [self.made[x.id] for x in n.inputs]
+        a, b, *addend = copy.of(n.inputs)
         if n.attrs["precision"] == "ieee" or not self.tensor:
-            return self.last(n, where, tuple(operands), attrs)
+            return copy.same(n, attrs=attrs)
         if n.attrs["precision"] == "tf32":
-            a, b = (x if x.dtype is tf32 else self.rounded(x, where) for x in operands[:2])
-            return self.last(n, where, (a, b, *operands[2:]), attrs)
-        (a, low_a), (b, low_b) = (self.split(x, where) for x in operands[:2])
-        addend = tuple(operands[2:])
-        addend = (self.add(where, "mma", (low_a, b, *addend), n.type, n, **attrs),)
-        addend = (self.add(where, "mma", (a, low_b, *addend), n.type, n, **attrs),)
-        return self.last(n, where, (a, b, *addend), attrs)
+            a, b = (x if x.dtype is tf32 else self.split(copy, x, remainder=False)[0] for x in (a, b))
+            return copy.same(n, (a, b, *addend), attrs=attrs)
+        (a, low_a), (b, low_b) = self.split(copy, a), self.split(copy, b)
+        for x, y in ((low_a, b), (a, low_b)):
+            addend = [copy.add("mma", (x, y, *addend), attrs, n.type, n.loc)]
+        return copy.same(n, (a, b, *addend), attrs=attrs)
 
-    @staticmethod
-    def last(n: Node, where: Region, operands: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
-        node = Node(n.id, n.op, operands, attrs, n.type, n.loc)
-        where.nodes.append(node)
-        return node
-
-    def rounded(self, x: Node, where: Region) -> Node:
-        """An operand rounded to tf32."""
-        return self.split(x, where, remainder=False)[0]
-
-    def split(self, x: Node, where: Region, remainder: bool = True) -> tuple[Node, Node]:
+    def split(self, copy: Copy, x: Node, remainder: bool = True) -> tuple[Node, Node]:
         """(the operand rounded to tf32, what that leaves rounded to tf32). Without a remainder the same twice."""
-        key = (id(where), 2 * x.id + remainder)
+        key = (id(copy.region), 2 * x.id + remainder)
         found = self.parts.get(key)
         if found is not None:
             return found
         narrow = ValueType(x.dims, tf32)
-        high = self.add(where, "cast", (x,), narrow, x, dtype=tf32)
+        high = copy.add("cast", (x,), {"dtype": tf32}, narrow, x.loc)
         low = high
         if remainder:
-            wide = self.add(where, "cast", (high,), x.type, x, dtype=f32)
-            rest = self.add(where, "sub", (x, wide), x.type, x)
-            low = self.add(where, "cast", (rest,), narrow, x, dtype=tf32)
+            wide = copy.add("cast", (high,), {"dtype": f32}, x.type, x.loc)
+            rest = copy.add("sub", (x, wide), {}, x.type, x.loc)
+            low = copy.add("cast", (rest,), {"dtype": tf32}, narrow, x.loc)
         self.parts[key] = high, low
         return high, low
 

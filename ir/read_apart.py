@@ -2,8 +2,9 @@
 
 In: a traced graph whose matrix instructions take operands from registers, and the target's waves. Out: a graph in which
 such a read is one per contracted dimension. Latent attention multiplies queries with a tile of keys along its columns
-and weights with the same tile along its rows. A value lies in one layout; the second product would have it exchanged
-between lanes and waves, while the tile that both are taken from lies in shared memory already.
+and weights with the same tile along its rows; retention's keys make scores as they are, and the state once faded. A
+value lies in one layout; the second product would have it exchanged between lanes and waves, while the tile that both
+are taken from lies in shared memory already.
 
 `same_reads` says which reads have the same elements: `plan_reads` gives them one place. `read_once.py` is the opposite,
 for matrix instructions that read shared memory themselves.
@@ -14,15 +15,15 @@ Invariant: the graph that was traced is not changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.mma_dims import product_dims
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_once import what_is_read
 from wavedsl.ir.symbols import AddressSpace
-from wavedsl.ir.views import is_tile
+from wavedsl.ir.views import placement
 
 
 def read_apart(graph: Graph, waves: int) -> Graph:
@@ -30,8 +31,18 @@ def read_apart(graph: Graph, waves: int) -> Graph:
     uses = {n.id: found for n in _staged(graph, waves) if len(found := _contractions(graph, n)) > 1}
     if not uses:
         return graph
-    made: dict[int, Node] = {}
-    return replace(graph, region=_copied(graph.region, uses, made, count(graph.next_id())))
+    other: dict[tuple[int, int], Node] = {}
+    """User, input position → the read of its own; the first contraction of a read keeps it."""
+
+    def change(copy: Copy, n: Node) -> Node:
+        inputs = tuple(other.get((n.id, i), copy.made[x.id]) for i, x in enumerate(n.inputs))
+        node = copy.same(n, inputs)
+        for users in list(uses.get(n.id, {}).values())[1:]:
+            again = copy.add(n.op, node.inputs, n.attrs, n.type, n.loc)
+            other.update(dict.fromkeys(users, again))
+        return node
+
+    return copied(graph, change)
 
 
 def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:
@@ -53,8 +64,10 @@ def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:
 def _staged(graph: Graph, waves: int) -> Iterator[Node]:
     """Reads of tiles that a loop's trips bring through shared memory."""
     for region in graph.regions():
+        inside = {n.id for n in region.nodes}
         for n in region.nodes:
-            if n.op != "read" or region.dim is None or region.dim not in n.dims or not is_tile(graph, n):
+            found = placement(graph, n) if n.op == "read" and region.dim is not None else None
+            if found is None or not (region.dim in n.dims or any(x.id in inside for x in found.numbers())):
                 continue
             space = graph.argument(n.attrs["memory"]).address_space
             space = graph.subs.get(space, space)
@@ -63,36 +76,29 @@ def _staged(graph: Graph, waves: int) -> Iterator[Node]:
 
 
 def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
-    """Contracted dimension → (product, input position) of the uses of a read; the first also stands for other uses."""
-    found: dict[Any, list[tuple[int, int]]] = {}
+    """Contracted dimension → (user, input position) of the uses of a read that end in products along it, directly or
+    element by element; the first also stands for all other uses."""
+    users: dict[int, list[tuple[Node, int]]] = {}
     for n in graph.all_nodes():
-        if n.op == "mma":
-            for position in (0, 1):
-                if n.inputs[position] is read:
-                    found.setdefault(product_dims(n)[2], []).append((n.id, position))
+        for position, x in enumerate(n.inputs):
+            users.setdefault(x.id, []).append((n, position))
+    yielded = {y.id for region in graph.regions() for y in region.yields}
+
+    def along(user: Node, position: int) -> set[Any]:
+        """Dimensions that products contract of what a use makes; None among them where it is used in another way."""
+        if user.op == "mma" and position < 2:
+            return {product_dims(user)[2]}
+        row = ROWS.get(user.op)
+        if row is None or row.index_rule != "same" or row.effect or user.id in yielded:
+            return {None}
+        return {k for u, i in users.get(user.id, ()) for k in along(u, i)}
+
+    found: dict[Any, list[tuple[int, int]]] = {}
+    for user, position in users.get(read.id, ()):
+        ends = along(user, position)
+        if len(ends) == 1 and (k := ends.pop()) is not None:
+            found.setdefault(k, []).append((user.id, position))
     return found
-
-
-def _copied(old: Region, uses: dict[int, dict[Any, list[tuple[int, int]]]], made: dict[int, Node], ids: Any) -> Region:
-    """A copy of a region in which every contraction but the first of the reads in `uses` has a read of its own.
-    `made`: old node → its copy."""
-    other: dict[tuple[int, int], Node] = {}
-
-    def node(n: Node) -> Node:
-        attrs = {k: _copied(v, uses, made, ids) if isinstance(v, Region) else v for k, v in n.attrs.items()}
-        inputs = tuple(other.get((n.id, i), made[x.id]) for i, x in enumerate(n.inputs))
-        made[n.id] = Node(n.id, n.op, inputs, attrs, n.type, n.loc)
-        return made[n.id]
-
-    new = Region(old.dim, [], [node(c) for c in old.carries], (), old.loc)
-    for n in old.nodes:
-        new.nodes.append(node(n))
-        for products in list(uses.get(n.id, {}).values())[1:]:
-            again = Node(next(ids), n.op, made[n.id].inputs, n.attrs, n.type, n.loc)
-            other.update(dict.fromkeys(products, again))
-            new.nodes.append(again)
-    new.yields = tuple(made[y.id] for y in old.yields)
-    return new
 
 
 __all__ = ["read_apart", "same_reads"]

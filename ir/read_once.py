@@ -10,11 +10,10 @@ Invariant: between two reads that become one nothing is written, and the graph t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph_copy import copied
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.mma_tiles import shared_reads
 
@@ -37,7 +36,9 @@ def read_once(graph: Graph) -> Graph:
                 key = (what_is_read(n), n.type, along)
                 if known.setdefault(key, n) is not n:
                     first[n.id] = known[key]
-    return replace(graph, region=_copied(graph.region, first, {})) if first else graph
+    if not first:
+        return graph
+    return copied(graph, lambda copy, n: copy.made[first[n.id].id] if n.id in first else copy.same(n))
 
 
 def _contracted(graph: Graph, reads: frozenset[int]) -> dict[int, frozenset[Any]]:
@@ -55,24 +56,6 @@ def what_is_read(n: Node) -> tuple[Any, ...]:
     """What a read reads: equal for reads of the same elements."""
     attrs = tuple((k, repr(v)) for k, v in sorted(n.attrs.items()))
     return (n.op, tuple(x.id for x in n.inputs), attrs)
-
-
-def _copied(old: Region, first: Mapping[int, Node], made: dict[int, Node]) -> Region:
-    """A copy of a region without the reads that `first` replaces. `made`: old node → its copy."""
-
-    def node(n: Node) -> Node:
-        attrs = {k: _copied(v, first, made) if isinstance(v, Region) else v for k, v in n.attrs.items()}
-        made[n.id] = Node(n.id, n.op, tuple(made[x.id] for x in n.inputs), attrs, n.type, n.loc)
-        return made[n.id]
-
-    new = Region(old.dim, [], [node(c) for c in old.carries], (), old.loc)
-    for n in old.nodes:
-        if n.id in first:
-            made[n.id] = made[first[n.id].id]
-        else:
-            new.nodes.append(node(n))
-    new.yields = tuple(made[y.id] for y in old.yields)
-    return new
 
 
 __all__ = ["read_once", "what_is_read"]

@@ -38,6 +38,8 @@ MOST_CLUSTER = 8
 EASY_RATE = 24
 """Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
 one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
+LONG_LOOP = 32
+"""Trips from which a cluster pays on a chip that is not full: meeting at both ends takes 500 clocks by the replay."""
 
 
 @dataclass
@@ -301,7 +303,8 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
 
 
 def choose_cluster(low: Lowering, found: Strategy) -> None:
-    """Workgroups that share operand tiles: two where every one of the first axis has a partner and the chip is full."""
+    """Workgroups that share operand tiles: two where every one of the first axis has a partner, and all that are at
+    work ask more of L2 than it brings anyway."""
     asked = low.choices.cluster
     size = asked[0] if asked else 1
     counts = _counts(low)
@@ -324,30 +327,40 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             low.graph.loc,
             "leave cluster out, or choose another tile",
         )
+    total, units = _product(counts), low.target.units
+    full = total is None or total >= units
     if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
-        total = _product(counts)
-        if total is None or total >= low.target.units:
-            size = 2
-            found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are enough to fill the chip"
+        size = 2
+        enough = "enough to fill the chip" if full else f"{total} on {units} SMs"
+        found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
     if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
         found.why.pop("cluster", None)
-    if asked is None and size > 1 and (rate := operand_rate(low, reads)) <= EASY_RATE:
-        size = 1
-        found.why["cluster"] = f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
+    if asked is None and size > 1:
+        rate = operand_rate(low, reads, 0 if full else LONG_LOOP)
+        if total is not None and total < units:
+            rate *= total / units  # those that are at work have what L2 brings to themselves
+        if rate <= EASY_RATE:
+            size = 1
+            found.why["cluster"] = (
+                f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
+            )
     found.cluster = size
     if asked:
         found.why["cluster"] = "as asked for"
 
 
-def operand_rate(low: Lowering, reads: Sequence[Node]) -> float:
-    """Bytes per clock of a unit that come from L2 for the loop that takes most, its matrix instructions never idle."""
+def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> float:
+    """Bytes per clock of a unit that come from L2 for the loop that takes most, its matrix instructions never idle, of
+    loops that are known to have so many trips."""
     most = 0.0
     for n in low.graph.all_nodes():
         if n.op == "iterate" and (clocks := product_clocks(low, n.attrs["body"])):
             dim, inside = str(n.attrs["body"].dim), n.attrs["body"].nodes
+            if (low.plans[dim].trips or 0) < least_trips:
+                continue
             own = [read for read in reads if read in inside and dim in depends(low, read)]
             most = max(most, sum(tile_bytes(low, read) for read in own) / clocks)
     return most

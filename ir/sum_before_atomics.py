@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.graph_copy import Copy, copied
 
 _JOINED = {"atomic_add": "sum", "atomic_min": "min", "atomic_max": "max"}
 _WHOLE = (dt.i32, dt.u32, dt.i64, dt.u64)
@@ -27,7 +28,9 @@ def sum_before_atomics(graph: Graph) -> Graph:
         return graph
     used = {x.id for n in nodes for x in n.inputs} | {y.id for r in graph.regions() for y in r.yields}
     joined = {n.id: dims for n in nodes if n.op in _JOINED and n.id not in used and (dims := _one_place(n))}
-    return replace(graph, region=_Copy(graph, joined).region(graph.region)) if joined else graph
+    if not joined:
+        return graph
+    return copied(graph, lambda copy, n: _joined(copy, n, joined[n.id]) if n.id in joined else copy.same(n))
 
 
 def _one_place(n: Node) -> tuple[Any, ...]:
@@ -40,39 +43,16 @@ def _one_place(n: Node) -> tuple[Any, ...]:
     return tuple(d for d in n.inputs[0].dims if d not in apart)
 
 
-class _Copy:
-    """A copy of a graph's regions, node by node. `joined`: per atomic, the dimensions to reduce first."""
-
-    def __init__(self, graph: Graph, joined: dict[int, tuple[Any, ...]]):
-        self.joined, self.fresh = joined, graph.next_id()
-        self.made: dict[int, Node] = {}
-
-    def region(self, old: Region) -> Region:
-        new = Region(old.dim, [], [self.node(c, None) for c in old.carries], (), old.loc)
-        for n in old.nodes:
-            new.nodes.append(self.node(n, new))
-        new.yields = tuple(self.made[y.id] for y in old.yields)
-        return new
-
-    def node(self, old: Node, region: Region | None) -> Node:
-        attrs = dict(old.attrs)
-        inputs = tuple(self.made[x.id] for x in old.inputs)
-        if isinstance(attrs.get("body"), Region):
-            attrs["body"] = self.region(attrs["body"])
-        kind = old.type
-        if old.id in self.joined and region is not None:
-            value = inputs[0]
-            for d in self.joined[old.id]:
-                left = ValueType(tuple(x for x in value.dims if x != d), value.dtype)
-                value = Node(self.fresh, _JOINED[old.op], (value,), {"dim": d, "partial": True}, left, old.loc)
-                self.fresh += 1
-                region.nodes.append(value)
-            inputs, kind = (value, *inputs[1:]), value.type
-            mapping = attrs["mapping"]
-            attrs["mapping"] = replace(mapping, dims=tuple(d for d in mapping.dims if d not in self.joined[old.id]))
-            attrs["joined"] = tuple(map(str, self.joined[old.id]))
-        new = self.made[old.id] = Node(old.id, old.op, inputs, attrs, kind, old.loc)
-        return new
+def _joined(copy: Copy, n: Node, dims: tuple[Any, ...]) -> Node:
+    """An atomic of its elements' sum (or least, or largest) along `dims`."""
+    value, *rest = copy.of(n.inputs)
+    for d in dims:
+        left = ValueType(tuple(x for x in value.dims if x != d), value.dtype)
+        value = copy.add(_JOINED[n.op], (value,), {"dim": d, "partial": True}, left, n.loc)
+    mapping = n.attrs["mapping"]
+    mapping = replace(mapping, dims=tuple(d for d in mapping.dims if d not in dims))
+    attrs = {**n.attrs, "mapping": mapping, "joined": tuple(map(str, dims))}
+    return copy.same(n, (value, *rest), attrs=attrs, type=value.type)
 
 
 __all__ = ["sum_before_atomics"]

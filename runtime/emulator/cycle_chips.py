@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 SIMDS = 4
@@ -64,6 +65,9 @@ class SmModel(ChipModel):
     """Clocks of a load from shared memory without conflicts: arXiv:2402.13499 (both chips)."""
     constant_latency: int = 8
     """Clocks of a parameter or constant that is in the constant cache. Not published: they are mostly operands."""
+    unit_rate: float = inf
+    """Bytes per clock that an SM has of L2 and memory at most, whatever others ask for. Not published: no limit but the
+    port's, which multicast bytes pass as well."""
     shared_rate: float = 128.0
     """Bytes per clock of shared memory and of L1: CUDA programming guide (32 banks of 4 bytes)."""
     tags: int = 4

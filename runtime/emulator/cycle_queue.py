@@ -95,13 +95,16 @@ class Queue(ABC):
     def _timing(self, cycles: int) -> Timing:
         """What the replay of so many clocks amounts to."""
 
-    def run(self, traces: Sequence[Sequence[Any]]) -> Timing:
-        """Replay the workgroups, each of which is the list of its waves; the first of them again after the last."""
+    def run(self, traces: Sequence[Sequence[Any]], most: int = LIMIT_INSTRUCTIONS) -> Timing:
+        """Replay the workgroups, each of which is the list of its waves; the first of them again after the last.
+
+        Where they have more than `most` instructions no more than twice those that reside together, and one, are.
+        """
         launch = self.launch
         instructions = [self._length(group) for group in traces]
         total = 0
         wanted = 0
-        while wanted < launch.groups and (wanted <= 2 * launch.resident or total < LIMIT_INSTRUCTIONS):
+        while wanted < launch.groups and (wanted <= 2 * launch.resident or total < most):
             total += instructions[wanted % len(traces)]
             wanted += 1
         started = min(wanted, launch.resident)

@@ -161,7 +161,7 @@ class WarpReplay(Queue):
         self.window = (-1.0, -1.0)
         used = launch.used_units or chip.units
         share = launch.memory_share
-        rates = [chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
+        rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
         self.share_rate = min(rates)
         """Bytes per clock that L2 and memory have for this SM."""
         self.miss_latency = chip.hit_latency + share * (chip.memory_latency - chip.hit_latency)

@@ -10,13 +10,14 @@ conversions and integer arithmetic count 0. A reduction counts 1 per element tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.symbols import evaluate_int
+from wavedsl.ir.views import unmapped_dims
 
 FLOPS = {
     **dict.fromkeys(("add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "minimum", "maximum"), 1),
@@ -52,6 +53,7 @@ def count_flops(graph: Graph, dims: Mapping[Any, Any], partition: Any = None) ->
     work = Work()
     index = set(graph.index_dims)
     outer = {d for d in dims if d in index}
+    fixed = unmapped_dims(graph)
 
     def visit(region: Region, loops: tuple[Any, ...]) -> None:
         for node in region.nodes:
@@ -69,7 +71,7 @@ def count_flops(graph: Graph, dims: Mapping[Any, Any], partition: Any = None) ->
             trips = prod(_trips(d, dims, partition) for d in repeats)
             _add(work.minimal, key, count * trips)
             if partition is not None:
-                _add(work.actual, key, per * _executed(over, repeats, dims, partition))
+                _add(work.actual, key, per * _executed(over, repeats, fixed, dims, partition))
 
     visit(graph.region, ())
     return work
@@ -102,14 +104,17 @@ def _trips(dim: Any, dims: Mapping[Any, Any], partition: Any) -> int:
     return 1 if plan is None else -(-_extent(dim, dims) // max(1, plan.tile))
 
 
-def _executed(over: tuple[Any, ...], repeats: list[Any], dims: Mapping[Any, Any], partition: Any) -> int:
-    """Elements that are computed: whole tiles, once per workgroup and trip."""
+def _executed(
+    over: tuple[Any, ...], repeats: list[Any], fixed: Collection[Any], dims: Mapping[Any, Any], partition: Any
+) -> int:
+    """Elements that are computed: whole tiles, once per workgroup and trip. `fixed`: dimensions of arrays that no
+    workgroup goes through (pages of a pool)."""
     total = 1
     for dim, plan in partition.dims.items():
         extent = _extent(dim, dims)
         tiles = -(-extent // max(1, plan.tile))
         if dim in over:
             total *= tiles * plan.tile
-        elif plan.role in ("workgroup", "index") or dim in repeats:
+        elif (plan.role in ("workgroup", "index") and dim not in fixed) or dim in repeats:
             total *= tiles
     return total * prod(_extent(d, dims) for d in over if d not in partition.dims)

@@ -164,6 +164,25 @@ class Frame:
             found = self.inner[key] = Frame(self.threads, self, known)
         return found
 
+    def leave(self, loop: Op, last: Frame | None) -> None:
+        """What a loop gives is known behind it: `last` is the frame of its last trip (None: it has none)."""
+        if loop.attrs.get("again"):
+            return  # data ended it
+        given = [self.value(a) for a in loop.args[3:]] if last is None else [
+            last.value(a) for a in loop.regions[0].ops[-1].args
+        ]  # fmt: skip
+        self.known.update((r.id, x) for r, x in zip(loop.results, given) if self.known.get(r.id) is None)
+
+    def chosen(self, branch: Op) -> None:
+        """What the sides of an `if` give is known behind it, thread by thread."""
+        taken = self.value(branch.args[0])
+        if taken is None or len(branch.regions) < 2:
+            return
+        for r, x, y in zip(branch.results, *(region.ops[-1].args for region in branch.regions)):
+            one, other = self.value(x), self.value(y)
+            if one is not None and other is not None and self.known.get(r.id) is None:
+                self.known[r.id] = np.where(taken, one, other)
+
     # ------------------------------------------------------------------------------------------------------- accesses
 
     def shared(self, op: Op, wave: int) -> int:

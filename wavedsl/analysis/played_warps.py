@@ -20,6 +20,7 @@ from typing import Any
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.played import MANY, MOST_OPS, SLOW, Played, of_launch, together
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.product import Product
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator import warp_ops as w
 from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
@@ -43,9 +44,12 @@ _GLOBAL |= {"atomic.global", "atomic.far"}
 _SIGNALS = frozenset(
     ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
 )
-_BARRIERS = frozenset(("barrier", "wave.barrier", "turn.take", "turn.give"))
+_BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
 _EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
-TRIPS = ((10, 2), (5, 2))
+QUEUED = 5
+"""Times as many instructions are replayed where workgroups have no long loop: how they take each other's places then
+decides."""
+LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
 
 
@@ -231,16 +235,19 @@ class _Events:
 
 
 class _Walk:
-    """Goes through a kernel wave by wave and writes down what each warp runs. `trips`: see `TRIPS`."""
+    """Goes through a kernel wave by wave and writes down what each warp runs. `outer`, `inner`: trips of loops, and of
+    loops in loops, that are replayed, `LONG` or `SHORT`."""
 
-    def __init__(self, program: _Program, threads: Threads, trips: tuple[int, int]):
+    def __init__(self, program: _Program, threads: Threads, outer: tuple[int, int], inner: tuple[int, int]):
         self.program, self.threads, self.kernel = program, threads, program.kernel
-        self.begin, self.end = trips
+        self.kept = outer, inner
+        self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
         self.asked: dict[tuple[int, int], int] = {}
         """(warp, mbarrier) → the phases that it last waited for."""
-        self.played = self.total = 0
+        self.played = self.whole = self.total = 0
+        """Warp instructions that are replayed, those with all trips of loops in loops, and those with all trips."""
         notes = self.kernel.notes.get("lowering")
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
 
@@ -257,6 +264,7 @@ class _Walk:
             if op is None:
                 length = len(warps) * (blocks[item.block].end - blocks[item.block].start)
                 self.played += length
+                self.whole += length
                 self.total += length
                 for warp in warps:
                     visit: Visit = {}
@@ -286,14 +294,15 @@ class _Walk:
         self.region(region, frame, wave, inside)
         if region.ops and region.ops[-1].name == "yield":
             self.names(op, f"if {taken}", region.ops[-1].args, op.results, warps)
+        frame.chosen(op)
 
     def counters(self, op: Op, frame: Frame) -> tuple[list[int], int]:
         """The loop counter in the trips that are replayed, and how many are left out."""
         values = loop_counters(op, frame, self.trips)
-        first, last = TRIPS[0]
-        if len(values) <= first + last:
+        if len(values) <= sum(LONG):
             return list(values), 0
-        return [*values[: self.begin], *values[-self.end :]], len(values) - self.begin - self.end
+        begin, end = self.kept[self.depth > 0]
+        return [*values[:begin], *values[-end:]], len(values) - begin - end
 
     def loop(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
         body = op.regions[0]
@@ -301,16 +310,21 @@ class _Walk:
         carried = body.args[1:]
         self.names(op, "enter", op.args[3:], carried, warps)
         before: Frame | None = None
-        mark = 0
+        begin = self.kept[self.depth > 0][0]
+        self.depth += 1
         for number, counter in enumerate(counters):
             inner = frame.trip(op, number, counter, before)
-            mark = self.total
+            marks = self.whole, self.total
             self.region(body, inner, wave, warps)
             if carried:
                 self.names(op, "again", body.ops[-1].args, carried, warps)
             before = inner
-            if left and number == self.begin - 1:
-                self.total += (self.total - mark) * left
+            if left and number == begin - 1:
+                if self.depth > 1:
+                    self.whole += (self.whole - marks[0]) * left
+                self.total += (self.total - marks[1]) * left
+        self.depth -= 1
+        frame.leave(op, before)
         self.names(op, "leave", carried, op.results, warps)
 
     # ------------------------------------------------------------------------------------------------ events
@@ -334,7 +348,7 @@ class _Walk:
             return (("barrier", WARP, 1 + wave, self.each),)
         if name in ("turn.take", "turn.give"):  # between waves 0 and 1
             return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
-        if name == "barrier":
+        if name in ("barrier", "fence"):
             threads = op.attrs.get("threads")
             return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
         return self.signal(op, frame, warp)
@@ -385,39 +399,72 @@ def _elected(v: Value) -> bool:
     return v.op is not None and (v.op.name == "elect" or any(_elected(a) for a in v.op.args))
 
 
-def play_warps(
-    kernel: Kernel, machine: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...], units: int,
-    shared_bytes: int,
-) -> Played | None:  # fmt: skip
-    """The workgroups of the SM that has most of them, while others load the chip of so many SMs as `launch` says;
-    `machine` describes what the kernel was compiled with. None for chips without an `SmModel`."""
-    if machine.name not in SMS:
+def sm_of(product: Product) -> SmModel | None:
+    """The table's chip with a product's SMs, clock and memory; None for chips without an `SmModel`."""
+    chip = SMS.get(product.target)
+    if chip is None:
         return None
-    chip = replace(SMS[machine.name], units=units)
+    return replace(
+        chip, units=product.units, gigahertz=product.clock / 1e9, dram_rate=product.hbm / product.clock
+    )  # fmt: skip
+
+
+def play_warps(
+    kernel: Kernel, machine: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...], chip: SmModel,
+    shared_bytes: int,
+) -> Played:  # fmt: skip
+    """The workgroups of the SM that has most of them, while others load the chip as `launch` says; `machine` describes
+    what the kernel was compiled with."""
     program = _Program(kernel, machine, chip)
     threads = Threads(kernel, machine.name, 32, hidden, grid, lanes=WARP)
-    walks = [_Walk(program, threads, trips) for trips in TRIPS]
-    traces = [walk.run() for walk in walks]
-    longer, shorter = walks
-    left = longer.total - longer.played
-    whole = launch.groups * longer.played <= MOST_OPS
-    groups = launch.groups if whole else together(launch, longer.played)
+    walk = _Walk(program, threads, LONG, LONG)
+    warps = walk.run()
+    whole = launch.groups * walk.played <= MOST_OPS
+    if walk.total == walk.played and (2 * launch.resident + 1) * walk.played <= QUEUED * MOST_OPS:
+        whole = True  # they take each other's places, and what is not replayed goes on at their rate
+    groups = launch.groups if whole else together(launch, walk.played)
     resident = min(groups, launch.resident) if whole else groups
-    found: list[Timing] = []
-    for warps in traces if left else traces[:1]:
-        taken = resident * -(-shared_bytes // chip.line)
-        here = Launch(groups, resident, launch.memory_share, launch.used_units)
+    taken = resident * -(-shared_bytes // chip.line)
+    here = Launch(groups, resident, launch.memory_share, launch.used_units)
+
+    def replayed(warps: list[WarpTrace]) -> _Clocks:
         replay = WarpReplay(program, _Events(), chip, here, 1, max(64, chip.l1_lines - taken))  # type: ignore[arg-type]
-        found.append(replay.run([warps]))
-    clocks, busy = _busy(found[0])
-    if left and longer.played > shorter.played:
-        scale = left / (longer.played - shorter.played)
-        less, idle = _busy(found[1])
-        clocks += max(0.0, clocks - less) * scale
-        busy = {u: b + max(0.0, b - idle.get(u, 0.0)) * scale for u, b in busy.items()}
-    return of_launch(Played(clocks, busy), groups, launch)
+        return _Clocks.of(replay.run([warps], MOST_OPS))
+
+    found = replayed(warps)
+    each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
+    if walk.whole > walk.played:
+        less = _Walk(program, threads, LONG, SHORT)
+        fewer = replayed(less.run())
+        if walk.played > less.played:
+            each = found.beyond(fewer, 1 / (walk.played - less.played))
+            found = found.plus(each, walk.whole - walk.played)
+    if walk.total > walk.whole:
+        less = _Walk(program, threads, SHORT, LONG)
+        fewer = replayed(less.run())
+        if each is not None:
+            fewer = fewer.plus(each, less.whole - less.played)
+        if walk.whole > less.whole:
+            found = found.plus(found.beyond(fewer, 1 / (walk.whole - less.whole)), walk.total - walk.whole)
+    return of_launch(Played(found.clocks, found.busy), groups, launch)
 
 
-def _busy(timing: Timing) -> tuple[float, dict[str, float]]:
-    return float(timing.cycles), {u: share * timing.cycles for u, share in timing.utilisation.items()}
+@dataclass
+class _Clocks:
+    """Clocks of a replay, and how many of them each unit is busy."""
 
+    clocks: float
+    busy: dict[str, float]
+
+    @staticmethod
+    def of(timing: Timing) -> _Clocks:
+        return _Clocks(float(timing.cycles), {u: x * timing.cycles for u, x in timing.utilisation.items()})
+
+    def beyond(self, less: _Clocks, scale: float) -> _Clocks:
+        """`scale` times how much more this is than `less`."""
+        busy = {u: max(0.0, x - less.busy.get(u, 0.0)) * scale for u, x in self.busy.items()}
+        return _Clocks(max(0.0, self.clocks - less.clocks) * scale, busy)
+
+    def plus(self, each: _Clocks, times: float) -> _Clocks:
+        busy = {u: x + each.busy.get(u, 0.0) * times for u, x in self.busy.items()}
+        return _Clocks(self.clocks + each.clocks * times, busy)

@@ -253,9 +253,12 @@ def analyze(
 
 
 def analyze_compiled(
-    compiled: Any, dims: Mapping[Any, Any], *, product: str | Product | None = None, strategy: str = "auto"
-) -> Roofline:
-    """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol."""
+    compiled: Any, dims: Mapping[Any, Any], *, product: str | Product | None = None, strategy: str = "auto",
+    model: Any = None,
+) -> Roofline:  # fmt: skip
+    """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol.
+
+    `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only)."""
     from wavedsl.ir.constraints import resolve_constraints
     from wavedsl.ir.partition import cut
     from wavedsl.ir.symbols import normalise
@@ -295,7 +298,8 @@ def analyze_compiled(
         clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, least / max(1, moved)))
     else:
         clocks, busy = unit_clocks(issued, target, chip.units, resident)
-        played = _warps_played(compiled, target, machine, chip, issued, sizes, min(1.0, least / max(1, moved)))
+        part = min(1.0, least / max(1, moved))
+        played = _warps_played(compiled, target, machine, chip, issued, sizes, part, model)
         if played is not None:
             busy = {unit: share * clocks / played.clocks for unit, share in busy.items()}
             clocks = ceil(played.clocks)
@@ -340,13 +344,16 @@ def _played(
 
 def _warps_played(
     compiled: Any, target: Target, machine: Target, chip: Product, issued: Issued, sizes: Mapping[Any, Any],
-    missing: float,
+    missing: float, model: Any,
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
-    from wavedsl.analysis.played_warps import play_warps
+    from wavedsl.analysis.played_warps import play_warps, sm_of
     from wavedsl.runtime.emulator.cycle_queue import Launch
     from wavedsl.runtime.emulator.ptx import registers_of
 
+    model = model or sm_of(chip)
+    if model is None:
+        return None
     kernel = compiled.kernel_ir
     threads = prod(compiled.block)
     warps = target.occupancy(registers_of(compiled.asm, compiled.name, threads), compiled.shared_bytes, threads)
@@ -354,7 +361,7 @@ def _warps_played(
     launch = Launch(groups, residency(warps, issued.waves, target), missing, min(chip.units, issued.groups))
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     return play_warps(
-        kernel, machine, launch, hidden_values(compiled, sizes), grid, chip.units, compiled.shared_bytes
+        kernel, machine, launch, hidden_values(compiled, sizes), grid, model, compiled.shared_bytes
     )
 
 

@@ -151,6 +151,10 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_m = large[0] // LARGE_WAVE
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
+    doubles = shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
+    if strategy in ("wave_parallel", "auto") and doubles and min(m, n) >= 64:
+        # Few bytes feed many clocks of the matrix units: workgroups that reside together hide each other's barriers.
+        return _tiles(64, 64, min(4 * width, k), 4, width, 3)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
         chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)

@@ -18,7 +18,7 @@ from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.strategies import kernels
+from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.targets import get_target
@@ -126,6 +126,10 @@ def plan_gemm(
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
+    many = chosen != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
+    if strategy == "auto" and chosen in _LOOPS and many and warpgroups.suits(form, (m, n, k), chip):
+        _estimated(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
+        return plan
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
     return plan
 
@@ -392,6 +396,26 @@ def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, facto
     share = min(max(2, plan.tiles.split), ceil(sizes[2] / depth_of(plan.tiles, form)))
     kernel = _tiled(plan, form, chip, sizes, share)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
+
+
+def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
+    """The tile, and the parts of K, that an estimate of clocks finds best for warpgroups; rings take all of shared
+    memory."""
+    m, n, _ = sizes
+    cut = warpgroups.best_cut(form, sizes, chip)
+    plan.strategy = "skinny" if plan.strategy in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
+    plan.why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
+    plan.tiles = replace(
+        plan.tiles, tile_m=cut.tile[0], tile_n=cut.tile[1], tile_k=cut.tile[2], pipeline_stages=0,
+        waves_m=cut.waves[0], waves_n=cut.waves[1], prefetch_distance=0, split=cut.parts,
+    )  # fmt: skip
+    plan.asked = hints(form, sizes, cut.tile, chip)
+    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked)
+    plan.launches.append(Launch(kernel, (*arrays, *factors)))
+
+
+_LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
+"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply."""
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:

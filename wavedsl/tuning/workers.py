@@ -14,9 +14,14 @@ import multiprocessing
 import os
 import queue
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
+
+_STARTING = threading.Lock()
+"""One start at a time: a worker that is forked between another's pipe and its fork would hold that one's end of it, and
+a crash of the other would not be seen."""
 
 
 class WorkerCrash(RuntimeError):
@@ -29,9 +34,8 @@ class WorkerPool(Executor):
     def __init__(self, workers: int | None = None, timeout: float | None = None):
         count = workers or os.cpu_count() or 1
         self.timeout = timeout
-        self._context: Any = multiprocessing.get_context(
-            "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-        )
+        self._forks = "fork" in multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
         self._tasks: queue.SimpleQueue[tuple[Future, Callable[..., Any], tuple, dict] | None] = queue.SimpleQueue()
         self._closed = False
         workers_now = [self._start() for _ in range(count)]  # before there are threads to fork around
@@ -65,10 +69,16 @@ class WorkerPool(Executor):
                 thread.join()
 
     def _start(self) -> tuple[Any, Any]:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
+        with _STARTING:
+            ours, theirs = self._context.Pipe()
+            # A forked worker has our end as well, and would never see the last of us if it kept it.
+            process = self._context.Process(target=_work, args=(theirs, ours if self._forks else None), daemon=True)
+            with warnings.catch_warnings():
+                # Python warns of forks beside threads, from 3.15 on by an exception where warnings are errors. A worker
+                # that a lock of theirs holds up is stopped as others are, and only a fork knows a notebook's kernels.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            theirs.close()
         return process, ours
 
     def _serve(self, process: Any, pipe: Any) -> None:
@@ -111,8 +121,11 @@ def _end(process: Any, pipe: Any) -> None:
     pipe.close()
 
 
-def _work(pipe: Any) -> None:
-    """The worker: tasks in, results or exceptions out, until None or the other side is gone."""
+def _work(pipe: Any, other_end: Any) -> None:
+    """The worker: tasks in, results or exceptions out, until None or the other side is gone. Workers that were forked
+    before hold no end of this pipe, so the ends of the latest go first, and all see theirs."""
+    if other_end is not None:
+        other_end.close()
     while True:
         try:
             item = pipe.recv()

@@ -10,7 +10,7 @@ from generator.program import Do, Program, Type
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 3
+VERSION = 4
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -71,7 +71,7 @@ class _Draw(Values, Memory, Blocks):
                 Do(f"wd.write({text}, {out.name}, mapping=wd.IndexMapping(({', '.join(memory)},), {{{shift}}}))")
             )
         else:
-            self.body.append(Do(f"wd.write({text}, {out.name})"))
+            self.body.append(Do(f"wd.write({text}, {out.name}{self.hint()})"))
 
     def write_body(self) -> None:
         self.body = self.program.body

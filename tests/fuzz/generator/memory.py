@@ -148,14 +148,18 @@ class Memory(State):
         tb, bb = self.bring(b, LIMIT) if ba * b[1].bound * trips > SUMS.get(sums, 1 << 62) else (b[0], b[1].bound)
         dims = (left, right)
         bound = ba * bb * trips
+        how = ""
+        if self.operand == "f32" and self.chance(0.5) and max(ba, bb) <= EXACT["tf32"]:
+            how = self.one((", precision='tf32'", ", precision='3xtf32'"))
         if acc is None:
             start = self.chance(0.4)
-            text = f"wd.mma({ta}, {tb}" + (f", {Type(dims, sums).fill(self.one((0, 0, 2)))})" if start else ")")
+            given = f", {Type(dims, sums).fill(self.one((0, 0, 2)))}" if start else ""
+            text = f"wd.mma({ta}, {tb}{given}{how})"
             kind = [d for d in a[1].dims if d != inner] + [d for d in b[1].dims if d != inner]
             return self.let(self.body, text, Type(dims if start else tuple(kind), sums, bound + 2))
         name = self.name()
         kind = Type(acc[1].dims, sums, acc[1].bound)
-        self.body.append(Let(name, kind, f"wd.mma({ta}, {tb}, {acc[0]})"))
+        self.body.append(Let(name, kind, f"wd.mma({ta}, {tb}, {acc[0]}{how})"))
         return name, kind
 
     def bring(self, value: tuple[str, Type], to: int) -> tuple[str, int]:

@@ -19,7 +19,7 @@ LIMIT = 60
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
-EXACT = {"f64": 1 << 53, "f32": 1 << 24, "f16": 2048, "bf16": 256}
+EXACT = {"f64": 1 << 53, "f32": 1 << 24, "f16": 2048, "tf32": 2048, "bf16": 256}
 """Whole numbers up to here are exact."""
 SUMS = {"f64": 1 << 53, "f32": 1 << 24, "f16": 65000, "bf16": 1 << 24}
 """Bounds of results that are computed exactly and rounded once (f16 and bf16 are computed in f32)."""
@@ -162,9 +162,12 @@ class State:
         ):  # fmt: skip
             if self.chance(often):
                 p.schedule[name] = value
+        if self.kind == "product" and self.chance(0.2):  # a loop that is no sum is refused
+            name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
+            p.schedule[name] = value
         for name, value, often in () if not self.groups else (
             ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.08),
-            ("persistent", self.one((True, False)), 0.12),
+            ("persistent", self.one((True, False)), 0.12), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
@@ -279,11 +282,19 @@ class State:
         order = tuple(d for d in array.dims if d != "B")
         if dtype not in VALUES:  # for products only: computing needs a cast
             name, kind = self.name(), Type(order, dtype, array.high)
-            self.body.append(Let(name, kind, f"wd.read({array.name})"))
+            self.body.append(Let(name, kind, f"wd.read({array.name}{self.hint()})"))
             if self.chance(0.2):
                 self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", array.high))
             return name, kind
-        return self.let(self.body, f"wd.read({array.name})", Type(order, dtype, array.high))
+        return self.let(self.body, f"wd.read({array.name}{self.hint()})", Type(order, dtype, array.high))
+
+    def hint(self) -> str:
+        """An option of a read or a write that changes no result."""
+        if self.chance(0.94):
+            return ""
+        caches = ("'stream'", "'keep'", "'bypass'")
+        ways = [f", cache={c}" for c in caches] + [f", elements_per_thread={n}" for n in (1, 2, 4)]
+        return str(self.one(ways))
 
     def written(self) -> set[str]:
         return self.atomics | {a.name for a in self.program.arrays if a.low == a.high}

@@ -9,6 +9,7 @@ from wavedsl.runtime.emulator import warp_replay
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
+from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.tuning.candidates import Candidate
 
 CLOSE = 0.12
@@ -59,3 +60,41 @@ def test_what_waits_is_predicted_slower():
     """Two stages of narrow tiles wait for memory, three do not: pipes alone do not tell them apart."""
     two, three = (both("sm_80", {BM: 128, BN: 128, BK: 16}, stages=n) for n in (2, 3))
     assert two[1] > 1.3 * three[1] and two[0] > 1.3 * three[0]
+
+
+def test_tiles_of_a_persistent_kernel_take_their_products_time():
+    """More tiles than are replayed, of more trips than are replayed: no faster than the tensor cores, and not much
+    slower."""
+    sizes = {M: 8192, N: 8192, K: 2048}
+    choice = Candidate((("BM", 128), ("BN", 256), ("BK", 64)), (("stages", 4), ("persistent", 1)))
+    subs = {**sizes, BM: 128, BN: 256, BK: 64}
+    compiled = gemm.variant(choice).compile(target="sm_90a", subs=subs)
+    least = 2 * 8192 * 8192 * 2048 / (4096 * 132)
+    assert least < wd.analyze(compiled, subs=subs).clocks < 1.3 * least
+
+
+def test_copies_of_later_tiles_are_replayed(nobody_is_stuck):
+    """Two rounds of tiles whose K is shared: every one brings its bytes, and whoever meets at a fence is let go."""
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((16, 8192), (8192, 8192), (16, 8192)))
+    form = Form(wd.bf16, wd.bf16, True)
+    clocks = []
+    for split in (2, 4):
+        made = tiled(form, (16, 128, 64), (1, 2, 1), 0, True, split).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        symbols = dict(zip("MNK", (16, 8192, 8192)))
+        clocks.append(wd.analyze(made, subs=symbols, product="H200").clocks)
+    assert 0.9 * clocks[0] < clocks[1] < 1.3 * clocks[0]
+
+
+def test_memory_of_the_product_counts():
+    """A copy is as much faster on H200 as its memory."""
+    symbols = wd.symbols("A B P Q")
+
+    @wd.wave([wd.WorkgroupConstraint(symbols[0], 4, 1), wd.WorkgroupConstraint(symbols[1], 512, 0)])
+    def copied(a: wd.Memory[symbols[0], symbols[1], wd.f16], b: wd.Memory[symbols[0], symbols[1], wd.f16]):
+        wd.write(wd.read(a), b)
+
+    subs = {symbols[0]: 8192, symbols[1]: 8192}
+    made = copied.compile(target="sm_90a", subs=subs)
+    slow, fast = (wd.analyze(made, subs=subs, product=p).clocks for p in ("H100 SXM", "H200"))
+    assert fast == pytest.approx(slow * 3.35 / 4.8, rel=0.05)
+    assert slow == pytest.approx(4 * 8192 * 8192 / 3.35e12 * 1.83e9, rel=0.05)

@@ -181,6 +181,26 @@ def test_ragged_sizes_execute_whole_tiles():
     assert r.flops_executed == 2 * 128 * 64 * 64
 
 
+def test_pages_of_a_pool_are_not_gone_through():
+    """Dimensions that arrays alone have are no repetition: every access says which page it means."""
+    P, S = wd.symbols("P S")
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32)], subs={N: 512})
+    def scores(a: wd.Memory[M, K, wd.f16], pool: wd.Memory[P, S, K, wd.f16], table: wd.Memory[N, wd.i32],
+               c: wd.Memory[M, wd.f32]):  # fmt: skip
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(acc):
+            number = wd.read(table, mapping=wd.IndexMapping((), {N: wd.tile_start(N) // 32}))
+            rows = wd.read(pool, mapping=wd.IndexMapping((N, K), {P: number, S: N % 32}))
+            return acc + wd.sum(wd.mma(wd.read(a), rows, wd.Register[M, N, wd.f32](0.0)), dim=N)
+
+        wd.write(loop, c)
+
+    r = wd.analyze(scores, target="gfx942", subs={M: 64, K: 64, P: 1000, S: 32})
+    assert r.flops_by["product f16"] == 2 * 64 * 512 * 64
+    assert r.flops_executed == r.flops
+
+
 def test_run_time_extents_need_a_value():
     subs = {M: 256, N: 256}
     compiled = gemm.compile(target="gfx942", subs=subs, dynamic=[K])

@@ -65,6 +65,31 @@ def chain_function(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd
     wd.write(loop, c)
 
 
+def test_what_is_made_of_a_tile_for_another_product_reads_it_too() -> None:
+    """Keys of retention: for the scores as they are, for the state faded. What has other uses stays with the first."""
+
+    def kernel(shown: bool):
+        @wd.wave(CONSTRAINTS, subs=SIZES)
+        def faded(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, K, wd.f32]):
+            @wd.iterate(N, init_args=[wd.Register[M, K, wd.f32](0.0)])
+            def loop(acc):
+                rows = wd.read(b)
+                scores = wd.mma(wd.read(a), rows, wd.Register[M, N, wd.f32](0.0))
+                half = rows * 0.5
+                more = wd.sum(wd.cast(half, wd.f32), dim=N) if shown else 0.0
+                return wd.mma(wd.cast(scores, wd.f16), half, acc) + more
+
+            wd.write(loop, c)
+
+        return faded.trace()
+
+    apart = read_apart(kernel(shown=False), waves=4)
+    first, second = of(apart, "b")
+    (half,) = (n for n in apart.all_nodes() if n.op == "mul")
+    assert second in half.inputs and first not in half.inputs
+    assert len(of(read_apart(kernel(shown=True), waves=4), "b")) == 1
+
+
 @pytest.mark.parametrize(("between", "groups"), [(False, [2]), (True, [2])])
 def test_reads_of_the_same_elements(between: bool, groups: list[int]) -> None:
     """A write between two reads ends what is the same: then the second of two groups is the read after it."""

@@ -155,7 +155,7 @@ def hammer(directory: str, seed: int, rounds: int, results) -> None:
     results.put(wrong)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:.*fork:DeprecationWarning")  # pytest has threads
 def test_eight_processes_at_once(own_folder):
     context = multiprocessing.get_context("fork")
     results = context.Queue()

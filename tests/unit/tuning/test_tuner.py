@@ -113,11 +113,11 @@ def test_a_wrong_candidate_is_never_chosen(results):
 
 def test_candidates_that_crash_hang_or_raise_are_reported(results):
     found = run(
-        results, space={BM: [4, 8, 16, 32, 64], BN: [64]}, steps=MISBEHAVE, timeout=0.5
+        results, space={BM: [4, 8, 16, 32, 64], BN: [64]}, steps=MISBEHAVE, timeout=2
     )  # fmt: skip
     said = {k.split()[0]: (e["status"], e.get("reason", "")) for k, e in found.entries.items()}
     assert said["BM=8"] == ("crashed", "the worker ended with status 7")
-    assert said["BM=16"][0] == "hung" and "0.5 s" in said["BM=16"][1]
+    assert said["BM=16"][0] == "hung" and "2 s" in said["BM=16"][1]
     assert said["BM=32"] == ("crashed", "MemoryError: as the test wants it")
     assert said["BM=4"][0] == said["BM=64"][0] == "ok"
     assert found.best is not None and found.best.key in ("BM=4 BN=64", "BM=64 BN=64")

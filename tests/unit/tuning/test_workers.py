@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
+import warnings
 from concurrent.futures import CancelledError, wait
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +88,46 @@ def test_shutdown_cancels_what_has_not_started_and_leaves_no_process():
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     assert wait([waiting]).done
+
+
+def test_workers_end_with_the_process_that_is_killed(tmp_path: Path):
+    """It has no time to tell them: they see that nobody holds the other end of their pipes."""
+    code = "from wavedsl.tuning.workers import WorkerPool; import os, time\n"
+    code += "pool = WorkerPool(3)\n"
+    code += (
+        "print(*{pool.submit(time.sleep, 0.2) and pool.submit(os.getpid).result(10) for _ in range(9)}, flush=True)\n"
+    )
+    code += "os.kill(os.getpid(), 9)"
+    with open(tmp_path / "said", "w") as said:  # not a pipe, which workers that stay would hold open
+        assert subprocess.run([sys.executable, "-c", code], stdout=said, timeout=60).returncode == -9
+    left, until = {int(p) for p in (tmp_path / "said").read_text().split()}, time.monotonic() + 20
+    assert left
+    while left and time.monotonic() < until:
+        left = {p for p in left if _runs(p)}
+        time.sleep(0.05)
+    for process in left:
+        os.kill(process, 9)
+    assert not left
+
+
+def _runs(process: int) -> bool:
+    """Whether it exists, as more than an entry that nobody has asked for its status."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_pool_starts_beside_threads_where_warnings_are_errors():
+    """Notebooks have threads; Python 3.15 raises what it says about forks beside them."""
+    done = threading.Event()
+    beside = threading.Thread(target=done.wait)
+    beside.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with WorkerPool(1) as pool:
+                assert pool.submit(square, 3).result(10) == 9
+    finally:
+        done.set()
+        beside.join()

@@ -1,0 +1,201 @@
+"""What our own model expects of an H200 for every row of the GPU benchmarks. Predicted, nothing measured.
+
+    python benchmarks/predicted.py                      all rows; writes results/predicted.json
+    python benchmarks/predicted.py --cases "mlp up" gemv
+    python benchmarks/predicted.py --candidates         products also in the tiles that gpu_gemm.py tries
+
+A row is what the benchmarks would time (`matmul`'s own choice for products, and the kernels of the memory-bound cases),
+compiled for the chip and replayed by the clocks of docs/cycle-model.md. Beside it stands the least time that the chip
+allows: bytes at the share of the data sheet's bandwidth that kernels reach, operations at the data sheet's dense rate,
+whichever is longer. `of bound` is that over the prediction: 1 is as good as it can be.
+
+The replay takes less optimistic numbers than `wavedsl analyze`: the reachable bandwidth, the latency of memory under
+load, and L2 as fast as A100's. Launching, cold code and clocks that fall under load count for nothing, so ratios near 1
+say only that the kernel's shape does not stand in the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from wavedsl.ir.symbols import evaluate_int
+
+import wavedsl as wd
+from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.roofline import analyze_compiled, product_named
+from wavedsl.strategies import plan as plans
+from wavedsl.targets import get_target
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+import gemm_kernels
+import gpu_gemm
+import gpu_memory_bound
+import record
+from on_gpu import Space
+
+PRODUCT = product_named("H200")
+REACHED = 0.92
+"""Share of the data sheet's bandwidth that the best kernels reach: docs of quack give 90 % for softmax and RMS norm on
+H100, fast.cu 96.7 % for a sum, which writes nothing."""
+L2_RATE = 5120.0
+"""Bytes per clock of L2: A100's white paper. H100's is not published; Triton's 674 TFLOP/s at 8192 (tritonbench 894) in
+tiles of 128 x 256 without multicast ask for 4300 at the table's clock, so it is no less than that."""
+UNIT_RATE = L2_RATE / PRODUCT.units
+"""Bytes per clock of an SM: what all of them have together of L2, also where others idle. A port's 64 would let half of
+the SMs fill memory's bandwidth, which nobody has shown."""
+SECONDS = 1e6
+"""Microseconds in one."""
+
+
+def model() -> Any:
+    """The chip that the replay runs on: the product under load."""
+    chip = sm_of(PRODUCT)
+    return replace(
+        chip, dram_rate=REACHED * chip.dram_rate, memory_latency=round(PRODUCT.latency * PRODUCT.clock),
+        l2_rate=L2_RATE, unit_rate=UNIT_RATE,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a benchmark: `launch` binds or calls kernels, and gives (bytes, FLOP, dtype that multiplies)."""
+
+    case: str
+    size: tuple[int, ...]
+    what: str
+    launch: Callable[[], tuple[int, int, str]]
+
+
+def rows(names: Sequence[str] | None, candidates: bool) -> Iterator[Row]:
+    """All rows, in the order of the two benchmarks."""
+    space = Space(empty_arrays=True)
+    for case in gpu_gemm.CASES:
+        if names is None or case.name in names:
+            for size in case.sizes:
+                yield Row(case.name, size, "strategy", lambda case=case, size=size: strategy(space, case.form, size))
+                for config in gpu_gemm.candidates(case.form, size[0], False) if candidates else ():
+                    yield Row(
+                        case.name, size, str(config),
+                        lambda case=case, size=size, config=config: tiled(space, case.form, size, config),
+                    )  # fmt: skip
+    for bound in gpu_memory_bound.CASES:
+        if names is None or bound.name in names:
+            for size in bound.sizes:
+                yield Row(bound.name, size, "", lambda bound=bound, size=size: memory_bound(space, bound, size))
+
+
+def strategy(space: Space, form: gemm_kernels.Form, size: tuple[int, int, int]) -> tuple[int, int, str]:
+    products = gpu_gemm.Products(space, form, size, False)
+    gpu_gemm._strategy(*products.sets[0])
+    return products.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
+
+
+def tiled(
+    space: Space, form: gemm_kernels.Form, size: tuple[int, int, int], config: gemm_kernels.Config
+) -> tuple[int, int, str]:
+    products = gpu_gemm.Products(space, form, size, False)
+    gemm_kernels.product(form, config).bind(*products.sets[0])
+    return products.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
+
+
+DTYPES = {"f32": "f32", "f64": "f64"}
+"""Cases of `gpu_memory_bound` whose products are not of bf16."""
+
+
+def memory_bound(space: Space, case: Any, size: tuple[int, ...]) -> tuple[int, int, str]:
+    work = case.make(space, size)
+    return work.bytes, work.flops, DTYPES.get(case.name, "bf16")
+
+
+def predicted(row: Row) -> dict[str, Any]:
+    """The row's kernels compiled and replayed, beside the bound."""
+    found: list[Any] = []
+    grids: list[int] = []
+    said: list[str] = []
+
+    def bound_to(kernel: Any, *args: Any) -> None:
+        arguments = kernel.bind_arguments(args, {})
+        binding = kernel.binding(arguments, None)
+        sizes = {**binding.dims, **binding.extents}
+        made = kernel.compile(*args, target=PRODUCT.target)
+        grids.append(prod(evaluate_int(g, sizes) for g in made.grid))
+        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model()))
+
+    def planned(*args: Any, **kwargs: Any) -> Any:
+        chosen = own(*args, **kwargs)
+        said.append(f"{chosen.strategy}")
+        return chosen
+
+    own = plans.plan_gemm
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(wd.Kernel, "bind", bound_to))
+        stack.enter_context(mock.patch.object(plans, "chip_of", lambda product, *arrays: PRODUCT))
+        stack.enter_context(mock.patch("wavedsl.strategies.plan_gemm", planned))
+        try:
+            moved, flops, dtype = row.launch()
+        except wd.WaveError as error:
+            return {"case": row.case, "size": list(row.size), "failed": str(error).splitlines()[0]}
+    # L2 and shared memory are in the clocks of the replay, with what runs beside them.
+    times = [{"hbm": r.seconds_by["hbm"] / REACHED, "replay": r.seconds_by["issue"]} for r in found]
+    bounds = {"memory": moved / (REACHED * PRODUCT.hbm), "compute": flops / rate(dtype)}
+    bound = max(bounds.values())
+    # A launch that the replay extends from a few workgroups may come out a little below the bound.
+    seconds = max(bound, sum(max(parts.values()) for parts in times))
+    tiles = "; ".join(f"{t.tile_m}x{t.tile_n}x{t.tile_k}/{t.pipeline_stages}" for t in (r.kernel_tiles for r in found))
+    return {
+        "case": row.case, "size": list(row.size), "what": ", ".join([row.what, *said]).strip(", "), "tiles": tiles,
+        "us": seconds * SECONDS, "us by": {k: v * SECONDS for k, v in times[0].items()}, "bound us": bound * SECONDS,
+        "bound by": max(bounds, key=lambda k: bounds[k]), "of bound": bound / seconds,
+        "GB/s": moved / seconds / 1e9, "TFLOP/s": flops / seconds / 1e12,
+        "workgroups": grids,
+    }  # fmt: skip
+
+
+def rate(dtype: str) -> float:
+    """Operations per second of the fastest pipe for a dtype."""
+    target = get_target(PRODUCT.target)
+    return PRODUCT.peak(dtype, "matrix" if PRODUCT.has_matrix(dtype, target) else "vector", target)
+
+
+def table(done: Sequence[dict[str, Any]]) -> str:
+    from wavedsl.reports import table as drawn
+
+    body = [
+        (r["case"], " x ".join(map(str, r["size"])), *([r["failed"]] if "failed" in r else
+         (f"{r['what']} {r['tiles']}", r["workgroups"], r["us"], r["bound us"], r["bound by"], r["of bound"])))
+        for r in done
+    ]  # fmt: skip
+    heads = ("case", "size", "kernel", "workgroups", "predicted us", "bound us", "by", "of bound")
+    return drawn(heads, [(*row, *[None] * (len(heads) - len(row))) for row in body])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="*", help="default: all")
+    parser.add_argument("--candidates", action="store_true", help="also the tiles that gpu_gemm.py tries")
+    parser.add_argument("--out", type=Path, help="folder of the JSON (default: benchmarks/results, of all cases only)")
+    given = parser.parse_args(arguments)
+    os.environ["WAVEDSL_DEVICE"] = f"emulator:{PRODUCT.target}"
+    done = []
+    for row in rows(given.cases, given.candidates):
+        done.append(predicted(row))
+        print(f"{row.case} {row.size} {row.what}: {done[-1].get('failed') or done[-1]['of bound']}", file=sys.stderr)
+    print(table(done))
+    print(f"predicted for {PRODUCT.name} by our own model, nothing measured")
+    if given.cases is None or given.out:
+        print(record.write("predicted", done, given.out, note="predicted by our own model, nothing measured"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

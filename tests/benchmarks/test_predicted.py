@@ -1,0 +1,39 @@
+"""The predictions of the GPU benchmarks: rows of both are compiled and replayed, none above what the chip can do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "predicted.py"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    spec = importlib.util.spec_from_file_location("predicted_under_test", PATH)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_of_both_benchmarks(benchmark, tmp_path, capsys):
+    assert benchmark.main(["--cases", "fp8", "gemv", "rms_norm", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "nothing measured" in said and "8192 x 8192 x 8192" in said
+    rows = json.loads((tmp_path / "predicted.json").read_text())["rows"]
+    assert [row["case"] for row in rows] == ["fp8"] + ["rms_norm"] * 3 + ["gemv"] * 2
+    assert all(0 < row["of bound"] <= 1 and row["us"] >= row["bound us"] for row in rows)
+    assert rows[0]["bound by"] == "compute" and rows[1]["bound by"] == "memory"
+
+
+def test_half_of_the_units_do_not_fill_memory(benchmark):
+    """64 workgroups of one round ask for less than all 132 SMs bring."""
+    chip = benchmark.model()
+    assert 64 * chip.unit_rate < 0.96 * chip.dram_rate / benchmark.REACHED

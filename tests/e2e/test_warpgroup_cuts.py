@@ -1,0 +1,105 @@
+"""Tiles and parts of K that `auto` takes where warpgroups multiply: all units at work, results right."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+from wavedsl.analysis.roofline import product_named
+from wavedsl.analysis.strategy import GemmShape, choose_tiles
+from wavedsl.strategies import kernels, plan_gemm
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.warpgroups import best_cut, cuts, suits
+
+BF16 = Form(wd.bf16, wd.bf16, True)
+H200 = product_named("H200")
+MLPS = ((4096, 14336), (8192, 28672))
+
+
+def workgroups(cut, m, n):
+    return ceil(m / cut.tile[0]) * ceil(n / cut.tile[1]) * cut.parts
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 64, 128])
+@pytest.mark.parametrize(("n", "k"), [*MLPS, *(pair[::-1] for pair in MLPS)])
+def test_few_rows_keep_all_units_asking_for_memory(tokens, n, k):
+    cut = best_cut(BF16, (tokens, n, k), H200)
+    assert 0.8 * H200.units <= workgroups(cut, tokens, n) <= H200.units, cut
+
+
+@pytest.mark.parametrize(("n", "k"), [*MLPS, *(pair[::-1] for pair in MLPS)])
+@pytest.mark.parametrize("tokens", [512, 2048])
+def test_the_last_round_of_large_tiles_is_not_half_empty(tokens, n, k):
+    """Rounds of tiles take no more than 1.2 times what all units would at their fullest."""
+    cut = best_cut(BF16, (tokens, n, k), H200)
+    done = ceil(workgroups(cut, tokens, n) / H200.units) * H200.units * cut.tile[0] * cut.tile[1] / cut.parts
+    assert done / (tokens * n) < 1.2, cut
+
+
+def test_what_has_no_warpgroup_instruction_is_left_alone():
+    sizes = 512, 512, 512
+    assert suits(BF16, sizes, H200) and not suits(BF16, sizes, product_named("A100"))
+    assert not suits(Form(wd.f32, wd.f32, True), sizes, H200) and not suits(BF16, (512, 512, 64), H200)
+    fp8 = Form(wd.f8e4m3, wd.bf16, False)
+    assert not suits(fp8, sizes, H200) and suits(Form(wd.f8e4m3, wd.bf16, True), sizes, H200)
+
+
+def test_tiles_fit_the_instruction():
+    """64 rows of a warpgroup each, no more than two warpgroups and 128 sums of a lane beside a wide tile."""
+    for sizes in ((16, 4096, 1024), (4096, 48, 1024), (512, 4096, 1024)):
+        for cut in cuts(BF16, sizes, H200):
+            groups = cut.waves[0] * cut.waves[1]
+            assert max(cut.tile[0] // cut.waves[0], cut.tile[1] // cut.waves[1]) >= 64
+            assert cut.tile[0] * cut.tile[1] / groups / 128 <= 128
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "waves", "split"),
+    [((130, 240, 128), (128, 224, 64), (2, 1), 1), ((7, 70, 1040), (16, 64, 64), (1, 1), 2)],
+)
+def test_new_tiles_are_right(sizes, tile, waves, split):
+    m, n, k = sizes
+    random = np.random.default_rng(m)
+    a, b = (random.integers(-3, 4, s).astype(wd.bf16.storage) for s in ((m, k), (n, k)))
+    c = np.full((m, n), np.nan, np.float32).astype(wd.bf16.storage)
+    kernel = kernels.tiled(BF16, tile, (*waves, 1), 0, True, split)
+    kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a").emulate(a, b, c, 1.0, 0.0)
+    want = (a.astype(np.float32) @ b.astype(np.float32).T).astype(wd.bf16.storage)
+    assert np.array_equal(c.astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["few rows", "few columns"])
+def test_auto_shares_k_of_a_narrow_product(monkeypatch, columns):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    m, n, k = (64, 5, 4096) if columns else (5, 64, 4096)
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (n, k)))
+    c = np.full((m, n), np.nan, np.float16)
+    plan = plan_gemm(a, b, c, transpose_b=True, product=H200)
+    assert plan.tiles.split > 1, plan.why
+    plan.run()
+    assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
+
+
+@pytest.mark.parametrize(("k", "cluster"), [(8192, 2), (512, 1)])
+def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
+    """128 tiles on 132 units: a cluster pays where the loop is long."""
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((512, k), (8192, k), (512, 8192)))
+    made = kernels.tiled(BF16, (128, 256, 64), (2, 1, 1), 0).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    assert made.kernel_ir.cluster == cluster
+
+
+def test_f64_takes_the_chips_own_instructions_in_small_tiles():
+    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's."""
+    tiles = choose_tiles("wave_parallel", GemmShape(2048, 2048, 2048, wd.f64), H200)
+    assert (tiles.tile_m, tiles.tile_n, tiles.pipeline_stages) == (64, 64, 4)
+    form = Form(wd.f64, wd.f64, True)
+    random = np.random.default_rng(0)
+    a, b, c = random.standard_normal((70, 36)), random.standard_normal((50, 36)), np.full((70, 50), np.nan)
+    made = kernels.tiled(form, (64, 64, 8), (2, 2, 1), 4).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    made.emulate(a, b, c, 1.0, 0.0)
+    assert "m16n8k4" in made.asm and "m8n8k4" not in made.asm
+    np.testing.assert_allclose(c, a @ b.T, atol=1e-12)

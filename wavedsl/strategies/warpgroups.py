@@ -1,0 +1,114 @@
+"""Tiles and parts of K for products on chips whose warpgroups multiply out of shared memory (Hopper).
+
+In: a product's form and sizes, a chip. Out: a `Cut`. Every tile that a few warpgroups hold, with K in one part or in
+several, is given an estimate of its clocks, and the least is taken: few rows must keep all units asking for memory, and
+a few rounds of large tiles must not leave the last one half empty.
+
+Clocks of a launch, from the product's rates:
+
+    trip       the longest of: the matrix unit, the port of shared memory (operands read, tiles written), L2, memory
+    tile       its trips, then its results at the unit's port
+    launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, and two latencies and
+               the sums of all parts for whoever comes last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from wavedsl.ir.product import Product
+from wavedsl.strategies.kernels import Form
+from wavedsl.targets import get_target
+
+ROWS = 64
+"""Rows of a warpgroup's matrix instruction."""
+DEPTH = 32
+"""Bytes of K of one instruction."""
+STEP = 128
+"""Bytes of K per trip: the widest swizzle of tiles in shared memory."""
+WIDTHS = (256, 224, 192, 160, 128, 96, 64)
+"""Columns of a tile: of an instruction they may be any multiple of 8 up to 256."""
+MOST_PARTS, LEAST_TRIPS = 8, 8
+"""Parts of K at most, and trips of each at least: as many as a ring has slots."""
+PORT = 128
+"""Bytes per clock of a unit's shared memory."""
+L2_RATE = 5120
+"""Bytes per clock of L2 where a product says nothing: A100's white paper. Hopper's is not published, and no slower. A
+unit is given its share of that and no more, also where others idle: what one alone can take is not known."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`tile`: M, N and K of a workgroup in elements. `waves`: its warpgroups along M and N. `parts` of K, which as many
+    workgroups share. `clocks` that the launch is estimated to take."""
+
+    tile: tuple[int, int, int]
+    waves: tuple[int, int]
+    parts: int
+    clocks: float
+
+
+def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
+    """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
+    view = get_target(chip.target).warpgroup
+    if view is None or form.dtype.bits > 16 or (form.dtype.bits < 16 and not form.b_rows):
+        return False
+    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+    return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
+
+
+def best_cut(form: Form, sizes: Sequence[int], chip: Product) -> Cut:
+    """The cut that takes fewest clocks; of equal ones the first, which has the widest tile and fewest parts."""
+    return min(cuts(form, sizes, chip), key=lambda x: x.clocks)
+
+
+def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
+    """All that are considered."""
+    m, n, k = sizes
+    depth = STEP * 8 // form.dtype.bits
+    trips = ceil(k / depth)
+    for tile, waves in _tiles(m, n):
+        for parts in range(1, MOST_PARTS + 1):
+            if parts == 1 or trips // parts >= LEAST_TRIPS:
+                yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, chip))
+
+
+def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Tiles along M and N, and their warpgroups: 64 rows each, or 64 columns where M is no more than a few rows."""
+    if min(m, n) > ROWS:
+        yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
+        return
+    few = next(x for x in (16, 32, 64) if min(m, n) <= x)
+    for wide in (256, 128, 64):
+        yield ((few, wide), (1, wide // ROWS)) if m <= n else ((wide, few), (wide // ROWS, 1))
+
+
+def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, chip: Product) -> float:
+    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two."""
+    m, n, k = sizes
+    size, out = form.dtype.bits / 8, form.out.bits / 8
+    counts = ceil(m / tile[0]), ceil(n / tile[1])
+    items = counts[0] * counts[1] * parts
+    used = min(chip.units, items)
+    rounds = ceil(items / chip.units)
+    columns = min(tile) if min(tile) < ROWS else tile[1]
+    instructions = tile[0] * tile[1] // (ROWS * columns) * (STEP / DEPTH)
+    staged = (tile[0] + tile[1]) * STEP
+    pair = (tile[1] if m <= n else tile[0]) * STEP if counts[m > n] % 2 == 0 else 0
+    asked = staged - pair / 2  # two workgroups side by side share a tile
+    unit = (chip.l2_rate or L2_RATE) / chip.units
+    memory = (m + n) * k * size / items * used / (chip.hbm / chip.clock)
+    trips = ceil(k * size / STEP / parts)
+    trip = max(
+        instructions * columns / 2, (instructions * (ROWS + columns) * DEPTH + staged) / PORT, asked / unit,
+        memory / trips,
+    )  # fmt: skip
+    latency = chip.latency * chip.clock
+    sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
+    exchange = sums + 2 * latency + max(latency, parts * sums) if parts > 1 else 0.0
+    return rounds * (trips * trip + tile[0] * tile[1] * out / unit + exchange) + latency
+
+
+__all__ = ["Cut", "best_cut", "cuts", "estimated", "suits"]
