@@ -8,6 +8,7 @@ adds in every trip.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import copysign
 
 from wavedsl.ir.derived_layout import same_layout
@@ -83,17 +84,30 @@ def started_once(low: Lowering, n: Node, init: Node, value: Fragment) -> Fragmen
     return Fragment(value.layout, value.dtype, [b.select(first, c, absent(c)) for c in value.chunks])
 
 
-def added_up(low: Lowering, n: Node, part: Value) -> Value:
-    """The sum of what lanes and waves hold of one chunk: lanes by butterflies, then waves in their order."""
+def added_up(low: Lowering, n: Node, parts: Sequence[Value]) -> list[Value]:
+    """The sums of what lanes and waves hold of each chunk: lanes by butterflies, then waves in their order.
+
+    A reduction's chunks take the steps of a butterfly side by side, and cross the waves together: exchanges that do not
+    wait for each other, and two barriers for as many as `SUMMED_WORDS` registers.
+    """
     b = low.b
     d, bits = _shared_by(low, n)
-    if bits:
-        add = b.fadd if part.type.element.is_float else b.add
-        cells = list(b.elements(part)) if part.type.n > 1 else [part]
-        for bit in bits:
-            cells = [add(x, shuffled(low, x, 1 << bit)) for x in cells]
-        part = b.vec(*cells) if len(cells) > 1 else cells[0]
-    return summed_over_waves(low, d, part) if low.plans[d].waves > 1 else part
+    waves = low.plans[d].waves > 1
+    if n.op == "mma":
+        return [summed_over_waves(low, d, part) if waves else part for part in parts]
+    add = b.fadd if parts[0].type.element.is_float else b.add
+    cells = [x for part in parts for x in (b.elements(part) if part.type.n > 1 else [part])]
+    for bit in bits:
+        others = [shuffled(low, x, 1 << bit) for x in cells]
+        cells = [add(x, other) for x, other in zip(cells, others)]
+    if waves:
+        whole = summed_over_waves(low, d, b.vec(*cells)) if len(cells) > 1 else summed_over_waves(low, d, cells[0])
+        cells = list(b.elements(whole)) if len(cells) > 1 else [whole]
+    out = []
+    for part in parts:
+        mine, cells = cells[: part.type.n], cells[part.type.n :]
+        out.append(b.vec(*mine) if len(mine) > 1 else mine[0])
+    return out
 
 
 __all__ = ["added_up", "late_sums", "started_once"]

@@ -270,10 +270,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
     position = 0
     for i, carry in enumerate(region.carries):
-        for c in range(chunk_count(low.layout(carry), carry.dtype)):
-            found = results[position]
-            context.env["r", n.id, i, c] = added_up(low, sums[carry.id], found) if carry.id in sums else found
-            position += 1
+        count = chunk_count(low.layout(carry), carry.dtype)
+        found = results[position : position + count]
+        if carry.id in sums:
+            found = added_up(low, sums[carry.id], found)
+        for c in range(count):
+            context.env["r", n.id, i, c] = found[c]
+        position += count
     low.loop_dim = outer_dim
     low.base = outer_base
     del low.first[dim]

@@ -1,7 +1,7 @@
 """The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
 
-    select → (fusions) → liveness → allocate → check → physical moves → waits → hazards → clauses → check → operand
-    check → text
+    select → (fusions) → liveness → allocate → check → physical moves → early constants → waits → hazards → clauses
+    → check → operand check → text
 
 Invariant: every instruction that is printed went through its row's `check_operands`.
 """
@@ -15,6 +15,7 @@ from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, lasting_oper
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.clauses import break_clauses
+from wavedsl.codegen.amdgcn.early_constants import check_early, set_early
 from wavedsl.codegen.amdgcn.explain import explain_registers, explain_spill
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.hazard_fill import check_order, fill_gaps
@@ -72,6 +73,9 @@ def compile_kernel_ir(
         _complain(kernel, "register allocation", check_allocation(program))
     _complain(kernel, "register moves", make_physical(program, rows, verify))
     trail.stage("registers placed", lambda: program_text(program))
+    before = [block.insts for block in program.blocks]
+    if set_early(program) and verify:
+        _complain(kernel, "places of constants", check_early(before, program))
     insert_waits(program, rows)
     hazards = flow(program)
     before = [block.insts for block in program.blocks]

@@ -241,7 +241,7 @@ _PURE = (*_LANES, Unit.MFMA, Unit.SALU)
 
 def _touched(inst: Inst) -> tuple[list[int], list[int]]:
     """The registers that an instruction reads, EXEC if it runs under it, and those that it writes."""
-    return _registers(inst.reads | (_EXEC if inst.row.reads_exec else 0)), _registers(inst.writes)
+    return members(inst.reads | (_EXEC if inst.row.reads_exec else 0)), members(inst.writes)
 
 
 def _run(
@@ -258,7 +258,7 @@ def _run(
     return seen, writer
 
 
-def _registers(mask: int) -> list[int]:
+def members(mask: int) -> list[int]:
     """The members of a bit set, run by run."""
     out: list[int] = []
     while mask:

@@ -32,6 +32,21 @@ def row_sums(dtype: wd.DType, start: Any, waves: int = 1, more: bool = False) ->
     return sums
 
 
+def sums_of_rows(dtype: wd.DType, rows: int) -> Any:
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, rows, 0), wd.TilingConstraint(N, BN), wd.WaveConstraint(N, BN / 2)],
+        subs={BN: 1024},
+    )
+    def sums(a: wd.Memory[M, N, dtype], s: wd.Memory[M, dtype]):
+        @wd.iterate(N, init_args=[wd.Register[M, dtype](7)])
+        def over_columns(acc: wd.Register[M, dtype]):
+            return acc + wd.sum(wd.read(a), dim=N)
+
+        wd.write(over_columns, s)
+
+    return sums
+
+
 def loop_text(text: str) -> str:
     """What lies between the first loop's label and the last branch back to one."""
     labels = re.findall(r"^\s*([.$]\w*N\d+(?:_\d+)?):", text, re.M)
@@ -47,6 +62,18 @@ def test_lanes_and_waves_add_up_behind_the_loop(
     compiled = agree(row_sums(dtype, 7, waves), [a, np.zeros(2, a.dtype)], target, oracle)
     assert not re.search(EXCHANGES, loop_text(compiled.asm))
     assert re.search(EXCHANGES, compiled.asm)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "rows"), [(wd.f32, 4), (wd.f64, 2), (wd.i32, 8)], ids=lambda x: str(x))
+def test_rows_cross_the_waves_together(
+    target: str, dtype: wd.DType, rows: int, oracle: Callable[[str], str]
+) -> None:
+    """Two barriers for all rows, not for every one."""
+    a = np.random.default_rng(rows).integers(-9, 10, (rows, 3000)).astype(dtype.storage)
+    compiled = agree(sums_of_rows(dtype, rows), [a, np.zeros(rows, a.dtype)], target, oracle)
+    behind = compiled.asm[compiled.asm.rindex(loop_text(compiled.asm)[-80:]) :]
+    assert len(re.findall(r"s_barrier|bar\.sync|barrier\.sync", behind)) == 2
 
 
 def test_a_sum_that_more_is_done_with_adds_in_every_trip(oracle: Callable[[str], str]) -> None:
