@@ -23,7 +23,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.runtime.parameters import FOUR, MAP_ALIGN, STRIDE
-from wavedsl.runtime.prepare import ADDRESS_BITS, LARGEST_GRID, WORK_ITEMS
+from wavedsl.runtime.prepare import ADDRESS_BITS, check_grid, largest_grid
 from wavedsl.runtime.tensor_map import DATA_TYPES, FILLS, INTERLEAVES, PROMOTION, PROMOTIONS, SWIZZLES, data_type
 from wavedsl.runtime.workspace import ALIGN, ROOMS, TICKETS
 
@@ -70,12 +70,15 @@ _HIP = _Api(
 def c_header(compiled: CompiledKernel, prefix: str | None = None) -> str:
     """The header's text; every name in it begins with `prefix` (default: the kernel's name).
 
-    Raises LaunchError for a kernel that prints or asserts (Python reads what those say) and for a prefix that is no C
-    identifier; ToolchainError where the text has to be assembled and no assembler is at hand.
+    Raises LaunchError for a kernel that prints or asserts (Python reads what those say), for a grid that no driver
+    launches and for a prefix that is no C identifier; ToolchainError where the text has to be assembled and no
+    assembler is at hand.
     """
     prefix = compiled.name if prefix is None else prefix
     if not re.fullmatch(r"[A-Za-z]\w*", prefix, re.ASCII) or prefix in _RESERVED:
         raise LaunchError(f"{prefix!r} cannot begin names of C", hint="a letter, then letters, digits and _: gemm_f16")
+    if all(isinstance(n, int) for n in compiled.grid):
+        check_grid(compiled, (*compiled.grid, 1, 1)[:3])
     if compiled.sites:
         raise LaunchError(
             f"{compiled.name} prints or asserts, and what it has to say is read by Python",
@@ -167,9 +170,11 @@ class _Header:
             "#else",
         )
         yield from ("#define WAVEDSL_ALIGN(bytes) _Alignas(bytes)", "#endif", "#endif", "")
-        yield from self.images()
+        images = self.images()
+        for kind, image in images.items():
+            yield from _bytes(f"{name}_{kind}", image)
         yield from self.structs()
-        yield from self.loading()
+        yield from self.loading(*images)
         if self.rooms:
             yield from self.workspace()
         yield from self.binding()
@@ -190,19 +195,16 @@ class _Header:
         yield "Arrays are pointers to memory of the device; their elements are where the fields say. An array that is"
         yield "written overlaps no other one."
 
-    def images(self) -> Iterator[str]:
-        """The binary, and on NVIDIA the text, for drivers that do not take the binary."""
-        binary: bytes | None = None
+    def images(self) -> dict[str, bytes]:
+        """What the driver loads, in the order of trying: the binary, and on NVIDIA the text, for drivers that do not
+        take the binary."""
+        text = {"text": self.compiled.asm.encode() + b"\0"} if self.cuda else {}
         try:
-            binary = self.compiled.binary()
+            return {"binary": self.compiled.binary(), **text}
         except ToolchainError:
-            if not self.cuda:
+            if not text:
                 raise
-        if binary is not None:
-            yield from _bytes(f"{self.prefix}_binary", binary)
-        if self.cuda:
-            yield from _bytes(f"{self.prefix}_text", self.compiled.asm.encode() + b"\0")
-        self.images_there = [k for k, there in (("binary", binary is not None), ("text", self.cuda)) if there]
+            return text
 
     def structs(self) -> Iterator[str]:
         name, api, compiled = self.prefix, self.api, self.compiled
@@ -237,10 +239,9 @@ class _Header:
         yield from ("", "typedef struct {", f"  WAVEDSL_ALIGN({MAP_ALIGN}) unsigned char block[{size}];")
         yield from ("  unsigned int grid[3];", f"}} {name}_call;", "")
 
-    def loading(self) -> Iterator[str]:
+    def loading(self, first: str, *rest: str) -> Iterator[str]:
         name, api, compiled = self.prefix, self.api, self.compiled
         yield f"static inline {api.result} {name}_load({name}_kernel *kernel) {{"
-        first, *rest = self.images_there
         yield f"  {api.result} status = {api.load}(&kernel->module, {name}_{first});"
         for image in rest:
             yield f"  if (status != {api.success}) status = {api.load}(&kernel->module, {name}_{image});"
@@ -298,11 +299,7 @@ class _Header:
         yield from ("  return NULL;", "}", "")
 
     def grid(self) -> Iterator[str]:
-        block = (*self.compiled.block, 1, 1)
-        most = [
-            m if self.cuda else min(LARGEST_GRID[0] if a == 0 else WORK_ITEMS, WORK_ITEMS // block[a])
-            for a, m in enumerate(LARGEST_GRID)
-        ]
+        most = largest_grid(self.compiled)
         sizes = (*self.compiled.grid, 1, 1)[:3]
         for axis, size in enumerate(sizes):
             if isinstance(size, int):

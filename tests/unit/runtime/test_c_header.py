@@ -222,7 +222,7 @@ def test_names_are_fields() -> None:
     assert "const void *double_;" in text and "void *workspace_;" in text and "int64_t register_;" in text
 
 
-def test_a_kernel_that_prints_has_no_header() -> None:
+def test_what_has_no_header() -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
     def loud(a: wd.Memory[M, wd.f32]):
         wd.device_print("a", wd.read(a))
@@ -231,6 +231,21 @@ def test_a_kernel_that_prints_has_no_header() -> None:
         loud.compile(target="sm_80", subs={M: 64}).c_header()
     with pytest.raises(wd.LaunchError, match="cannot begin names"):
         gemm().compile(target="sm_80", subs={M: 64, N: 64, K: 64}).c_header("2fast")
+    with pytest.raises(wd.LaunchError, match="workgroups along axis 1"):
+        gemm().compile(target="sm_80", subs={M: 64, N: 1 << 23, K: 64}).c_header()
+
+
+def test_without_ptxas_the_driver_assembles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On NVIDIA; AMD's drivers take no text."""
+
+    def none(*_: object) -> bytes:
+        raise wd.ToolchainError("no assembler")
+
+    monkeypatch.setattr(CompiledKernel, "binary", none)
+    text = gemm().compile(target="sm_80", subs={M: 64, N: 64, K: 64}).c_header()
+    assert "gemm_text[" in text and "gemm_binary" not in text
+    with pytest.raises(wd.ToolchainError, match="no assembler"):
+        gemm().compile(target="gfx942", subs={M: 64, N: 64, K: 64}).c_header()
 
 
 ADD = """
