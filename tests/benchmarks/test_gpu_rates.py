@@ -1,0 +1,94 @@
+"""Texts that measure a chip: they assemble and run, and what is launched is what they take."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+from wavedsl.runtime.toolchain import assemble_ptx
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    yield importlib.import_module("gpu_rates")
+    for name in set(sys.modules) - before:  # others have modules of these names, too
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+            del sys.modules[name]
+
+
+def test_every_text_runs_on_the_emulator(rates: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rates.main(["--emulate"]) == 0
+    assert "no number of a chip" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_texts_assemble_without_remarks(rates: Any) -> None:
+    oracles.require("ptxas")
+    for text in {probe.text for probe in rates.PROBES}:
+        found = assemble_ptx(text, rates.TARGET)
+        assert not found.warnings
+        assert not any(entry.spill_stores for entry in found.entries)
+
+
+class Driver:
+    """A driver whose launches read their parameters and leave 1000 clocks, the first one 9000."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, np.ndarray] = {}
+        self.launched: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+
+    def allocate(self, size: int) -> int:
+        array = np.empty(size, np.uint8)
+        self.memory[array.ctypes.data] = array
+        return array.ctypes.data
+
+    def free(self, address: int) -> None:
+        del self.memory[address]
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        assert self.memory[address].nbytes == size
+
+    def load(self, text: str, target: str, name: str, shared: int) -> str:
+        assert f".entry {name}(" in text
+        return name
+
+    def launch(self, function: str, grid: tuple[int, ...], block: tuple[int, ...], params: int, stream: int) -> None:
+        pointers = (ctypes.c_void_p * 3).from_address(params)
+        source, found = (ctypes.c_uint64.from_address(x).value for x in pointers[:2])
+        assert source in self.memory and ctypes.c_uint32.from_address(pointers[2]).value
+        if function == "probe":
+            first = all(name != "probe" for name, *_ in self.launched)
+            self.memory[found].view(np.uint64)[: grid[0]] = 9000 if first else 1000
+        self.launched.append((function, grid, block))
+
+    def synchronize(self, stream: int) -> None: ...
+
+    def download(self, data: np.ndarray, address: int) -> None:
+        data[...] = self.memory[address].view(data.dtype)[: data.size]
+
+
+def test_a_probe_is_launched_with_its_parameters(rates: Any) -> None:
+    driver = Driver()
+    probe = next(x for x in rates.PROBES if x.name == "L2 hit")
+    values = rates.Chip(driver).measured(probe)
+    assert values == [1000 / (4 * probe.steps)] * rates.REPEATS
+    assert [name for name, *_ in driver.launched] == ["fill"] + ["probe"] * (1 + rates.REPEATS)
+    assert len(driver.memory) == 1  # what is swept
+
+
+def test_a_probe_that_fails_has_a_row_that_says_so(rates: Any) -> None:
+    def run(probe: Any) -> list[float]:
+        raise RuntimeError("no chip")
+
+    (row,) = rates.rows(rates.PROBES[:1], run)
+    assert row["failed"] == "RuntimeError: no chip" and "measured" not in row
