@@ -358,6 +358,10 @@ class Builder(Values):
         """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""
         return self._effect("touch.bulk", (map, *(self._i32(x) for x in at)), {})
 
+    def touch_map(self, map: Value) -> Op:
+        """Bring a tensor map itself to where copies look it up."""
+        return self._effect("touch.map", (map,), {})
+
     def copy_bulk_store(
         self, map: Value, saddr: Operand, mask: Value, at: Sequence[Operand], *, cache: str | None = None
     ) -> Op:  # fmt: skip

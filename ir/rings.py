@@ -138,9 +138,13 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
 
 
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
-    """One thread makes all barriers; nobody goes on before they are known."""
+    """One thread makes all barriers; nobody goes on before they are known. It also asks for the tensor maps, each of which
+    the first copy that needs it would have to wait for."""
     b = low.b
     with one_thread(low):
+        for i, param in enumerate(low.kernel.params):
+            if param.map is not None:
+                b.touch_map(b.param(i))
         for ring in rings:
             for slot in range(ring.slots):
                 b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)

@@ -113,6 +113,10 @@ def _prefetch(s: Selector, op: Op) -> None:
     s.emit(("cp", "async", "bulk", "prefetch", "tensor", f"{len(at)}d", "L2", "global", "tile"), where)
 
 
+def _prefetch_map(s: Selector, op: Op) -> None:
+    s.emit(("prefetch", "tensormap"), Mem(s.regs(op.args[0])[0]))
+
+
 def _commit(s: Selector, op: Op) -> None:
     s.emit(("cp", "async", "bulk", "commit_group"))
 
@@ -174,6 +178,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
     "touch.bulk": _prefetch,
+    "touch.map": _prefetch_map,
     "copy.bulk.store": _store,
     "bulk.commit": _commit,
     "bulk.wait": _bulk_wait,
