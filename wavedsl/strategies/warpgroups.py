@@ -111,4 +111,44 @@ def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: in
     return rounds * (trips * trip + tile[0] * tile[1] * out / unit + exchange) + latency
 
 
-__all__ = ["Cut", "best_cut", "cuts", "estimated", "suits"]
+BLOCK_ROWS = (*range(16, 161, 16), 192, 256)
+"""Rows of blocks of ragged groups. Where they are no multiple of 64 operands change places, and they are the
+instruction's columns: multiples of 16 leave by bulk copies, and more than 160 take more registers than there are."""
+BLOCK_COLUMNS = (256, 128, 64)
+MOST_AREA = 160 * 256
+"""Elements of a block at most: two warpgroups' sums, with registers left for what stores them."""
+
+
+def best_blocks(form: Form, groups: Sequence[int], n: int, k: int, chip: Product) -> Cut:
+    """The blocks of rows of ragged `groups`, and their columns of N, that take fewest clocks: large ones ask little of
+    L2, but most groups end inside one."""
+    used = [x for x in groups if x]
+    memory = (len(used) * n + sum(used)) * k * form.dtype.bits / 8 / (chip.hbm / chip.clock)
+    found = [
+        cut_of_blocks(form, used, n, k, (rows, columns), chip)
+        for rows in BLOCK_ROWS
+        for columns in BLOCK_COLUMNS
+        if rows * columns <= MOST_AREA and (columns < 2 * n or columns == BLOCK_COLUMNS[-1])
+    ]
+    return min(found, key=lambda x: (max(x.clocks, memory), x.clocks))
+
+
+def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple[int, int], chip: Product) -> Cut:
+    """Blocks of one size, by the clocks of `estimated` but for memory's. Two side by side share rows of A where their
+    number is even."""
+    rows, columns = tile
+    across, turned = ceil(n / columns), rows % ROWS > 0
+    width = rows if turned else columns
+    instructions = rows * columns // (ROWS * width) * (STEP / DEPTH)
+    staged = (rows + columns) * STEP
+    asked = staged - (rows * STEP / 2 if across % 2 == 0 else 0)
+    unit = (chip.l2_rate or L2_RATE) / chip.units
+    trips = ceil(k * form.dtype.bits / 8 / STEP)
+    trip = max(instructions * width / 2, (instructions * (ROWS + width) * DEPTH + staged) / PORT, asked / unit)
+    rounds = ceil(sum(ceil(x / rows) for x in groups) * across / chip.units)
+    clocks = rounds * (trips * trip + rows * columns * form.out.bits / 8 / unit) + chip.latency * chip.clock
+    waves = (1, max(1, columns // 128)) if turned else (rows // ROWS, 1)
+    return Cut((rows, columns, STEP * 8 // form.dtype.bits), waves, 1, clocks)
+
+
+__all__ = ["Cut", "best_blocks", "best_cut", "cut_of_blocks", "cuts", "estimated", "suits"]
