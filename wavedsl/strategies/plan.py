@@ -127,7 +127,8 @@ def plan_gemm(
         tiles = replace(tiles, prefetch_distance=0)
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     many = chosen != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
-    if strategy == "auto" and chosen in _LOOPS and many and warpgroups.suits(form, (m, n, k), chip):
+    suits = warpgroups.suits if chosen in _LOOPS else warpgroups.suits_shallow
+    if strategy == "auto" and many and suits(form, (m, n, k), chip):
         _estimated(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
         return plan
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
@@ -415,7 +416,11 @@ def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, f
     memory."""
     m, n, _ = sizes
     cut = warpgroups.best_cut(form, sizes, chip)
-    plan.strategy = "skinny" if plan.strategy in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
+    if plan.strategy in _LOOPS:
+        few = plan.strategy in ("skinny", "gemv")
+        plan.strategy = "skinny" if few else "split_k" if cut.parts > 1 else "wave_parallel"
+    else:
+        plan.strategy = "cache_persistent"
     plan.why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
     plan.tiles = replace(
         plan.tiles, tile_m=cut.tile[0], tile_n=cut.tile[1], tile_k=cut.tile[2], pipeline_stages=0,
@@ -427,7 +432,8 @@ def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, f
 
 
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
-"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply."""
+"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
+one of a trip or two, on large grids."""
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
