@@ -13,12 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wavedsl.ir.access import vector_elements
+from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.strategy import most_registers
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.whole_tiles import whole_plans
 
 ASYNC_COPIES = ("copy.async", "copy.bulk", "copy.bulk.store")
 """Ops of the kernel IR that copy beside the waves that start them."""
@@ -167,20 +170,24 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
         return ("load.global", "store.shared", *loads), words + taken
     if not is_tile(low.graph, n):
         return ("load.global",), "gathered, each lane its own elements"
-    width, _ = vector_elements(info, low.layout(n), low.plans, False)
-    return ("load.global",), f"loads of {max(1, width * info.dtype.bits // 8)} bytes per lane"
+    return ("load.global",), "loads of " + _widths(low, info, low.layout(n), False)
 
 
 def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
-    info = low.arrays[n.attrs["memory"]]
     outlet = low.outlets.get(n.id)
     if outlet is not None:
         turned = ", transposed on the way" if outlet.transposed else ""
         return ("store.shared", "copy.bulk.store"), f"bulk copies of {outlet.tile.span}-byte rows{turned}"
     if not is_tile(low.graph, n):
         return ("store.global",), "scattered, each lane its own elements"
-    width, _ = vector_elements(low.view_info(n), low.layout(n.inputs[0]), low.plans, True)
-    return ("store.global",), f"stores of {max(1, width * info.dtype.bits // 8)} bytes per lane"
+    return ("store.global",), "stores of " + _widths(low, low.view_info(n), low.layout(n.inputs[0]), True)
+
+
+def _widths(low: Lowering, info: ArrayInfo, layout: Layout, store: bool) -> str:
+    """Bytes that a lane accesses at a time, of a tile that lies inside the array and of one that may not."""
+    plans = (whole_plans(low, low.whole), low.plans)
+    usual, last = (max(1, vector_elements(info, layout, p, store)[0] * info.dtype.bits // 8) for p in plans)
+    return f"{usual} bytes per lane" + (f", of {last} in the last tile" if last != usual else "")
 
 
 def problems(found: Decisions, kernel: Kernel) -> list[str]:

@@ -20,7 +20,7 @@ from wavedsl.ir.decisions import decisions
 from wavedsl.ir.emit_loop import emit_straight
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.graph import Graph, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel_ir import Region as Body
@@ -36,6 +36,7 @@ from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.steps import Context, Env, Step
 from wavedsl.ir.strategy import choose
 from wavedsl.ir.target import Target
+from wavedsl.ir.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.workgroup_tiles import set_coordinates
 
 
@@ -141,6 +142,23 @@ def emit_kernel(low: Lowering) -> None:
     """The outermost region, all of it or what one role does of it."""
     region = low.graph.region
     steps = region_steps(low, region)
+    dims = low.whole = narrowed(low)
+    if dims:
+        behind = low.behind_loads
+        with low.b.if_(inside(low, dims), usual=True) as branch:
+            with whole(low, dims):
+                _emit_steps(low, region, region_steps(low, region))
+            branch.yield_()
+        low.behind_loads = behind
+        with branch.orelse():
+            _emit_steps(low, region, steps)
+            branch.yield_()
+        return
+    _emit_steps(low, region, steps)
+
+
+def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
+    """A region's steps in the order of the program, and behind the last loads what is to follow them."""
     body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
     behind, low.behind_loads = low.behind_loads, None
     if behind is not None:

@@ -79,6 +79,8 @@ class Lowering:
         """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
         self.labels = 0
         self.loop_dim: str | None = None
+        self.whole: Sequence[str] = ()
+        """Dimensions along which all tiles but the last one are accessed as whole ones (`whole_tiles.py`)."""
         self.staged: dict[int, Staged] = {}
         """Reads that go through shared memory, by node id."""
         self.depths: dict[str, int] = {}
@@ -172,8 +174,8 @@ class Lowering:
         value."""
         _, extents, strides = self.array(n.attrs["memory"])
         info = self.view_info(n)
-        parts = info.offset or info.cut
-        return info, [known if known is not None and parts else e for e, known in zip(extents, info.extents)], strides
+        part = bool(self.windows(n))
+        return info, [known if known is not None and part else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
         info = self.arrays[n.attrs["memory"]]

@@ -51,6 +51,8 @@ class DimPlan:
     """Elements that one operation of a wave covers, where the user says so."""
     parts: int = 1
     """Trips that one tile of the user's was cut into (`retile.py`)."""
+    inside: bool = False
+    """Whether the tile at hand is known to lie inside the extent (`whole_tiles.py`)."""
 
     @property
     def waves(self) -> int:
@@ -59,7 +61,7 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return self.extent is None or self.extent % self.tile != 0 or self.extent == 0
+        return not self.inside and (self.extent is None or self.extent % self.tile != 0 or self.extent == 0)
 
     @property
     def trips(self) -> int | None:

@@ -201,6 +201,19 @@ def test_a_slice_from_a_traced_place_has_its_length_s_name(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_what_follows_a_first_part_is_left_alone(target: str) -> None:
+    """The last tile of `c[:, :N]` once ended where the array does: it read what follows, and wrote there."""
+
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[M, 2 * N, wd.f16], c: wd.Memory[M, 2 * N, wd.f16]):
+        wd.write(wd.read(a[:, :N]) + 1.0, c[:, :N])
+
+    for m, n in ((21, 40), (17, 33)):
+        a, before = numbers(m, 2 * n), np.full((m, 2 * n), 9, np.float16)
+        agree(kernel, [a, before], np.concatenate([a[:, :n] + 1, before[:, n:]], axis=1), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_halves_of_rows(target: str) -> None:
     """`a[:, N:]` of 2 N has the dimension N. Extents that arrays give are known to the compiler as those in `subs` are:
     a half is addressed and vectorised like an array of its own."""

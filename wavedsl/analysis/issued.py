@@ -141,6 +141,8 @@ class _Counter:
 
     def branch(self, op: Op, times: int) -> None:
         condition = self.value(op.args[0])
+        if condition is None and op.attrs.get("usual"):
+            condition = True
         for taken, region in zip((True, False), op.regions):
             if condition is None or bool(condition) is taken:
                 self.region(region, times)
