@@ -8,6 +8,7 @@
   with the matrix instructions: what else a trip issues, also per 2^20 FLOP of a warp; of the copying warps' loop: what
   a trip issues.
 * scores: attention, forward and backward: the same, and what a trip issues per exponential.
+* adds: a product of f32, on multiply-adds: what else a trip issues.
 * bytes: copies, elementwise functions, softmax, norms, reductions, transposes, matrix-vector products: whether all
   accesses to global memory have 16 bytes a lane, and per such access what is issued and what of it computes addresses;
   of the loop where there is one.
@@ -47,7 +48,7 @@ ROW = 8192
 @dataclass(frozen=True)
 class Case:
     """`text` gives the PTX; `arch`: what it is assembled for; `limits`: name of a number → the most that it may be.
-    `kind`: `products`, `scores` or `bytes`."""
+    `kind`: one of `MEASURES`."""
 
     name: str
     kind: str
@@ -123,7 +124,16 @@ def of_bytes(machine: sass.Machine) -> dict[str, float]:
     return out
 
 
-MEASURES = {"products": of_products, "scores": of_scores, "bytes": of_bytes}
+def of_adds(machine: sass.Machine) -> dict[str, float]:
+    """Of the loop with the most multiply-adds."""
+    loop = max(machine.loops, key=lambda x: x.counts.get("ffma", 0))
+    others = len(loop.trip) - loop.counts["ffma"]
+    out = {**_common(machine), **_loop(loop), "others": others, "fences": loop.named(FENCES)}
+    out["others per ffma"] = round(others / loop.counts["ffma"], 3)
+    return out
+
+
+MEASURES = {"products": of_products, "scores": of_scores, "bytes": of_bytes, "adds": of_adds}
 CLEAN = {"spilled bytes": 0, "serialised": 0}
 
 
@@ -161,12 +171,11 @@ def rows(make: Callable[..., Any], target: str, *given: Any) -> str:
     return make(wd.bf16, *given).compile(target=target, subs={bound.M: ROW, bound.N: ROW}).asm
 
 
-def planned(m: int, strategy: str, target: str) -> str:
-    """C = A B^T of m x 8192 x 8192 as `matmul` plans it."""
+def planned(m: int, strategy: str, target: str, dtype: wd.DType = wd.bf16, side: int = ROW) -> str:
+    """C = A B^T of m x side x side as `matmul` plans it."""
     from wavedsl.strategies import plan_gemm
 
-    bf16 = wd.bf16.storage
-    a, b, c = (np.empty(shape, bf16) for shape in ((m, ROW), (ROW, ROW), (m, ROW)))
+    a, b, c = (np.empty(shape, dtype.storage) for shape in ((m, side), (side, side), (m, side)))
     product = {"sm_90a": "H100 SXM", "sm_80": "A100"}[target]
     (launch,) = plan_gemm(a, b, c, transpose_b=True, strategy=strategy, product=product).launches
     return launch.kernel.compile(*launch.arguments, target=target).asm
@@ -239,6 +248,8 @@ def cases() -> list[Case]:
             for which, name in ((1, "dK dV"), (-1, "dQ")):
                 most = {"others_per_score": GRADIENTS[target, d, name]}
                 add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0, **most)
+        limits = {"fences": 0, "others_per_ffma": 0.125}
+        add("adds", "gemm f32", target, planned, 2048, "auto", target, wd.f32, 2048, **limits)
         for m in (16, 64):
             limits = {"fences": 0, "narrow_copies": 0, "others": SKINNY[target, m]}
             add("products", f"skinny {m}", target, planned, m, "skinny", target, **limits)
@@ -359,6 +370,7 @@ HEADS = {
         "registers", "loop", "issued", "accesses", "narrow accesses", "issued per 16 bytes", "addresses per 16 bytes",
         "ffma", "fadd", "fmul", "mufu", "convert", "integer", "branch",
     ),
+    "adds": ("registers", "issued", "ffma", "others per ffma", "fences", "shared", "integer", "move", "async copy"),
 }  # fmt: skip
 AGAINST = (
     "ours", "Triton's", "target", "registers", "its registers", "spilled", "its spilled", "what", "value", "its",

@@ -5,7 +5,8 @@ code of a write. A wave stores the result of matrix instructions panel by panel,
 buffer of its own: it waits until the copy that had the buffer has read it, stores its registers there without bank
 conflicts, makes them visible to bulk copies, and lets one thread start the copy, which drops what lies outside.
 Direct stores of a fragment would fill half of each sector of memory. Where the instruction's rows are the array's
-contiguous dimension (operands were swapped), a panel is 64 elements wide and the stores transpose.
+contiguous dimension (operands were swapped), a panel is 64 elements wide and the stores transpose. Rows that are moved,
+and end where a count does (a group's among others), leave by a map that ends there (`tile_ends`).
 
 Invariant: the thread that starts copies is one of those that wait for theirs; a buffer's copies end in order.
 """
@@ -27,6 +28,9 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, MatrixTile, matrix_tile
 from wavedsl.ir.ops import ROWS as OPS
 from wavedsl.ir.plan_addresses import lane_fields
+from wavedsl.ir.steps import Context
+from wavedsl.ir.tile_ends import difference, tile_ends
+from wavedsl.ir.views import placement
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""
@@ -63,8 +67,8 @@ class Outlet:
 
 def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
     """How a write can leave by bulk copies; None where it cannot and is stored from registers."""
-    info = low.arrays[n.attrs["memory"]]
-    if n.attrs.get("mapping") is not None or info.dtype.bits not in (8, 16, 32) or len(n.inputs[0].dims) != 2:
+    info = low.view_info(n)
+    if info.dtype.bits not in (8, 16, 32) or len(n.inputs[0].dims) != 2 or not _mapped(low, n):
         return None
     if low.inference.demands.get((n.id, 0)) is not None or _read_too(low, info.name):
         return None
@@ -72,7 +76,8 @@ def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
     c = info.contiguous()
     if c is None or info.align < 16 or info.names[c] not in layout.dims:
         return None
-    if any(i != c and info.stride_multiple(i) % 16 for i in range(len(info.dims))) or len(info.dims) > 5:
+    ends = tile_ends(low, n)
+    if any(i != c and info.stride_multiple(i) % 16 for i in range(len(info.dims))) or len(info.dims) + len(ends) > 5:
         return None
     if any(s == 0 and e != 1 for s, e in zip(info.strides, info.extents)):
         return None
@@ -99,8 +104,31 @@ def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
     rest = [i for i in reversed(range(len(info.dims))) if i != c]
     sizes = {along: tile.span // info.elsize, across: height}
     order = (c, *rest)
-    boxes = TensorBoxes(info.name, order, tuple(sizes.get(info.names[i], 1) for i in order), tile.span)
+    box = [sizes.get(info.names[i], 1) for i in order] + [1] * len(ends)
+    boxes = TensorBoxes(info.name, order, tuple(box), tile.span, ends[0].axis if ends else None)
     return Outlet(n, tile, across, along, boxes, transposed)
+
+
+def _mapped(low: Lowering, n: Node) -> bool:
+    """Whether maps drop what a write's mapping does: rows that are moved, by no negative number where they end before
+    the array does (such a map cannot end in front of the array too)."""
+    if n.attrs.get("mapping") is None:
+        return True
+    found = placement(low.graph, n)
+    if found is None or found.fixed or low.windows(n) or any(m.modulus is not None for m in found.moved.values()):
+        return False
+    ends = tile_ends(low, n)
+    c = low.arrays[n.attrs["memory"]].contiguous()
+    return len(ends) <= 1 and all(end.axis != c and _not_negative(end.moved.start) for end in ends)
+
+
+def _not_negative(x: Node | None) -> bool:
+    """Whether a single integer is surely none below zero."""
+    if x is None or x.op == "size":
+        return True
+    if x.op == "constant":
+        return int(x.attrs["value"]) >= 0
+    return x.op == "maximum" and any(_not_negative(part) for part in x.inputs)
 
 
 def _read_too(low: Lowering, name: str) -> bool:
@@ -149,10 +177,10 @@ def together(low: Lowering, n: Node) -> list[Node]:
     return group
 
 
-def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[str, Any]) -> None:
-    """Write a value, with others that leave together with it as soon as all are there. `value` has the array's dtype;
-    `base`: where the tile starts."""
-    low.outlets_waiting.append((outlet, value, dict(base)))
+def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context) -> None:
+    """Write a value, with others that leave together with it as soon as all are there. `value` has the array's
+    dtype."""
+    low.outlets_waiting.append((outlet, value, context, dict(low.base_at(context.iteration))))
     group = together(low, outlet.node)
     if len(low.outlets_waiting) < len(group):
         return
@@ -186,6 +214,7 @@ class _Panel:
     outlet: Outlet
     stores: PanelStores
     value: Fragment
+    context: Context
     base: Mapping[str, Any]
     r: int
     c: int
@@ -193,18 +222,16 @@ class _Panel:
     width: int
 
 
-def _panels(low: Lowering, outlet: Outlet, value: Fragment, base: Mapping[str, Any]) -> list[_Panel]:
+def _panels(low: Lowering, outlet: Outlet, value: Fragment, context: Context, base: Mapping[str, Any]) -> list[_Panel]:
     height, width = (outlet.tile.place.extents[d] for d in (outlet.across, outlet.along))
     rows, columns = low.plans[outlet.across].wave, low.plans[outlet.along].wave
     stores = PanelStores(low, outlet, value.layout)
     found = [
-        _Panel(outlet, stores, value, base, r, c, height, width)
+        _Panel(outlet, stores, value, context, base, r, c, height, width)
         for r in range(0, rows, height)
         for c in range(0, columns, width)
     ]
-    low.note(
-        f"write {outlet.node.attrs['memory']}: {len(found)} panels of {height} rows through shared memory"
-    )
+    low.note(f"write {outlet.node.attrs['memory']}: {len(found)} panels of {height} rows through shared memory")
     return found
 
 
@@ -212,14 +239,19 @@ def _start(low: Lowering, p: _Panel, place: Value) -> None:
     """The bulk copies of a panel, by one thread. All close a group and wait for theirs, which costs nothing and needs
     no branch: across those ptxas 13 moves what later panels compute, until it spills."""
     b, outlet, tile = low.b, p.outlet, p.outlet.tile
-    info = low.arrays[outlet.node.attrs["memory"]]
-    position = low.position(info.names, p.base)
+    info = low.view_info(outlet.node)
+    position, _, limits = low.located(outlet.node, p.context, p.base)
+    moved: dict[str, Any] = {}
+    more: list[Any] = []
+    if (axis := outlet.boxes.ended) is not None:
+        end, extent = limits[info.names[axis]], low.extent(low.arrays[outlet.node.attrs["memory"]].names[axis])
+        moved, more = {info.names[axis]: difference(low, extent, end)}, [total(b, [end, -1])]
     for i in range(tile.panels):
         inside = {outlet.across: p.r, outlet.along: p.c + i * tile.span // info.elsize}
         at = [
-            total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0)])
+            total(b, [position.base.get(d, 0), position.wave.get(d, 0), inside.get(d, 0), moved.get(d, 0)])
             for d in (info.names[x] for x in outlet.boxes.order)
-        ]
+        ] + more
         source = total(b, [place, i * tile.panel])
         b.copy_bulk_store(b.param(outlet.param), source, b.elect(), at, cache=outlet.node.attrs.get("cache"))
     b.bulk_commit()

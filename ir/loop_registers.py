@@ -11,6 +11,9 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.steps import Key
 from wavedsl.ir.views import is_tile
 
+LANE_REGISTERS = 512
+"""Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
+whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
 
@@ -26,7 +29,7 @@ def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
     """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
     for addresses."""
     waves = -(-low.partition.waves // low.target.simds)
-    return low.target.registers // waves - sum(v.type.words for _, v in carried) - ADDRESSES
+    return min(low.target.registers, LANE_REGISTERS // waves) - sum(v.type.words for _, v in carried) - ADDRESSES
 
 
 def scarce_registers(low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]) -> int:

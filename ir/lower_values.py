@@ -252,7 +252,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
             [(wide, range(wide.layout.elements_per_lane))],
         )  # fmt: skip
     if n.id in low.outlets:
-        emit_outlet(low, low.outlets[n.id], value, low.base_at(context.iteration))
+        emit_outlet(low, low.outlets[n.id], value, context)
         return
     position, inside, limits = low.located(n, context, low.base_at(context.iteration))
     layout, plans = value.layout, low.plans

@@ -178,11 +178,14 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
     """A matrix product by plain fused multiply-adds: each lane owns a small outer-product tile, operands are
     replicated.
 
-    Lanes lie 8 along N and the rest along M; a lane owns up to 4×4 results (fewer where the wave's tile is smaller).
+    Lanes lie 8 along N and the rest along M; a lane owns up to 4×4 results (fewer where the wave's tile is smaller). On
+    NVIDIA's chips lane bit 0 counts along N and bit 1 along M: neighbours then read the same rows of A, and lanes two
+    apart the same columns of B, pairs that shared memory serves together (`warp_events.shared_clocks`).
     """
     lanes = target.lane_bits
-    n_lanes = [f"l{i}" for i in range(3)]
-    m_lanes = [f"l{i}" for i in range(3, lanes)]
+    along_n = (0, 2, 3) if target.vendor == "nvidia" else (0, 1, 2)
+    n_lanes = [f"l{i}" for i in along_n]
+    m_lanes = [f"l{i}" for i in range(lanes) if i not in along_n]
     m_bits = max(0, min(2, (wm - 1).bit_length() - len(m_lanes)))
     n_bits = max(0, min(2, (wn - 1).bit_length() - len(n_lanes)))
     n_own = [f"e{i}" for i in range(n_bits)]

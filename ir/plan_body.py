@@ -42,6 +42,8 @@ SLOWER = 17 / 16
 """How much longer a trip may become for them: less than what the latencies are known to."""
 
 
+LEADS = (512, 256, 128, 64)
+"""Clocks by which reads may start early (`_reads_ahead`): half a trip of a wave of 64 x 32 at most."""
 ROUNDS = 32
 """Most rounds in which reads, copies and the barrier between them make room for each other."""
 
@@ -144,7 +146,7 @@ def plan_body(
         return program_order(steps, slots, cyclic=True)
     if len(work.steps) > MODULO_STEPS:
         # List scheduling starts what is ready: fragments would wait in registers for half a trip.
-        plain = sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread"))
+        plain = _reads_ahead(work, sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread")), needed, room)
     chosen = None
     if modulo and not crowded and len(work.steps) <= MODULO_STEPS:
         chosen = _modulo(work, ahead, batch, room, longest=plain.ii)
@@ -211,7 +213,7 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
             known.append((wanted, found))
         if found is None:
             continue
-        found = _loads_late(work, found, wanted, room)
+        found = _reads_ahead(work, _loads_late(work, found, wanted, room), wanted, room)
         aligned = align(found, steps)
         if aligned is None or (more and work.words(found) > room):
             continue
@@ -250,11 +252,25 @@ def _loads_late(work: _Work, found: ModuloSchedule, wanted: Sequence[SchedEdge],
         late = settle(late, work.nodes, wanted, work.capacity, work.steps)
     if work.words(late) > room:
         limits = one_trip(found, work.steps)
-        return sink(found, work.nodes, wanted, work.capacity, work.of_kinds("sread", "gload"), limits)
+        return sink(late, work.nodes, wanted, work.capacity, work.of_kinds("sread", "gload"), limits)
     if work.beside > 1:
         return late
     early = hoist(late, work.nodes, wanted, work.capacity, work.arrivals(late))
     return early if work.words(early) <= room else late
+
+
+def _reads_ahead(work: _Work, late: ModuloSchedule, wanted: Sequence[SchedEdge], room: int) -> ModuloSchedule:
+    """Where products are multiply-adds, reads from shared memory start earlier than their latency asks for, as far as
+    registers allow: all issue slots are filled, so every clock that a read waits for other waves' reads is lost."""
+    if not any(s.kind == "mma" and any(u == "valu" for u, _ in s.resources) for s in work.steps):
+        return late
+    reads = work.of_kinds("sread")
+    for lead in LEADS:
+        early = {i: late.times[i] - lead // work.clock for i in reads}
+        found = hoist(late, work.nodes, wanted, work.capacity, early)
+        if work.words(found) <= room:
+            return found
+    return late
 
 
 def settle(

@@ -138,8 +138,8 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
 
 
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
-    """One thread makes all barriers; nobody goes on before they are known. It also asks for the tensor maps, each of which
-    the first copy that needs it would have to wait for."""
+    """One thread makes all barriers; nobody goes on before they are known. It also asks for the tensor maps, which the
+    first copy by each would have to wait for."""
     b = low.b
     with one_thread(low):
         for i, param in enumerate(low.kernel.params):

@@ -224,8 +224,13 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
 
 
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
-    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides."""
-    return 1 if ring.region.dim is None else low.plans[str(ring.region.dim)].trips or unknown
+    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides, or where a copying
+    warpgroup goes on to the next of several tiles."""
+    if ring.region.dim is None:
+        return 1
+    if low.strategy.specialize and low.strategy.order is not None:
+        return unknown
+    return low.plans[str(ring.region.dim)].trips or unknown
 
 
 def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:

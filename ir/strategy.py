@@ -19,11 +19,11 @@ from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.memory_depth import tile_bytes
 from wavedsl.ir.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.tile_dims import simple, tile_dims
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
 from wavedsl.ir.uneven_tiles import Work, uneven
@@ -100,24 +100,6 @@ def walk_problem(low: Lowering, n: Node) -> str:
     return ""
 
 
-SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
-
-
-def simple(graph: Graph, x: Node) -> bool:
-    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
-    writes: any thread can compute it, and all waves get the same."""
-    if not isinstance(x.type, ValueType) or x.dims:
-        return False
-    if x.op in SIMPLE or (x.op == "index" and not x.dims):
-        return True
-    if x.op == "read":
-        name, found = x.attrs["memory"], placement(graph, x)
-        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
-        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
-    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
-    return plain and all(simple(graph, c) for c in x.inputs)
-
-
 def walked(graph: Graph) -> set[int]:
     """Nodes that a thread which only copies computes as well: those of which bounds and coordinates are made."""
     work: list[Node] = []
@@ -137,15 +119,9 @@ def walked(graph: Graph) -> set[int]:
 
 
 def depends(low: Lowering, n: Node) -> set[str]:
-    """Dimensions on which the tile that a read takes from its array depends."""
-    found = placement(low.graph, n)
-    if found is None or found.numbers():
-        return set(map(str, low.plans))  # numbers that may differ between any two workgroups
-    own = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims if str(d) not in (*found.fixed, *found.moved)}
-    own |= {str(m.dim) for m in found.moved.values()}
-    for c in found.fixed.values():
-        own |= {str(s) for s in c.free_symbols}
-    return own
+    """Dimensions on which the tile that a read takes from its array depends: all of them where nobody knows."""
+    found = tile_dims(low.graph, n)
+    return set(map(str, low.plans)) if found is None else found
 
 
 def bulk_problem(low: Lowering, staged: Staged) -> str:

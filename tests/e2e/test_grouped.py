@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from products import TARGETS
 
 import wavedsl as wd
-from wavedsl.analysis.roofline import product_named
-from wavedsl.strategies import grouped_matmul, plan_grouped
-from wavedsl.strategies.grouped import blocks
+from wavedsl.analysis.roofline import analyze_compiled, product_named
+from wavedsl.strategies import grouped_matmul, plan_grouped, warpgroups
+from wavedsl.strategies.grouped import blocks, grouped
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.warpgroups import BLOCK_COLUMNS, BLOCK_ROWS, MOST_AREA
 
 GROUPS = {"ragged": (70, 0, 130, 5, 1), "one": (64,), "small": (3, 2, 0, 0, 1), "even": (128, 128)}
 
@@ -58,29 +61,67 @@ def test_every_group_meets_its_own_matrix(name: str, b_rows: bool, beta: float, 
 
 @pytest.mark.parametrize("kind", ["bf16", pytest.param("f8e4m3", marks=pytest.mark.slow)])
 def test_groups_at_any_row_come_by_bulk_copies(kind: str, oracle: Callable[[str], str]) -> None:
-    """A block's rows start anywhere in the one array of all groups, which has one tensor map."""
+    """A block's rows start anywhere in the one array of all groups, which has one tensor map. Results leave by a map
+    that ends where the group does: what follows is not written."""
     sizes, dtype = (70, 0, 130, 5, 90), getattr(wd, kind)
     a, b, c = data(dtype, sizes, 128, 192, True)
     want = exact(a, b, sizes, True)
     (launch,) = plan_grouped(a, b, c, sizes, transpose_b=True, product="H200").launches
     compiled = launch.kernel.compile(*launch.arguments, target="sm_90a")
+    before = c.copy()
+    a, b, group, first, rows, *others = launch.arguments
+    compiled.emulate(a, b, group, first, np.where(first < 205, rows, 0).astype(rows.dtype), *others)
+    np.testing.assert_array_equal(c[:205].astype(np.float64), want[:205].astype(c.dtype).astype(np.float64))
+    np.testing.assert_array_equal(c[205:], before[205:])
     compiled.emulate(*launch.arguments)
     np.testing.assert_array_equal(c.astype(np.float64), want.astype(c.dtype).astype(np.float64))
-    assert {p.name for p in compiled.params if p.kind == "tensormap"} == {"a", "b"}
+    assert {p.name for p in compiled.params if p.kind == "tensormap"} == {"a", "b", "c"}
     assert "wgmma.mma_async" in compiled.asm
     assert "copying warpgroup" in compiled.kernel_ir.notes["lowering"].roles
     products.assemble(compiled, oracle)
 
 
+BLOCKS = [
+    pytest.param(rows, columns, marks=() if (rows, columns) == (144, 256) else pytest.mark.exhaustive)
+    for rows, columns in itertools.product(BLOCK_ROWS, BLOCK_COLUMNS)
+    if rows * columns <= MOST_AREA
+]
+
+
+@pytest.mark.parametrize(("rows", "columns"), BLOCKS)
+def test_blocks_of_any_height_fit_registers(rows: int, columns: int, oracle: Callable[[str], str]) -> None:
+    """And every group's matrix comes from memory once, whichever columns of it a workgroup reads."""
+    chip, form, sizes = product_named("H200"), Form(wd.bf16, wd.bf16, True), [rows - 5, rows + 7] * 12
+    best = warpgroups.cut_of_blocks(form, sizes, 2048, 1024, (rows, columns), chip)
+    kernel = grouped(form, best.tile, best.waves, 0)
+    table = blocks(sizes, rows)
+    given = {"T": sum(sizes), "E": len(sizes), "N": 2048, "K": 1024, "G": len(table[0])}
+    compiled = kernel.compile(target="sm_90a", subs={getattr(wd.sym, name): n for name, n in given.items()})
+    assert "copy.bulk.store" in compiled.decisions.atoms[-1].ops
+    products.assemble(compiled, oracle)
+    least = 2 * (len(sizes) * 2048 * 1024 + sum(sizes) * (2048 + 1024))
+    assert least < analyze_compiled(compiled, {}, product=chip).traffic.hbm < 1.05 * least
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows"), [([256] * 64, 128), ([250, 262] * 32, 144), ([16] * 8, 16), ([20, 12, 30] * 3, 32)]
+)
+def test_blocks_suit_the_groups(sizes: list[int], rows: int) -> None:
+    """Groups that end a little past a block's rows would double them."""
+    best = warpgroups.best_blocks(Form(wd.bf16, wd.bf16, True), sizes, 2048, 4096, product_named("H200"))
+    assert best.tile[0] == rows
+
+
 @pytest.mark.slow
 def test_more_blocks_than_compute_units(oracle: Callable[[str], str]) -> None:
-    """Workgroups that take several blocks read the table anew for each."""
+    """Workgroups that take several blocks read the table anew for each; two side by side have the same, and share the
+    rows of A."""
     sizes = tuple(np.random.default_rng(0).integers(0, 3, 160).tolist())
-    a, b, c = data(wd.f16, sizes, 64, 64, True)
+    a, b, c = data(wd.f16, sizes, 128, 64, True)
     want = exact(a, b, sizes, True).astype(c.dtype)
     (launch,) = plan_grouped(a, b, c, sizes, transpose_b=True, product="H200").launches
     wide = launch.kernel.compile(*launch.arguments, target="sm_90a", subs={**tiles(64, 64)})
-    assert wide.kernel_ir.notes["lowering"].strategy.bulk
+    assert wide.kernel_ir.notes["lowering"].strategy.bulk and "multicast" in wide.asm
     arguments = [*launch.arguments[:2], *blocks(sizes, 64), *launch.arguments[5:]]
     wide.emulate(*arguments)
     np.testing.assert_array_equal(c, want)

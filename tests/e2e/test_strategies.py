@@ -13,6 +13,8 @@ import pytest
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+from wavedsl.strategies.kernels import Form, tiled
+from wavedsl.strategies.warpgroups import span, suits_shallow
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SIZES = {
@@ -146,6 +148,42 @@ def test_auto_follows_the_roofline(monkeypatch, m, n, k, strategy):
     plan = matmul(a, b, c)
     assert plan.strategy == strategy and plan.why
     np.testing.assert_array_equal(c, want)
+
+
+@pytest.mark.parametrize("k", [16, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_ring_runs_on_into_the_next_tiles(k: int, oracle) -> None:
+    """One trip per tile, several tiles per workgroup: `auto` takes warpgroups on large grids, and the copying one is as
+    many tiles ahead as shared memory holds."""
+    a, b, c = data(wd.f16, 512, 2176, k, True)
+    want = exact(a, b, c, 1.0, 0.0, True).astype(np.float16)
+    kernel = tiled(Form(wd.f16, wd.f16, True), (64, 64, span(Form(wd.f16, wd.f16, True), k) // 2), (1, 1, 1), 0)
+    compiled = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    compiled.emulate(a, b, c, 1.0, 0.0)
+    np.testing.assert_array_equal(c, want)
+    assert compiled.kernel_ir.notes["lowering"].strategy.stages == 8
+    products.assemble(compiled, oracle)
+
+
+@pytest.mark.parametrize(
+    ("size", "strategy", "tile"),
+    [
+        ((8192, 8192, 64), "cache_persistent", (128, 256, 64)),
+        ((8192, 8192, 40), "cache_persistent", (128, 256, 64)),
+        ((8192, 8192, 20), "shallow_k", None),  # rows of 40 bytes do not come by bulk copies
+        ((512, 512, 32), "cache_persistent", None),  # every tile has a unit of its own
+    ],
+)
+def test_auto_takes_warpgroups_for_a_short_k_on_large_grids(size, strategy: str, tile: Any) -> None:
+    m, n, k = size
+    a, b, c = (np.empty(s, np.float16) for s in ((m, k), (n, k), (m, n)))
+    plan = plan_gemm(a, b, c, transpose_b=True, product="H200")
+    tiles = plan.tiles
+    assert plan.strategy == strategy
+    assert (
+        tile == (tiles.tile_m, tiles.tile_n, tiles.tile_k)
+        if tile
+        else not suits_shallow(Form(wd.f16, wd.f16, True), size, product_named("H200"))
+    )
 
 
 def test_thin_columns_swap_the_operands(monkeypatch):

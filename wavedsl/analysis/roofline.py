@@ -22,6 +22,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
+from wavedsl.ir.tile_dims import tile_dims
 
 if TYPE_CHECKING:
     from wavedsl.analysis.played import Played
@@ -360,9 +361,7 @@ def _warps_played(
     groups = max(1, ceil(issued.groups / chip.units))
     launch = Launch(groups, residency(warps, issued.waves, target), missing, min(chip.units, issued.groups))
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
-    return play_warps(
-        kernel, machine, launch, hidden_values(compiled, sizes), grid, model, compiled.shared_bytes
-    )
+    return play_warps(kernel, machine, launch, hidden_values(compiled, sizes), grid, model, compiled.shared_bytes)
 
 
 def _warps(compiled: Any, target: Target) -> int:
@@ -436,14 +435,27 @@ def _hbm_traffic(
         left = ceil(left / max(1, count))
     total = 0
     for name, size, times in arrays:
-        own = compiled.graph.argument(name).dims
         if "read" not in _access(compiled, name):
             total += size
             continue
-        mine = [i for i, axis in enumerate(axes) if any(d in own for d in axis)]
+        own = _selected_by(compiled, partition, name)
+        mine = [i for i, axis in enumerate(axes) if any(str(d) in own for d in axis)]
+        if all(i in mine or counts[i] == 1 for i in range(len(axes))):
+            total += size * times  # every tile has its own
+            continue
         share = prod(distinct[i] for i in mine) / prod(max(1, counts[i]) for i in mine)
         total += max(size, min(ceil(size * share * rounds), issued.global_read)) + (size if times == 2 else 0)
     return min(total, max(least, issued.global_read + issued.global_written))
+
+
+def _selected_by(compiled: Any, partition: Any, name: str) -> set[str]:
+    """Dimensions on which it depends what is read of an array; all of them where nobody knows."""
+    found: set[str] = set()
+    for n in compiled.graph.all_nodes():
+        if n.op == "read" and n.attrs["memory"] == name:
+            dims = tile_dims(compiled.graph, n)
+            found |= set(map(str, partition.dims)) if dims is None else dims
+    return found or set(map(str, compiled.graph.argument(name).dims))
 
 
 def _access(compiled: Any, name: str) -> str:

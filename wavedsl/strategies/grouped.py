@@ -26,7 +26,8 @@ import wavedsl as wd
 from wavedsl.analysis.strategy import TileChoice
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
-from wavedsl.strategies.caching import deep_enough, depth
+from wavedsl.strategies import warpgroups
+from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import Launch, Plan, chip_of, depth_of, dtype_of, factor, waves_of
 from wavedsl.targets import get_target
@@ -35,7 +36,8 @@ T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
 
 ROWS = (16, 32, 64, 128)
-"""Rows of a block: the fewest that hold the average group."""
+"""Rows of a block: the fewest that hold the average group. Where bulk copies bring operands, `warpgroups.best_blocks`
+chooses instead."""
 COLUMNS = (64, 128)
 """Columns of a block; the wide one where instructions read their operands from shared memory, so that registers hold
 little but sums."""
@@ -80,28 +82,43 @@ def plan_grouped(
     n = _columns(a, b, c, counts, transpose_b)
     form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
     chip = chip_of(product, a, b, c)
-    used = [x for x in counts if x]
+    used, k = [x for x in counts if x], int(a.shape[1])
     average = sum(used) / max(1, len(used))
-    rows = next((x for x in ROWS if x >= average), ROWS[-1])
-    wide = get_target(chip.target).warpgroup is not None and n > COLUMNS[0]
-    columns = COLUMNS[wide]
-    waves = max(1, rows // 32), columns // 32
-    tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, STAGES, *waves, 1, STAGES - 1)
+    best = warpgroups.best_blocks(form, counts, n, k, chip) if used and n and _bulk(form, n, k, chip) else None
+    if best is not None:
+        rows, columns, deep = best.tile
+        tiles = TileChoice(rows, columns, deep, 0, *best.waves, 1, 0)
+    else:
+        rows = next((x for x in ROWS if x >= average), ROWS[-1])
+        wide = get_target(chip.target).warpgroup is not None and n > COLUMNS[0]
+        columns = COLUMNS[wide]
+        waves = max(1, rows // 32), columns // 32
+        tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, STAGES, *waves, 1, STAGES - 1)
     plan = Plan("grouped", f"{len(counts)} groups of {average:.0f} rows on average", tiles)
     if not used or n == 0:
         return plan
     tables = blocks(counts, rows)
-    groups, k = len(tables[0]) * ceil(n / columns), int(a.shape[1])
-    cut = deep_enough(form, (rows, columns, depth_of(tiles, form)), groups, k, chip)
-    ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), STAGES, 0, chip)
-    plan.tiles = replace(
-        tiles, tile_k=cut[2], pipeline_stages=ahead.stages, prefetch_distance=max(ahead.stages - 1, ahead.prefetch)
-    )
-    plan.in_flight = ahead.in_flight
-    kernel = grouped(form, cut, waves_of(tiles, form, chip), ahead.stages, ahead.prefetch)
+    groups = len(tables[0]) * ceil(n / columns)
+    if best is not None:  # rings take what shared memory has
+        plan.in_flight = depth(form, best.tile, groups, ceil(k / best.tile[2]), MOST_STAGES, 0, chip).in_flight
+        kernel = grouped(form, best.tile, best.waves, 0)
+    else:
+        cut = deep_enough(form, (rows, columns, depth_of(tiles, form)), groups, k, chip)
+        ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), STAGES, 0, chip)
+        plan.tiles = replace(
+            tiles, tile_k=cut[2], pipeline_stages=ahead.stages, prefetch_distance=max(ahead.stages - 1, ahead.prefetch)
+        )
+        plan.in_flight = ahead.in_flight
+        kernel = grouped(form, cut, waves_of(tiles, form, chip), ahead.stages, ahead.prefetch)
     table = [_like(c, column) for column in tables]
     plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
     return plan
+
+
+def _bulk(form: Form, n: int, k: int, chip: Product) -> bool:
+    """Whether warpgroups multiply what bulk copies bring: rows of A and B are multiples of 16 bytes."""
+    rows = [k] if form.b_rows else [k, n]
+    return warpgroups.suits(form, (1, n, k), chip) and all(x * form.dtype.bits % 128 == 0 for x in rows)
 
 
 def blocks(sizes: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -117,16 +134,18 @@ def blocks(sizes: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray, np.
 
 @functools.cache
 def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], stages: int, prefetch: int = 0) -> Any:
-    """A block of rows of one group by a tile of its columns per workgroup; blocks that follow each other share tiles of
-    B. `prefetch`: steps by which tiles are brought into L2, 0 for not at all."""
+    """A block of rows of one group by a tile of its columns per workgroup. Columns run fastest: workgroups side by side
+    have the same rows of A, which one copy brings to two of them, and the blocks of a group follow each other while its
+    B is in L2. `stages` 0: as many as the compiler chooses. `prefetch`: steps by which tiles are brought into L2, 0 for
+    not at all."""
     inner = (N, K) if form.b_rows else (K, N)
     b_dims = (E, *inner, wd.SHARED, form.dtype)
     b_type = wd.Memory[b_dims]
 
     @wd.wave(
         [
-            wd.WorkgroupConstraint(G, 1, 0),
-            wd.WorkgroupConstraint(N, BN, 1),
+            wd.WorkgroupConstraint(G, 1, 1),
+            wd.WorkgroupConstraint(N, BN, 0),
             wd.WorkgroupConstraint(R, BM, 2),
             wd.TilingConstraint(K, BK),
             wd.WaveConstraint(R, WM),
@@ -135,7 +154,7 @@ def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], sta
         subs={
             R: tiles[0], BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1],
         },
-        schedule=wd.Schedule(stages=stages, split_k=1, prefetch=prefetch or None),
+        schedule=wd.Schedule(stages=stages or None, split_k=1, prefetch=prefetch or None, swizzle=False),
     )  # fmt: skip
     def gemm_grouped(
         a: wd.Memory[T, K, wd.SHARED, form.dtype],
@@ -147,7 +166,8 @@ def grouped(form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], sta
         alpha: wd.Scalar[form.sums],
         beta: wd.Scalar[form.sums],
     ):
-        mine, start, count = wd.read(group), wd.read(first), wd.read(rows)
+        mine, count = wd.read(group), wd.read(rows)
+        start = wd.maximum(wd.read(first), 0)  # none is negative: so the compiler knows, and stores by bulk copies
         whole = wd.IndexMapping((R, K), {T: wd.index(R) + start})
         inside = wd.IndexMapping((R, N), {T: wd.where(wd.index(R) < count, wd.index(R) + start, -1)})
         weights = wd.IndexMapping(inner, {E: mine})

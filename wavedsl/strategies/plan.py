@@ -127,7 +127,8 @@ def plan_gemm(
         tiles = replace(tiles, prefetch_distance=0)
     plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
     many = chosen != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
-    if strategy == "auto" and chosen in _LOOPS and many and warpgroups.suits(form, (m, n, k), chip):
+    suits = warpgroups.suits if chosen in _LOOPS else warpgroups.suits_shallow
+    if strategy == "auto" and many and suits(form, (m, n, k), chip):
         _estimated(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
         return plan
     _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
@@ -177,6 +178,16 @@ def dtype_of(array: Any) -> DType:
     return found
 
 
+FMA_WAVE = (64, 32)
+"""A wave's rows and columns where products are multiply-adds: 64 sums per lane, 16 of each 20 words that it reads for
+them are shared with 15 others, and two workgroups of 128 x 64 leave a lane the registers to read ahead."""
+
+
+def _by_multiply_adds(form: Form, chip: Product) -> bool:
+    """Whether the chip has no matrix instruction for the dtype."""
+    return not any(atom.a_dtype is form.dtype for atom in get_target(chip.target).mma_atoms)
+
+
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
     """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
     one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
@@ -185,6 +196,8 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
         atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
         if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
             return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
+    if staged and _by_multiply_adds(form, chip) and tiles.tile_m % FMA_WAVE[0] == tiles.tile_n % FMA_WAVE[1] == 0:
+        return tiles.tile_m // FMA_WAVE[0], tiles.tile_n // FMA_WAVE[1]
     waves_m, waves_n = max(1, min(tiles.waves_m, tiles.tile_m // 16)), max(1, min(tiles.waves_n, tiles.tile_n // 16))
     while waves_m * waves_n > 8:
         if waves_m >= waves_n:
@@ -256,7 +269,7 @@ def _one_pass(form: Form, sizes: tuple[int, int, int], cut: tuple[int, int], chi
     operands = (rows / waves[0] + columns / waves[1]) * max(k, ONE_PASS_K) * size / 4 / target.wave_size
     result = rows * columns * form.out.bits / 32 / lanes
     held = rows * columns * form.sums.bits / 32 / lanes + operands + form.beta * result + ONE_PASS_OTHERS
-    if not any(atom.a_dtype is form.dtype for atom in target.mma_atoms):
+    if _by_multiply_adds(form, chip):
         held = target.registers
     occupancy = target.occupancy(min(target.registers, ceil(held)), 0, lanes)
     groups = ceil(m / rows) * ceil(n / columns)
@@ -403,7 +416,11 @@ def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, f
     memory."""
     m, n, _ = sizes
     cut = warpgroups.best_cut(form, sizes, chip)
-    plan.strategy = "skinny" if plan.strategy in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
+    if plan.strategy in _LOOPS:
+        few = plan.strategy in ("skinny", "gemv")
+        plan.strategy = "skinny" if few else "split_k" if cut.parts > 1 else "wave_parallel"
+    else:
+        plan.strategy = "cache_persistent"
     plan.why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
     plan.tiles = replace(
         plan.tiles, tile_m=cut.tile[0], tile_n=cut.tile[1], tile_k=cut.tile[2], pipeline_stages=0,
@@ -415,7 +432,8 @@ def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, f
 
 
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
-"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply."""
+"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
+one of a trip or two, on large grids."""
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:

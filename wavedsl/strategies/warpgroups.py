@@ -7,7 +7,7 @@ a few rounds of large tiles must not leave the last one half empty.
 Clocks of a launch, from the product's rates:
 
     trip       the longest of: the matrix unit, the port of shared memory (operands read, tiles written), L2, memory
-    tile       its trips, then its results at the unit's port
+    tile       its trips, then its results at the unit's port; where two warpgroups take tiles in turn, beside another's
     launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, and two latencies and
                the sums of all parts for whoever comes last
 """
@@ -59,17 +59,34 @@ def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
 
 
+def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
+    """Whether bulk copies bring rows of a K as short as one instruction's or longer, for tiles enough that every unit
+    has several: results of one leave beside the products of the next."""
+    m, n, k = sizes
+    if not suits(form, (m, n, 2 * STEP), chip) or (not form.b_rows and n * form.dtype.bits % 128):
+        return False
+    row = k * form.dtype.bits // 8
+    return row >= DEPTH and row % 16 == 0 and ceil(m / ROWS) * ceil(n / WIDTHS[0]) >= 2 * chip.units
+
+
 def best_cut(form: Form, sizes: Sequence[int], chip: Product) -> Cut:
     """The cut that takes fewest clocks; of equal ones the first, which has the widest tile and fewest parts."""
     return min(cuts(form, sizes, chip), key=lambda x: x.clocks)
 
 
+def span(form: Form, k: int) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it."""
+    return min(STEP, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
+
+
 def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
     """All that are considered."""
     m, n, k = sizes
-    depth = STEP * 8 // form.dtype.bits
+    depth = span(form, k) * 8 // form.dtype.bits
     trips = ceil(k / depth)
     for tile, waves in _tiles(m, n):
+        if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
+            continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
             if parts == 1 or trips // parts >= LEAST_TRIPS:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, chip))
@@ -88,27 +105,72 @@ def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, chip: Product) -> float:
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two."""
     m, n, k = sizes
-    size, out = form.dtype.bits / 8, form.out.bits / 8
+    size, step = form.dtype.bits / 8, span(form, k)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(chip.units, items)
     rounds = ceil(items / chip.units)
     columns = min(tile) if min(tile) < ROWS else tile[1]
-    instructions = tile[0] * tile[1] // (ROWS * columns) * (STEP / DEPTH)
-    staged = (tile[0] + tile[1]) * STEP
-    pair = (tile[1] if m <= n else tile[0]) * STEP if counts[m > n] % 2 == 0 else 0
+    instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
+    staged = (tile[0] + tile[1]) * step
+    pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
     asked = staged - pair / 2  # two workgroups side by side share a tile
     unit = (chip.l2_rate or L2_RATE) / chip.units
     memory = (m + n) * k * size / items * used / (chip.hbm / chip.clock)
-    trips = ceil(k * size / STEP / parts)
-    trip = max(
-        instructions * columns / 2, (instructions * (ROWS + columns) * DEPTH + staged) / PORT, asked / unit,
-        memory / trips,
-    )  # fmt: skip
+    trips = ceil(k * size / step / parts)
+    port = (instructions * (ROWS + columns) * DEPTH + staged) / PORT
+    matrix = instructions * columns / 2
+    results = tile[0] * tile[1] * form.out.bits / 8
+    if parts == 1 and tile[0] == ROWS <= tile[1] and items > chip.units:  # two warpgroups take tiles in turn
+        one = max(
+            trips * matrix, trips * port + 2 * results / PORT, (trips * asked + results) / unit, memory
+        )  # fmt: skip
+    else:
+        one = trips * max(matrix, port, asked / unit, memory / trips) + results / unit
     latency = chip.latency * chip.clock
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
     exchange = sums + 2 * latency + max(latency, parts * sums) if parts > 1 else 0.0
-    return rounds * (trips * trip + tile[0] * tile[1] * out / unit + exchange) + latency
+    return rounds * (one + exchange) + latency
 
 
-__all__ = ["Cut", "best_cut", "cuts", "estimated", "suits"]
+BLOCK_ROWS = (*range(16, 161, 16), 192, 256)
+"""Rows of blocks of ragged groups. Where they are no multiple of 64 operands change places, and they are the
+instruction's columns: multiples of 16 leave by bulk copies, and more than 160 take more registers than there are."""
+BLOCK_COLUMNS = (256, 128, 64)
+MOST_AREA = 160 * 256
+"""Elements of a block at most: two warpgroups' sums, with registers left for what stores them."""
+
+
+def best_blocks(form: Form, groups: Sequence[int], n: int, k: int, chip: Product) -> Cut:
+    """The blocks of rows of ragged `groups`, and their columns of N, that take fewest clocks: large ones ask little of
+    L2, but most groups end inside one."""
+    used = [x for x in groups if x]
+    memory = (len(used) * n + sum(used)) * k * form.dtype.bits / 8 / (chip.hbm / chip.clock)
+    found = [
+        cut_of_blocks(form, used, n, k, (rows, columns), chip)
+        for rows in BLOCK_ROWS
+        for columns in BLOCK_COLUMNS
+        if rows * columns <= MOST_AREA and (columns < 2 * n or columns == BLOCK_COLUMNS[-1])
+    ]
+    return min(found, key=lambda x: (max(x.clocks, memory), x.clocks))
+
+
+def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple[int, int], chip: Product) -> Cut:
+    """Blocks of one size, by the clocks of `estimated` but for memory's. Two side by side share rows of A where their
+    number is even."""
+    rows, columns = tile
+    across, turned = ceil(n / columns), rows % ROWS > 0
+    width = rows if turned else columns
+    instructions = rows * columns // (ROWS * width) * (STEP / DEPTH)
+    staged = (rows + columns) * STEP
+    asked = staged - (rows * STEP / 2 if across % 2 == 0 else 0)
+    unit = (chip.l2_rate or L2_RATE) / chip.units
+    trips = ceil(k * form.dtype.bits / 8 / STEP)
+    trip = max(instructions * width / 2, (instructions * (ROWS + width) * DEPTH + staged) / PORT, asked / unit)
+    rounds = ceil(sum(ceil(x / rows) for x in groups) * across / chip.units)
+    clocks = rounds * (trips * trip + rows * columns * form.out.bits / 8 / unit) + chip.latency * chip.clock
+    waves = (1, max(1, columns // 128)) if turned else (rows // ROWS, 1)
+    return Cut((rows, columns, STEP * 8 // form.dtype.bits), waves, 1, clocks)
+
+
+__all__ = ["Cut", "best_blocks", "best_cut", "cut_of_blocks", "cuts", "estimated", "suits", "suits_shallow"]

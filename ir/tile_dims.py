@@ -1,0 +1,68 @@
+"""On which dimensions of a kernel the tile of an access depends: which workgroups, and which trips, have the same one.
+
+In: a read or write with its mapping. Out: names of dimensions. Numbers that place the tile are followed to what they
+are made of: a row that a table gives per block depends on the block, and on nothing else, so all workgroups with other
+columns of that block read the same rows.
+"""
+
+from __future__ import annotations
+
+from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.views import placement
+
+SIMPLE = ("constant", "fill", "scalar", "size", "tile_start", "tile_stop")
+
+
+def simple(graph: Graph, x: Node) -> bool:
+    """Whether a number is made of sizes, tile positions, scalar arguments and single numbers of arrays that nobody
+    writes: any thread can compute it, and all waves get the same."""
+    if not isinstance(x.type, ValueType) or x.dims:
+        return False
+    if x.op in SIMPLE or (x.op == "index" and not x.dims):
+        return True
+    if x.op == "read":
+        name, found = x.attrs["memory"], placement(graph, x)
+        written = any(n.attrs.get("memory") == name and ROWS[n.op].effect for n in graph.all_nodes())
+        return found is not None and not written and all(simple(graph, c) for c in found.numbers())
+    plain = x.op in ROWS and ROWS[x.op].index_rule == "same" and bool(x.inputs)
+    return plain and all(simple(graph, c) for c in x.inputs)
+
+
+def tile_dims(graph: Graph, n: Node) -> set[str] | None:
+    """Dimensions on which the tile that a read takes from its array depends; None where elements are moved one by one,
+    or by numbers that may differ between any two workgroups."""
+    found = placement(graph, n)
+    if found is None:
+        return None
+    own = {str(d) for d in graph.argument(n.attrs["memory"]).dims if str(d) not in (*found.fixed, *found.moved)}
+    own |= {str(m.dim) for m in found.moved.values()}
+    for c in found.fixed.values():
+        if not isinstance(c, Node):
+            own |= {str(s) for s in c.free_symbols}
+    for number in found.numbers():
+        dims = _number_dims(graph, number)
+        if dims is None:
+            return None
+        own |= dims
+    return own
+
+
+def _number_dims(graph: Graph, x: Node) -> set[str] | None:
+    """Dimensions on which a single number depends."""
+    if not simple(graph, x):
+        return None
+    if x.op in ("tile_start", "tile_stop", "index"):
+        return {str(x.attrs["dim"])}
+    if x.op == "read":
+        return tile_dims(graph, x)
+    out: set[str] = set()
+    for part in x.inputs:
+        dims = _number_dims(graph, part)
+        if dims is None:
+            return None
+        out |= dims
+    return out
+
+
+__all__ = ["simple", "tile_dims"]
