@@ -119,9 +119,10 @@ def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
 
 
 def vector_elements(
-    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], store: bool
+    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], store: bool, repeats: int = 1
 ) -> tuple[int, tuple[int, ...]]:
-    """(elements per access, the element bits one access covers): a power of two up to 16 bytes."""
+    """(elements per access, the element bits one access covers): a power of two up to 16 bytes. `repeats`: neighbours
+    of the value that share one element of the array."""
     c = info.contiguous()
     if c is None:
         return 1, ()
@@ -131,18 +132,18 @@ def vector_elements(
     inner, plan, es = layout.inner, plans[dim], info.elsize
     columns = dict(zip(inner.ins, inner.coordinate_columns(dim)))
     whole = dict(zip(inner.ins, inner.cols))
-    limit = min(info.align, 16) // es
+    limit = min(info.align, 16) // es * repeats
     for i in range(len(info.dims)):
         if i != c:
             limit = (
-                gcd(limit, info.stride_multiple(i) // gcd(info.stride_multiple(i), es))
+                gcd(limit, info.stride_multiple(i) // gcd(info.stride_multiple(i), es) * repeats)
                 if (info.stride_multiple(i) % es == 0)
-                else 1
+                else repeats
             )
     limit = gcd(limit, gcd(plan.tile, plan.wave)) if plan.role in ("workgroup", "loop") else limit
     padded = dict(layout.extents)[dim] > plan.wave
     if plan.ragged or padded or dim in info.cut:
-        limit = gcd(limit, info.extent_multiple(c))
+        limit = gcd(limit, info.extent_multiple(c) * repeats)
     if padded:
         limit = gcd(limit, plan.wave)
     limit = max(limit, 1)

@@ -14,14 +14,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import B32, Value
+from wavedsl.ir.kernel_ir import B32, I32, Value
 
 if TYPE_CHECKING:
     from wavedsl.ir.build_values import Values
 
 OPERATIONS = ("fadd", "fsub", "fmul", "fmin", "fmax")
 HALVES = ("f16", "bf16")
+WHOLE = {"f16": 1024, "bf16": 128}
+"""A type's integers are exact up to twice this."""
 Place = tuple[Value, DType, int]
 """An element of a packed word."""
 Picked = Value | tuple[Value, Value, int]
@@ -39,22 +42,64 @@ def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | Non
 
 
 def _widened(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
-    """Two neighbours of a packed word of small numbers."""
+    """Two neighbours of a packed word of small numbers, or integers with the same constant added."""
     found: list[Place] = []
+    added = []
     for v in values:
-        place = b.small.get(v.id)
+        place, more = b.small.get(v.id), 0
+        if place is None and v.op is not None:
+            if v.op.name == "cvt":
+                place, more = _integer(v.op.args[0], bool(v.op.attrs.get("unsigned")))
+            elif v.op.name == "unpack" and v.op.attrs["dtype"].is_float:
+                place = v.op.args[0], v.op.attrs["dtype"], v.op.attrs["index"]
         if place is None:
-            made = v.op.args[0].op if v.op is not None and v.op.name == "cvt" else v.op
-            if made is None or made.name != "unpack" or (made is v.op) != made.attrs["dtype"].is_float:
-                return None
-            place = made.args[0], made.attrs["dtype"], made.attrs["index"]
+            return None
         found.append(place)
+        added.append(more)
     (word, source, index), second = found
     assert b.target is not None
     if index % 2 or second != (word, source, index + 1) or (source.name, dtype.name) not in b.target.widens:
         return None
+    if added[0] != added[1] or (added[0] and ("fadd", dtype.name) not in b.target.pairs):
+        return None
+    if added[0] and (1 << source.bits - source.is_signed) + abs(added[0]) > 2 * WHOLE[dtype.name]:
+        return None
     word, index = loaded(word, source, index)
-    return b._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
+    word = word if word.type is B32 else b.bitcast(word, B32)
+    made = b._pure("widen", (word,), B32, {"source": source, "dtype": dtype, "index": index})
+    if not added[0]:
+        return made
+    constant = b.const(int(np.array(added[0], dtype.numpy).view(np.uint16)) * 0x10001, B32)
+    return b._pure("pair", (made, constant), B32, {"operation": "fadd", "dtype": dtype})
+
+
+def _integer(x: Value, unsigned: bool) -> tuple[Place | None, int]:
+    """Where an integer that is converted lies, and the constant added to it: a number of a packed dtype, or four bits
+    that shifts and masks take out of a byte or a word."""
+    added = 0
+    if x.op is not None and x.op.name == "add":
+        constant = x.op.args[1].const
+        if constant is None or unsigned:
+            return None, 0
+        x, added = x.op.args[0], int(constant)
+    if x.op is None or x.type is not I32:
+        return None, 0
+    if x.op.name == "unpack":
+        return (x.op.args[0], x.op.attrs["dtype"], x.op.attrs["index"]), added
+    masked = x.op.name == "and" and x.op.args[1].const == 15
+    if masked:
+        x = x.op.args[0]
+    shift, signed = 0, False
+    if x.op is not None and x.op.name in ("lshr", "ashr") and x.op.args[1].const is not None:
+        shift, signed, x = int(x.op.args[1].const), x.op.name == "ashr", x.op.args[0]
+    bits, first, word = 32, 0, x
+    if x.op is not None and x.op.name == "unpack":
+        of: DType = x.op.attrs["dtype"]
+        bits, first, word = of.bits, x.op.attrs["index"] * of.bits, x.op.args[0]
+        signed = signed or of.kind == "int"
+    if shift % 4 or shift + 4 > bits or bits == 4 or not (masked or (shift + 4 == bits and not signed)):
+        return None, 0
+    return (word, dt.u4, (first + shift) // 4), added
 
 
 def loaded(word: Value, source: DType, index: int) -> tuple[Value, int]:

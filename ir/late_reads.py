@@ -92,7 +92,7 @@ class LateRead(Fragment):
     def __init__(self, low: Lowering, n: Node, context: Context, loads: Sequence[Step]):
         self.layout, self.dtype = low.layout(n), n.dtype
         self.low, self.node, self.context, self.loads = low, n, context, loads
-        self.home = {e: (g, position) for g, group in enumerate(low.read_groups(n)) for position, e in enumerate(group)}
+        self.home = low.homes(n)
         self.loaded: dict[int, Value] = {}
         self.joined: dict[int, Value] = {}
 

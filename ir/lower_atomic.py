@@ -52,7 +52,7 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     guard = b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
     dtype = values[0].dtype
     old: list[Any] = [None] * layout.elements_per_lane
-    width, groups = mapped_groups(low, n, layout, True)
+    width, groups, _ = mapped_groups(low, n, layout, True)
     pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
     for group in groups:
         parts = [group[i : i + 2] for i in range(0, len(group), 2)] if pairs else [(e,) for e in group]

@@ -4,8 +4,9 @@ In: a node with a mapping, the layout of its value, the fragments of its indices
 into the array and whether the access happens. The coordinate along each dimension of the array is an expression over
 the value's own indices, or a traced integer; one that may lie outside of the array is compared with its extent.
 
-A group is as many elements as one access takes: neighbours along the array's contiguous dimension, as many as
-`mapped_runs` finds side by side.
+A group is as many elements as one access serves: neighbours along the array's contiguous dimension, as many as
+`mapped_runs` finds side by side. A load may serve several elements with each that it brings (`Groups.repeats`): what is
+loaded keeps the array's order, and elements are taken from it where they are computed with (`Repeated`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from wavedsl.ir.access import element_groups, gather_words, sub_word, total, vector_elements, whole_buffer
 from wavedsl.ir.array_info import ArrayInfo
@@ -28,7 +29,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.mapped_runs import run_length
+from wavedsl.ir.mapped_runs import longest_run, run_length
 from wavedsl.ir.steps import Context
 
 
@@ -41,39 +42,50 @@ def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
     return ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
 
 
-def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, list[tuple[int, ...]]]:
-    """(elements per access, the elements of each access)."""
-    width, bits = _vector(low, n, layout, store)
-    return width, element_groups(layout, bits)
+class Groups(NamedTuple):
+    """`width`: elements of the array per access. `groups`: the elements of the value behind each access, of which
+    `repeats` neighbours are the same element of the array."""
+
+    width: int
+    groups: list[tuple[int, ...]]
+    repeats: int
 
 
-def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, tuple[int, ...]]:
+def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> Groups:
+    """Which accesses there are; those of stores and atomics do not repeat."""
+    width, bits, repeats = _vector(low, n, layout, store)
+    return Groups(width // repeats, element_groups(layout, bits), repeats)
+
+
+def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, tuple[int, ...], int]:
+    """(elements of the value per access, the element bits it covers, how many of them share one of the array)."""
     mapping = mapping_of(low, n)
     info = low.arrays[n.attrs["memory"]]
     c = info.contiguous()
     if c is None or isinstance(mapping.coords[c], int):
-        return 1, ()
+        return 1, (), 1
     coords = mapping.coords
     traced = [x for coord in coords if isinstance(coord, int) for x in n.inputs[coord].dims]
     others = [x for i, x in enumerate(coords) if i != c and not isinstance(x, int)]
     runs = {
-        d: run_length(coords[c], others, d)
+        d: (run_length(coords[c], others, d), 1) if store else longest_run(coords[c], others, d)
         for d in sorted(coords[c].free_symbols, key=str)
         if str(d) in layout.dims and d not in traced
     }
-    along = max(runs, key=lambda d: runs[d], default=None)
-    if along is None or runs[along] == 1:
-        return 1, ()
+    along = max(runs, key=lambda d: runs[d][0], default=None)
+    if along is None or runs[along][0] == 1:
+        return 1, (), 1
+    longest, repeats = runs[along]
     name = str(along)
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
-    width, bits = vector_elements(seen, layout, low.plans, store)
+    width, bits = vector_elements(seen, layout, low.plans, store, repeats)
     if coords[c] != info.dims[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
-        most = gcd(width, info.extent_multiple(c), runs[along], _multiple(low, name))
+        most = gcd(width, info.extent_multiple(c) * repeats, longest, _multiple(low, name))
         most &= -most
         width, bits = most, bits[: most.bit_length() - 1]
-    return width, bits
+    return width, bits, min(repeats, width)
 
 
 def _multiple(low: Lowering, dim: str) -> int:
@@ -237,7 +249,7 @@ def _check_type(info: ArrayInfo, n: Node) -> None:
 def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> None:
     """A scatter: every element to its own place, vectors where neighbours stay neighbours."""
     b = low.b
-    width, groups = mapped_groups(low, n, value.layout, True)
+    width, groups, _ = mapped_groups(low, n, value.layout, True)
     access = MappedAccess(low, n, value.layout, context, store=True)
     guard = one_writer(low, value.layout, tuple(value.layout.dims), n)
     words = value.words(b)

@@ -219,16 +219,8 @@ def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequen
     if unit is not None:
         return low.unit_words(n, unit, env, regs)
     if n.op == "read":
-        groups = low.read_groups(n)
         per = max(1, 32 // n.dtype.bits)
-        keys = low.keys(n)
-        table = low.element_homes.get(n.id)
-        if table is None:
-            table = {}
-            for g, group in enumerate(groups):
-                for position, e in enumerate(group):
-                    table[e] = (g, position)
-            low.element_homes[n.id] = table
+        keys, table = low.keys(n), low.homes(n)
         count = layout.elements_per_lane
         return [
             join_word(

@@ -327,7 +327,7 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
 
     b, layout = low.b, low.layout(n)
     info = low.arrays[n.attrs["memory"]]
-    width, groups = mapped_groups(low, n, layout, False)
+    width, groups, _ = mapped_groups(low, n, layout, False)
     size = width * info.elsize
     resources, latency = low.memory_cost("load.global", size)
     uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))

@@ -31,6 +31,7 @@ from wavedsl.ir.lowering_notes import Notes
 from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
+from wavedsl.ir.repeated import Repeated
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
@@ -336,6 +337,9 @@ class Lowering:
             whole = env[self.keys(n)[0]]
             if isinstance(whole, Fragment):  # loaded when its elements are asked for
                 return whole
+            if self.repeats(n) > 1:
+                keys = self.keys(n)
+                return Repeated(b, layout, n.dtype, {e: (env[keys[g]], at) for e, (g, at) in self.homes(n).items()})
             loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
             if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
                 return loaded
@@ -513,12 +517,32 @@ class Lowering:
         if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
             from wavedsl.ir.lower_mapped import mapped_groups
 
-            return mapped_groups(self, n, self.layout(n), False)[1]
+            return mapped_groups(self, n, self.layout(n), False).groups
         unit = self.units(n)
         if unit is not None:
             return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans, False)[1])
         _, bits = vector_elements(info, self.layout(n), self.plans, False)
         return element_groups(self.layout(n), bits)
+
+    def repeats(self, n: Node) -> int:
+        """How many neighbours of a read's value are the same element of its array, all of them loaded once."""
+        if n.attrs.get("mapping") is None or n.id in self.staged or is_tile(self.graph, n):
+            return 1
+        from wavedsl.ir.lower_mapped import mapped_groups
+
+        return mapped_groups(self, n, self.layout(n), False).repeats
+
+    def homes(self, n: Node) -> dict[int, tuple[int, int]]:
+        """Per element of a read: which of its keys holds it, and its position among what that holds."""
+        table = self.element_homes.get(n.id)
+        if table is None:
+            repeats = self.repeats(n)
+            table = self.element_homes[n.id] = {
+                e: (g, position // repeats)
+                for g, group in enumerate(self.read_groups(n))
+                for position, e in enumerate(group)
+            }
+        return table
 
     def memory_cost(self, kind: str, bytes: int) -> tuple[tuple[tuple[str, int], ...], int]:
         """(units and clocks for the whole workgroup, latency) of one access of `bytes` per lane."""

@@ -1,9 +1,10 @@
 """How many neighbouring elements of a value lie side by side in an array that is read or written through a mapping.
 
-In: the coordinates of a mapping, expressions over the value's indices. Out: the largest power of two w such that along
-a dimension, in each run of w elements that starts at a multiple of w, the contiguous coordinate counts up by one from a
-multiple of w and no other coordinate changes. An access may then take w elements, and one comparison with each extent
-decides for all of them where the contiguous extent is a multiple of w.
+In: the coordinates of a mapping, expressions over the value's indices. Out: the largest powers of two w and r <= w such
+that along a dimension, in each run of w elements that starts at a multiple of w, the contiguous coordinate counts up by
+one with every r-th element from a multiple of w / r and no other coordinate changes. An access of w / r elements of the
+array may then serve w elements of the value, and one comparison with each extent decides for all of them where the
+contiguous extent is a multiple of w / r. r is 1 but where elements share one of the array's, as halves of a byte do.
 
 Two facts are derived of an expression over runs of w: it stays (`_stays`), or it counts (`_counts`).
 """
@@ -12,29 +13,47 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
+
 MOST = 16
-"""Elements of the longest run that is looked for: 16 bytes of the smallest dtype."""
+"""Elements of an array in the longest run that is looked for: 16 bytes of the smallest dtype."""
 
 
-def run_length(contiguous: Any, others: list[Any], along: Any) -> int:
-    """The w above, for runs along the symbol `along`; 1 where there is none."""
-    w = MOST
-    while w > 1 and not (_counts(contiguous, along, w) and all(_stays(x, along, w) for x in others)):
+def run_length(contiguous: Any, others: list[Any], along: Any, repeats: int = 1) -> int:
+    """The w above, for runs along the symbol `along` and r = `repeats`; `repeats` where there is none."""
+    w = MOST * repeats
+    while w > repeats and not (_counts(contiguous, along, w, repeats) and all(_stays(x, along, w) for x in others)):
         w //= 2
     return w
 
 
-def _counts(e: Any, along: Any, w: int) -> bool:
-    """Whether e is a multiple of w where a run starts and grows by one with each element."""
+def longest_run(contiguous: Any, others: list[Any], along: Any) -> tuple[int, int]:
+    """The (w, r) above, for runs along the symbol `along`: the longest, of those the one with the least r. (1, 1) where
+    there is none."""
+    found = run_length(contiguous, others, along), 1
+    for e in contiguous.atoms(sympy.floor):
+        r = e.args[0].as_numer_denom()[1]
+        if along in e.free_symbols and r.is_Integer and 1 < int(r) <= MOST and not int(r) & (int(r) - 1):
+            w = run_length(contiguous, others, along, int(r))
+            if w > r or all(_stays(x, along, w) for x in (contiguous, *others)):
+                found = max(found, (w, int(r)), key=lambda x: (x[0], -x[1]))
+    return found
+
+
+def _counts(e: Any, along: Any, w: int, repeats: int = 1) -> bool:
+    """Whether e is a multiple of w / repeats where a run starts and grows by one with each `repeats` elements."""
     if e == along:
-        return True
+        return repeats == 1
     if e.is_Add:
         counting = [x for x in e.args if not _stays(x, along, w)]
-        return len(counting) == 1 and _counts(counting[0], along, w) and all(
-            _multiple(x, w) for x in e.args if x is not counting[0]
+        return len(counting) == 1 and _counts(counting[0], along, w, repeats) and all(
+            _multiple(x, w // repeats) for x in e.args if x is not counting[0]
         )
     if e.func.__name__ == "Mod" and e.args[1].is_Integer:
-        return int(e.args[1]) % w == 0 and _counts(e.args[0], along, w)
+        return int(e.args[1]) % (w // repeats) == 0 and _counts(e.args[0], along, w, repeats)
+    if e.func.__name__ == "floor":
+        above, below = e.args[0].as_numer_denom()
+        return bool(below == repeats > 1) and _counts(above, along, w)
     return False
 
 
@@ -68,4 +87,4 @@ def _multiple(e: Any, w: int) -> bool:
     return False
 
 
-__all__ = ["run_length"]
+__all__ = ["longest_run", "run_length"]

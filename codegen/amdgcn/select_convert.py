@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.lane_moves import dpp_pattern
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
@@ -325,6 +326,39 @@ def unpack(s: Selector, op: Op) -> None:
             s.vop3(row, s.result(op), word, index * bits, bits)
     else:
         raise s.unsupported(op, f"{dtype} numbers cannot be unpacked")
+
+
+@lower("widen")
+def widen(s: Selector, op: Op) -> None:
+    """Two small integers of a word become two halves, exactly. An integer n is put where the mantissa of a power of two
+    ends, which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
+
+    Two 4-bit numbers lie in one byte: it is put into both halves, and the upper one counts in sixteenths of 2^10.
+    """
+    source, index, r = op.attrs["source"], op.attrs["index"], s.rows
+    word = s.to_vector(s.operand(op.args[0]))
+    half = 0
+    if source.is_signed:
+        half = 1 << source.bits - 1
+        key = "widen", word.reg.id, word.start, source.bits
+        flipped = s.remember(key, lambda: _flipped(s, word, half * (0xFFFFFFFF // ((1 << source.bits) - 1))))
+        assert isinstance(flipped, Ref)
+        word = flipped
+    if source.bits == 4:
+        byte = index // 2
+        both = s.temp(r.v_perm_b32, word, word, 0x0C000C00 | byte << 16 | byte)
+        held, powers = s.temp(r.v_and_or_b32, both, 0x00F0000F, 0x54006400), (1024, 64)
+    else:
+        held, powers = s.temp(r.v_perm_b32, 0x64646464, word, 0x04000400 | index + 1 << 16 | index), (1024, 1024)
+    low, high = (int(np.float16(-power - half).view(np.uint16)) for power in powers)
+    s.vop3(r.v_pk_add_f16, s.result(op), held, high << 16 | low)
+
+
+def _flipped(s: Selector, word: Ref, signs: int) -> Ref:
+    """A word with its numbers' sign bits flipped, once per word."""
+    ref = s.new("v")
+    s.valu(s.rows.v_xor_b32, ref, signs, word)
+    return ref
 
 
 @lower("permute_bytes")

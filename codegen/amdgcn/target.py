@@ -237,6 +237,7 @@ def _target(chip: Chip) -> Target:
         memory_rate=product.hbm / product.clock,
         packed_f32=True,
         pairs=frozenset((name, "f16") for name in roles.HALVES),
+        widens=frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8")),
         skips_work=True,
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),

@@ -81,6 +81,7 @@ SHIFTS: dict[str, tuple[Any, Any]] = {
     "reversed": ((M, N), {N: 20 - N}),
     "every-second": ((M, N), {N: 2 * N}),
     "blocks": ((M, N), {M: sympy.floor(M / 4), N: sympy.Mod(N, 8)}),
+    "pairs": ((M, N), {N: sympy.floor(N / 2) + 16}),
     "diagonal": ((M, N), {M: sympy.Min(M, N)}),
 }
 
@@ -230,3 +231,30 @@ def test_parts_of_a_long_row_are_read_by_vectors(target: str) -> None:
 
     compiled = agree(kernel, [whole((1000,), wd.f32), np.zeros(1000, np.float32), np.zeros(4, np.float32)], target)
     assert "dwordx4" in compiled.asm or "ld.global.v4" in compiled.asm
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("per", [2, 8])
+def test_weights_that_share_a_byte_or_a_word_are_loaded_once(per: int, target: str) -> None:
+    """As users unpack 4-bit weights by hand; 40 rows of 12 and 48 bytes, which no tile divides."""
+    PACKED = wd.sym.PACKED
+    stored = wd.u8 if per == 2 else wd.i32
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 32)],
+    )
+    def kernel(x: wd.Memory[M, K, wd.f16], q: wd.Memory[N, PACKED, stored], y: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            held = wd.cast(wd.read(q, mapping=wd.IndexMapping((N, K), {PACKED: sympy.floor(K / per)})), wd.i32)
+            return wd.mma(wd.read(x), wd.cast((held >> wd.index(K) % per * 4 & 15) - 8, wd.f16), acc)
+
+        wd.write(loop, y)
+
+    random = np.random.default_rng(0)
+    for k in (96, 88):
+        x = random.integers(-3, 4, (32, k)).astype(np.float16)
+        q = random.integers(0, 256, (40, k // 2)).astype(np.uint8).view(stored.numpy)
+        compiled = agree(kernel, [x, q, np.zeros((32, 40), np.float32)], target)
+        held = {"gfx942": "load_ubyte", "sm_80": "@%p0 ld.global.u8"}[target]  # there, pairs of a lane are alone
+        assert compiled.asm.count(held) <= (16 if target == "sm_80" else 0)

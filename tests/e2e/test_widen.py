@@ -28,7 +28,18 @@ def slow(*values: Any) -> Any:
 )  # fmt: skip
 def test_every_code(source: Any, to: Any, oracle: Any) -> None:
     oracle("ptxas")
+    compiled = every_code(source, to, "sm_90a")
+    assert "cvt.rn.f32" not in compiled.asm and ".f32" not in compiled.asm
+    hopper.spilled_or_serialised(compiled.asm)
 
+
+@pytest.mark.parametrize("target", ["gfx942", slow("gfx90a"), slow("gfx950")])
+@pytest.mark.parametrize("source", [wd.i4, wd.u4, wd.i8, wd.u8], ids=str)
+def test_every_code_on_amd(source: Any, target: str) -> None:
+    assert "v_cvt" not in every_code(source, wd.f16, target).asm
+
+
+def every_code(source: Any, to: Any, target: str) -> Any:
     @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 512})
     def widen(x: wd.Memory[N, source], y: wd.Memory[N, to]):
         wd.write(wd.cast(wd.read(x), to), y)
@@ -43,11 +54,31 @@ def test_every_code(source: Any, to: Any, oracle: Any) -> None:
         x = codes.view(source.storage)
         numbers = x.astype(np.float64) if source.is_int else convert(x, source, wd.f64)
     y = np.zeros(512, to.storage)
-    compiled = widen.compile(x, y, target="sm_90a")
+    compiled = widen.compile(x, y, target=target)
     compiled.emulate(x, y)
     np.testing.assert_array_equal(y.astype(np.float64), numbers)
     want = np.zeros_like(y)
     widen.evaluate(x, want)
     np.testing.assert_array_equal(want.view(np.uint16), y.view(np.uint16))
-    assert "cvt.rn.f32" not in compiled.asm and ".f32" not in compiled.asm
-    hopper.spilled_or_serialised(compiled.asm)
+    return compiled
+
+
+@pytest.mark.parametrize(("stored", "zero"), [(wd.u8, 8), (wd.i32, 8), (wd.u8, 0), (wd.u8, 3000)], ids=str)
+@pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
+def test_four_bits_taken_out_by_hand(stored: Any, zero: int, target: str) -> None:
+    """As users unpack weights: a shift, a mask, a zero point. One that takes sums past what halves hold is subtracted
+    before numbers are rounded."""
+    per = stored.bits // 4
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0), wd.WaveConstraint(N, BN)], subs={BN: 512})
+    def unpack(x: wd.Memory[wd.sym.HELD, stored], y: wd.Memory[N, wd.f16]):
+        held = wd.cast(wd.read(x, mapping=wd.IndexMapping((N,), {wd.sym.HELD: N // per})), wd.i32)
+        wd.write(wd.cast((held >> wd.index(N) % per * 4 & 15) - zero, wd.f16), y)
+
+    codes = np.arange(256).astype(np.uint8)
+    x, y = codes.view(stored.numpy), np.zeros(512, np.float16)
+    compiled = unpack.compile(x, y, target=target)
+    compiled.emulate(x, y)
+    numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(-1).astype(np.int64) - zero
+    np.testing.assert_array_equal(y.view(np.uint16), numbers.astype(np.float16).view(np.uint16))
+    assert ("v_cvt" in compiled.asm or "cvt.rn" in compiled.asm) == (zero == 3000)

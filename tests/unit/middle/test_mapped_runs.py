@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import sympy
-from wavedsl.ir.mapped_runs import run_length
+from wavedsl.ir.mapped_runs import longest_run, run_length
 
 P, K, G = (sympy.Symbol(x, integer=True, nonnegative=True) for x in "PKG")
 
@@ -47,3 +47,32 @@ def test_runs(contiguous: Any, others: list[Any], length: int) -> None:
             for i in range(length):
                 here = place(p, first + i, 3)
                 assert length == 1 or here == [start[0] + i, *start[1:]]
+
+
+SHARED: list[tuple[Any, list[Any], tuple[int, int]]] = [
+    (floor(K, 2), [], (32, 2)),
+    (floor(K, 8) + G * 4, [P], (32, 8)),
+    (floor(K + 8, 2), [], (8, 2)),
+    (floor(K + 1, 2), [], (1, 1)),
+    (floor(K, 2) + P, [], (2, 2)),
+    (sympy.Mod(floor(K, 2), 8), [floor(K, 16)], (16, 2)),
+    (floor(sympy.Mod(K, 24), 4), [floor(K, 24)], (8, 4)),
+    (floor(K, 2), [sympy.Mod(K, 2)], (1, 1)),
+    (floor(K, 6), [], (1, 1)),
+    (floor(K, 2) + floor(K, 4), [], (2, 2)),
+    (K, [], (16, 1)),
+]
+
+
+@pytest.mark.parametrize(("contiguous", "others", "found"), SHARED, ids=lambda x: str(x))
+def test_runs_that_share_elements(contiguous: Any, others: list[Any], found: tuple[int, int]) -> None:
+    assert longest_run(contiguous, others, K) == found
+    length, repeats = found
+    place = sympy.lambdify((P, K, G), [contiguous, *others], "math")
+    for p in (0, 5, 6):
+        for first in range(0, 96, length):
+            start = place(p, first, 3)
+            assert length == repeats or start[0] % (length // repeats) == 0
+            for i in range(length):
+                here = place(p, first + i, 3)
+                assert length == 1 or here == [start[0] + i // repeats, *start[1:]]

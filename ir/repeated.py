@@ -1,0 +1,55 @@
+"""A read through a mapping some of whose elements are the same element of the array, as the halves of a byte are.
+
+In: per element of the value the words that a load brought, in the array's order, and the position in them. Out: its
+elements. The one idea: who computes with single elements takes each from where it was loaded, once for all that share
+it; words of the value's own order are put together only for who asks for words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wavedsl.ir.access import join_word
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count
+from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.layout import Layout
+
+
+class Repeated(Fragment):
+    """`home`: per element the loaded words and the position of its element of the array among those they hold."""
+
+    def __init__(self, b: Builder, layout: Layout, dtype: DType, home: Mapping[int, tuple[Value, int]]):
+        self.b, self.layout, self.dtype, self.home = b, layout, dtype, home
+        self.joined: dict[int, Value] = {}
+        self.elements: dict[tuple[int, int], Value] = {}
+
+    @property
+    def chunks(self) -> list[Any]:  # type: ignore[override]
+        return list(from_words(self.b, self.layout, self.dtype, self.words(self.b)).chunks)
+
+    def words(self, b: Builder) -> list[Value]:
+        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
+
+    def word(self, b: Builder, index: int) -> Value:
+        found = self.joined.get(index)
+        if found is None:
+            per, count = per_register(self.dtype), self.layout.elements_per_lane
+            parts = [self.home[e] for e in range(index * per, min(index * per + per, count))]
+            found = self.joined[index] = join_word(b, self.dtype, parts)
+        return found
+
+    def element(self, b: Builder, index: int) -> Value:
+        value, position = self.home[index]
+        found = self.elements.get((value.id, position))
+        if found is None:
+            per = per_register(self.dtype)
+            word = join_word(b, self.dtype, [(value, position // per * per)])
+            found = word if per == 1 else b.unpack(word, self.dtype, position % per)
+            self.elements[value.id, position] = found
+        return found
+
+
+__all__ = ["Repeated"]
