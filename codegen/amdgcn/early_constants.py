@@ -7,8 +7,9 @@ all waves stand idle before and all are busy then. A move that reads nothing may
 in between touches its register; where a wave would wait for vector memory anyway it costs nothing. So it goes in front
 of the first instruction that asks for a result of vector memory and is late enough for its register.
 
-(REGION) A move leaves block j for block i only if control that enters i at the top reaches j, every time and once:
-blocks i to j - 1 lead forward, to blocks up to j, and only they lead to blocks i + 1 to j. It passes no change of EXEC.
+(REGION) A move leaves block j for block i only if control that enters i at the top reaches j, every time and once, and
+control reaches j through i alone: blocks i to j - 1 lead forward, to blocks up to j, and only they lead to blocks i + 1
+to j. So a block inside a branch between the two is none of them. A move passes no change of EXEC.
 
 `check_early` follows the writers of all registers that were moved over the whole program, before and after.
 """
@@ -41,27 +42,28 @@ def set_early(program: Program) -> bool:
     changed = False
     program.number_predecessors()
     for j, block in enumerate(program.blocks):
-        if any(map(is_constant, block.insts)) and _set_early(program, _start(program, j), j):
+        if any(map(is_constant, block.insts)) and _set_early(program, _before(program, j), j):
             changed = True
     return changed
 
 
-def _start(program: Program, j: int) -> int:
-    """The first block i from which control reaches block j every time and once (REGION)."""
+def _before(program: Program, j: int) -> list[int]:
+    """Blocks that control runs through once whenever it is to reach block j, in order, and j (REGION)."""
     blocks = program.blocks
-    found = low = k = j
+    found = [j]
+    low = k = j
     while all(p < k for p in blocks[k].preds):
         low = min([low, *blocks[k].preds])
         k -= 1
         if k < 0 or not blocks[k].succs or not all(k < s <= j for s in blocks[k].succs):
             break
         if low == k:
-            found = k
-    return found
+            found.append(k)
+    return found[::-1]
 
 
-def _set_early(program: Program, i: int, j: int) -> bool:
-    """Move constants of block j to the shadows of blocks i to j that are free for their registers."""
+def _set_early(program: Program, on_the_way: Sequence[int], j: int) -> bool:
+    """Move constants of block j to the shadows that are free for their registers, in blocks on the way to it."""
     blocks = program.blocks
     touched: dict[Place, int] = {}
     """Per shadow, in order: the registers that anything between it and here reads or writes."""
@@ -69,11 +71,13 @@ def _set_early(program: Program, i: int, j: int) -> bool:
     gone: set[int] = set()
     loaded = 0
     copied = False
-    for b in range(i, j + 1):
+    for b in range(on_the_way[0], j + 1):
+        always = b in on_the_way
         for n, inst in enumerate(blocks[b].insts):
             mask = inst.reads | inst.writes
             if mask & loaded or (copied and inst.row == COPY_WAIT):
-                touched[b, n] = 0
+                if always:
+                    touched[b, n] = 0
                 loaded, copied = 0, False
             if b == j and is_constant(inst):
                 place = next((place for place, mask in touched.items() if not mask & inst.writes), None)
@@ -88,7 +92,7 @@ def _set_early(program: Program, i: int, j: int) -> bool:
             if queue_of(inst) == "vm":
                 loaded |= inst.writes
                 copied |= bool(inst.tokens)
-    for b in range(i, j + 1) if moved else ():
+    for b in on_the_way if moved else ():
         out: list[Inst] = []
         for n, inst in enumerate(blocks[b].insts):
             out += moved.get((b, n), ())
@@ -125,7 +129,7 @@ def check_early(before: Sequence[Sequence[Inst]], program: Program) -> list[str]
 
 
 Reaching = dict[int, frozenset[int]]
-"""Per register: who may have written it last."""
+"""Per register: who may have written it last; 0 where a path leads here on which nobody has."""
 
 
 def _reaching(program: Program, blocks: Sequence[Sequence[Inst]], watched: int) -> dict[int, list[frozenset[int]]]:
@@ -138,7 +142,7 @@ def _reaching(program: Program, blocks: Sequence[Sequence[Inst]], watched: int) 
         for insts in blocks
         for x in insts
     }
-    nobody: frozenset[int] = frozenset()
+    nobody: frozenset[int] = frozenset((0,))
     work = [0]
     while work:
         b = work.pop(0)

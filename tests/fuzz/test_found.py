@@ -201,3 +201,28 @@ def test_fma_of_large_numbers_without_dimensions() -> None:
     assert fma(huge, one, -huge) == 0
     assert fma(np.asarray(1e200), np.asarray(1e200), one) == np.inf
     assert fma(huge[None], one[None], one[None]).shape == (1,)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_zeros_set_in_a_branch_that_is_not_taken(target: str) -> None:
+    """A zero that fills a staged tile was set where a load was first waited for: inside one side of the `cond`."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 24)])
+    def kernel(
+        x: wd.Memory[M, wd.f32], a: wd.Memory[K, M, wd.bf16], b: wd.Memory[N, K, wd.bf16], y: wd.Memory[M, wd.f32],
+        c: wd.Memory[M, N, wd.f32], flag: wd.Scalar[wd.i32],
+    ):  # fmt: skip
+        v = wd.read(x)
+        both = wd.cond(flag > 1, lambda: wd.maximum(v, v), lambda: wd.minimum(v, v))
+
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+        wd.write(both, y)
+
+    for flag in (0, 2):
+        a, b = whole((33, 1), wd.bf16).T, whole((1, 1), wd.bf16, 1)
+        x, y, c = whole((33,), wd.f32), whole((33,), wd.f32, 2), whole((33, 1), wd.f32, 3)
+        agree(kernel, [x, a, b, y, c, np.int32(flag)], target)

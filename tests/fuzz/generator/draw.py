@@ -10,7 +10,7 @@ from generator.program import Do, Program, Type
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 4
+VERSION = 5
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -42,8 +42,9 @@ class _Draw(Values, Memory, Blocks):
         for _ in range(count):
             self.one((
                 self.unary, self.binary, self.binary, self.binary, self.choose, self.compare, self.cast, self.reduce,
-                self.reduce, self.scan, self.sort, self.topk, self.gather, self.shifted, self.random, self.branch,
-                self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded, self.divide, self.fma,
+                self.reduce, self.scan, self.tuples, self.sort, self.topk, self.gather, self.shifted, self.random,
+                self.branch, self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded,
+                self.divide, self.fma,
                 self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
@@ -64,6 +65,10 @@ class _Draw(Values, Memory, Blocks):
             text = f"wd.broadcast({text}, {', '.join(dims)})"
         order = tuple(dims[int(i)] for i in self.rng.permutation(len(dims))) if self.chance(0.3) else dims
         memory = (("B",) if self.batch else ()) + order
+        if self.chance(0.12):
+            out, subscript = self.larger(memory, dtype, 77, 77)
+            self.body.append(Do(f"wd.write({text}, {out.name}{subscript}{self.hint()})"))
+            return
         out = self.array(memory, dtype, 77, 77)
         if self.chance(0.08) and dim is None:
             shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2'))}" for d in dims)

@@ -96,7 +96,7 @@ class State:
         self.place("M", m, tile_m)
         self.waves["M"] = waves[0]
         how = {
-            "rows": ("cover", "whole", "whole", "loop", "loop"), "product": ("grid", "grid", "grid", "cover"),
+            "rows": ("cover", "whole", "whole", "loop", "loop", "grid"), "product": ("grid", "grid", "grid", "cover"),
             "chain": ("loop",),
         }[self.kind]  # fmt: skip
         tile_n = n
@@ -110,6 +110,9 @@ class State:
             tile_n = self.one((16, 16, 32, 48 // waves[1], 24)) * waves[1]
             if groups:
                 tile_n = self.one((32, 64, 96))
+            if self.kind == "rows" and how_n == "grid":  # several tiles, the last one not whole
+                p.sizes["N"] = n = int(self.one((n, 258, 399, self.rng.integers(100, 600))))
+                tile_n = self.one((64, 128, 256)) * waves[1]
             if how_n == "cover":
                 tile_n = max(tile_n, waves[1] * max(1, -(-n // waves[1])))
             p.cut.append(f"wd.WorkgroupConstraint(N, {tile_n}, 1)")
@@ -266,6 +269,11 @@ class State:
             if self.inside and self.inside[-1] not in dims and self.chance(0.6):
                 dims = (*dims[:1], self.inside[-1])
         dtype = dtype or self.one(VALUES)
+        if self.chance(0.1):
+            order = self.batched(dims)
+            low, high = self.span(dtype, dtype not in VALUES)
+            array, subscript = self.larger(order, dtype, low, high)
+            return self.value_of(f"{array.name}{subscript}", tuple(d for d in order if d != "B"), dtype, high)
         known = [
             a
             for a in self.program.arrays
@@ -280,13 +288,34 @@ class State:
                 space = None
             array = self.array(self.batched(dims), dtype, low, high, space)
         order = tuple(d for d in array.dims if d != "B")
-        if dtype not in VALUES:  # for products only: computing needs a cast
-            name, kind = self.name(), Type(order, dtype, array.high)
-            self.body.append(Let(name, kind, f"wd.read({array.name}{self.hint()})"))
-            if self.chance(0.2):
-                self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", array.high))
-            return name, kind
-        return self.let(self.body, f"wd.read({array.name}{self.hint()})", Type(order, dtype, array.high))
+        return self.value_of(array.name, order, dtype, array.high)
+
+    def value_of(self, array: str, order: tuple[str, ...], dtype: str, high: int) -> tuple[str, Type]:
+        """A read as a variable."""
+        text, kind = f"wd.read({array}{self.hint()})", Type(order, dtype, high)
+        if dtype in VALUES:
+            return self.let(self.body, text, kind)
+        name = self.name()  # for products only: computing needs a cast
+        self.body.append(Let(name, kind, text))
+        if self.chance(0.2):
+            self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", high))
+        return name, kind
+
+    def larger(self, dims: tuple[str, ...], dtype: str, low: int, high: int) -> tuple[Array, str]:
+        """An array that is longer than needed, and the subscript of the part that has these dimensions."""
+        sizes, order, parts = self.program.sizes, [], []
+        for d in dims:
+            if d in ("B", "TOP", "P", "Q") or self.chance(0.3):
+                order.append(d)
+                parts.append(":")
+                continue
+            before, after = self.one((0, 0, 0, 1, 3, 8, 16, "flag")), self.one((0, 0, 1, 2, 7, 16))
+            name = f"S{sum(s[0] == 'S' for s in sizes)}"
+            sizes[name] = sizes[d] + after + (self.program.flag if before == "flag" else int(before))
+            order.append(name)
+            parts.append(f":{d}" if before == 0 else f"{before} : {before} + {d}")
+        space = "GLOBAL" if self.chance(0.2) else None
+        return self.array(tuple(order), dtype, low, high, space), f"[{', '.join(parts)}]"
 
     def hint(self) -> str:
         """An option of a read or a write that changes no result."""

@@ -266,6 +266,28 @@ class Values(State):
                 Type(x[1].dims, x[1].dtype),
             )
 
+    def tuples(self) -> None:
+        """Rows of pairs: the best element with the first place that has it, or a line a x + b after the one before."""
+        x = self.pick(lambda t: t.dtype != "i1" and bool(self.whole(t)))
+        if x is None:
+            return
+        dim = self.one(self.whole(x[1]))
+        kind = Type(x[1].dims, x[1].dtype)
+        if self.chance(0.5):
+            first = self.cast_to((f"small({x[0]})", kind), "i32")[0]
+            better = "(b[0] > a[0]) | ((b[0] == a[0]) & (b[1] < a[1]))"
+            join = f"lambda a, b: (wd.where({better}, b[0], a[0]), wd.where({better}, b[1], a[1]))"
+            start = f"({-LIMIT - 1}, 9999)"
+            how, last = self.one((("reduce", tuple(d for d in kind.dims if d != dim)), ("scan", kind.dims)))
+            text = f"wd.{how}(({first}, wd.index({dim})), {join}, {start}, dim={dim})[{self.one((0, 1))}]"
+            self.let(self.body, f"wd.clamp({text}, 0, 100)", Type(last, "i32", 100))
+            return
+        sign = f"wd.where({x[0]} > 1, wd.Register[{', '.join((*kind.dims, 'wd.i32'))}](-1), 1)"
+        add = self.cast_to((f"small({x[0]})", kind), "i32")[0]
+        join = "lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1])"
+        text = f"wd.scan(({sign}, {add}), {join}, (1, 0), dim={dim})[1]"
+        self.let(self.body, text, Type(kind.dims, "i32", LIMIT * max(1, self.length(dim))))
+
     def rows(self) -> tuple[str, Type] | None:
         """A value whose rows along N lie in one wave."""
         if self.waves["N"] > 1:

@@ -93,3 +93,47 @@ def test_checker_of_places(chip: str) -> None:
     for block, insts in zip(program.blocks, without):
         block.insts = insts
     assert check_early(before, program)
+
+
+def branching(chip: str) -> Kernel:
+    """x is first asked for inside a branch; behind it, a sum starts with zeros."""
+    target = get_target(chip)
+    atom = next(a for a in target.mma_atoms if a.name == "F32_32x32x8_F16")
+    kernel = kernels.new_kernel("branching", chip, ["x", "y"], 2, shared_bytes=1024)
+    b = Builder(kernel, target)
+    tid = b.tid()
+    x = b.load_global(b.buffer(b.param(0), 1024), b.mul(tid, 8), bytes=8, type=vector(2))
+    with b.if_(b.cmp("eq", b.wave(), 1)):
+        b.store_shared(b.mul(tid, 8), x)
+    with b.for_(0, TRIPS, 1, [b.zero(vector(16, "f32"))], label="k") as loop:
+        loop.yield_([b.mma(atom, x, x, loop.carried[0])])
+    for part in range(4):
+        words = b.bitcast(b.slice(loop.results[0], 4 * part, 4), vector(4))
+        b.store_global(b.buffer(b.param(1), 8192), b.mul(tid, 64), words, bytes=16, imm=16 * part)
+    return kernel
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_shadow_inside_a_branch_is_not_on_the_way(chip: str) -> None:
+    """Constants once went into a branch that the wave that needs them need not take, and the checker let it pass."""
+    program, _, _ = allocated(branching(chip), get_target(chip))
+    assert not make_physical(program, rows_of(chip))
+    inside = [len(block.insts) for block in program.blocks]
+    taken = next(b for b, block in enumerate(program.blocks) if any("ds_write" in repr(x) for x in block.insts))
+    set_early(program)
+    assert len(program.blocks[taken].insts) <= inside[taken]
+
+    before = [list(block.insts) for block in program.blocks]
+    later = next(b for b in range(taken + 1, len(before)) if any(map(is_constant, before[b])))
+    move = next(x for x in before[later] if is_constant(x))
+    program.blocks[later].insts = [x for x in before[later] if x is not move]
+    program.blocks[taken].insts = [move, *before[taken]]
+    assert check_early(before, program)
+
+    text = compile_kernel_ir(branching(chip), get_target(chip)).text
+    x = np.random.default_rng(0).integers(-3, 4, (2, 64, 4)).astype(np.float16)
+    y = np.zeros((2, 64, 16), np.float32)
+    run(text, target=chip, grid=(1, 1, 1), block=(128, 1, 1), args=[x, y], checks=True)
+    for got, given in zip(y, x):
+        rows = given.reshape(2, 32, 4).transpose(1, 0, 2).reshape(32, 8).astype(np.float32)
+        assert np.array_equal(got.reshape(2, 32, 4, 4).transpose(2, 0, 3, 1).reshape(32, 32), TRIPS * rows @ rows.T)
