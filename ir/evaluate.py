@@ -23,7 +23,7 @@ from wavedsl.ir import (
     evaluate_values,
 )
 from wavedsl.ir.errors import EmulationError
-from wavedsl.ir.evaluate_run import MEANINGS, Run, meaning
+from wavedsl.ir.evaluate_run import MEANINGS, Named, Run, meaning
 from wavedsl.ir.evaluate_values import widened
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.ops import ROWS
@@ -71,10 +71,11 @@ def _print(run: Run, node: Node) -> None:
 @meaning("device_assert")
 def _assert(run: Run, node: Node) -> None:
     value = run.get(node.inputs[0])
-    if np.all(value.array):
+    fails = run.everywhere(Named(value.dims, ~value.array))
+    if not np.any(fails.array):
         return
-    first = np.argwhere(~np.atleast_1d(value.array))[0]
-    at = ", ".join(f"{d} = {run.span(d)[0] + int(i)}" for d, i in zip(value.dims, first))
+    first = np.argwhere(np.atleast_1d(fails.array))[0]
+    at = ", ".join(f"{d} = {run.span(d)[0] + int(i)}" for d, i in zip(fails.dims, first))
     message = node.attrs["message"] or "the condition does not hold"
     raise EmulationError(f"device_assert: {message}" + (f" (first at {at})" if at else ""), node.loc)
 

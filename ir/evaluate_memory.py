@@ -15,9 +15,10 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.evaluate_run import Named, Run, meaning
 from wavedsl.ir.graph import Mapping, Node
-from wavedsl.ir.ops import maximum_number, minimum_number
+from wavedsl.ir.ops import ROWS, maximum_number, minimum_number
 from wavedsl.ir.rounding import to_float
 from wavedsl.ir.symbols import names
+from wavedsl.ir.tile_dims import CONDITIONAL
 
 
 @meaning("read")
@@ -70,8 +71,24 @@ def _coordinates(
     for c, extent in zip(coords, run.memory[argument.name].shape):
         inside &= (c >= 0) & (c < extent)
     for a in run.active:
-        inside &= run.aligned(a, dims)
+        inside &= _carried_out(run, node, a, dims)
     return dims, coords, inside
+
+
+def _carried_out(run: Run, node: Node, active: Named, dims: tuple[Any, ...]) -> Any:
+    """Where an access happens, over its own dimensions. Along those of the condition that it does not have, workgroups
+    access the same elements: reads and writes give the same if any of them does; of an atomic, who counts?"""
+    stray = tuple(d for d in active.dims if d not in dims)
+    array, along = run.aligned(active, (*stray, *dims)), tuple(range(len(stray)))
+    found = array.any(axis=along)
+    if ROWS[node.op].effect and node.op != "write" and not np.array_equal(found, array.all(axis=along)):
+        raise ConstraintError(
+            f"{run.graph.name}: {node.op} depends on a condition that differs along {names(stray)}, and its value has "
+            f"no {names(stray)}",
+            node.loc,
+            hint=CONDITIONAL.format(dims=names(stray), op=node.op),
+        )
+    return found
 
 
 def _expression(run: Run, expr: Any, dims: tuple[Any, ...]) -> Named:

@@ -14,7 +14,7 @@ from wavedsl.ir.access import total
 from wavedsl.ir.bits import number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
@@ -26,6 +26,8 @@ from wavedsl.ir.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ATOMIC_VALUES
 from wavedsl.ir.steps import Context
+from wavedsl.ir.symbols import names
+from wavedsl.ir.tile_dims import CONDITIONAL, conditions, varying_dims
 
 _MANY = (1 << 31) - 1
 """Trips of a loop that ends when every lane has had its turn."""
@@ -41,12 +43,21 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     wave_guard = one_writer(low, layout, tuple(layout.dims), n)
     # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
     dims = (*layout.dims, *n.attrs.get("joined", ()))
-    group_guard = None if n.attrs.get("per_workgroup") else one_workgroup(low, dims)
+    shared = () if n.attrs.get("per_workgroup") else shared_dims(low, dims)
+    group_guard = one_workgroup(low, shared)
     if group_guard is not None and used:
         raise CompileError(
             f"the result of {n.op} is used, but only one of several workgroups carries it out",
             n.loc,
             "give the value the dimension that workgroups are spread over, or make that an index dimension (tile 1)",
+        )
+    differs = differing(low, n, shared)
+    if differs:
+        raise ConstraintError(
+            f"{n.op} depends on a condition that may differ along {names(differs)}, and its value has no "
+            f"{names(differs)}: of the workgroups along it, only the first would carry it out",
+            n.loc,
+            CONDITIONAL.format(dims=names(differs), op=n.op),
         )
     guards = [g for g in (wave_guard, group_guard) if g is not None]
     guard = b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
@@ -75,15 +86,26 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     return from_elements(b, layout, n.dtype, old)
 
 
-def one_workgroup(low: Lowering, dims: Sequence[str]) -> Value | None:
-    """Only the first workgroup along a tiled dimension that the value does not have. (Index dimensions: every one.)"""
+def shared_dims(low: Lowering, dims: Sequence[str]) -> list[str]:
+    """Dimensions that workgroups are spread over and a value does not have. (Index dimensions: every one has it.)"""
+    return [d for d, p in low.plans.items() if p.role == "workgroup" and p.trips != 1 and d not in dims]
+
+
+def differing(low: Lowering, n: Node, shared: Sequence[str]) -> list[str]:
+    """Those of these dimensions along which workgroups may decide otherwise whether, or how often, they come to `n`."""
+    deciding = conditions(low.graph, n) if shared else ()
+    varying = varying_dims(low.graph, deciding) if deciding else set()
+    return [d for d in shared if d in varying]
+
+
+def one_workgroup(low: Lowering, shared: Sequence[str]) -> Value | None:
+    """Only the first workgroup along these dimensions; None where there are none."""
     b = low.b
     guard: Value | None = None
-    for d, plan in low.plans.items():
-        if plan.role == "workgroup" and plan.trips != 1 and d not in dims:
-            base = low.base[d]
-            first = b.cmp("eq", b.i32(base) if isinstance(base, int) else base, 0)
-            guard = first if guard is None else b.pand(guard, first)
+    for d in shared:
+        base = low.base[d]
+        first = b.cmp("eq", b.i32(base) if isinstance(base, int) else base, 0)
+        guard = first if guard is None else b.pand(guard, first)
     return guard
 
 

@@ -10,7 +10,7 @@ from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import PART, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.lower_atomic import one_workgroup
+from wavedsl.ir.lower_atomic import differing, one_workgroup, shared_dims
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.steps import Context
@@ -60,7 +60,8 @@ def _hidden(low: Lowering, n: Node, context: Context) -> list[Value]:
 
 
 def _speaks(low: Lowering, value: Fragment | None, n: Node) -> Value:
-    """The first of the lanes, waves and workgroups that hold the same element."""
+    """The first of the lanes, waves and workgroups that hold the same element; of workgroups that may come here without
+    the first one, each."""
     b = low.b
     layout: Layout | None = None if value is None else value.layout
     dims = () if layout is None or not value or not layout.dims else layout.dims
@@ -68,7 +69,9 @@ def _speaks(low: Lowering, value: Fragment | None, n: Node) -> Value:
     if layout is not None and dims:
         replicas = sum(1 << number_of(x) for x in layout.replica_bits("l"))
     mask = b.cmp("eq", b.and_(b.lane(), replicas), 0) if replicas else b.true
-    for guard in (one_writer(low, layout, dims, n), one_workgroup(low, dims)):
+    shared = shared_dims(low, dims)
+    alone = differing(low, n, shared)
+    for guard in (one_writer(low, layout, dims, n), one_workgroup(low, [d for d in shared if d not in alone])):
         if guard is not None:
             mask = b.pand(mask, guard)
     return mask

@@ -7,7 +7,9 @@ columns of that block read the same rows.
 
 from __future__ import annotations
 
-from wavedsl.ir.graph import Graph, Node, ValueType
+from collections.abc import Iterable
+
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.views import placement
 
@@ -65,4 +67,57 @@ def _number_dims(graph: Graph, x: Node) -> set[str] | None:
     return out
 
 
-__all__ = ["simple", "tile_dims"]
+def varying_dims(graph: Graph, values: Iterable[Node]) -> set[str]:
+    """Dimensions along which any of these values may differ, element by element or from one workgroup to the next;
+    what memory holds that the kernel writes may differ along all of the kernel's."""
+    written = {n.attrs["memory"] for n in graph.all_nodes() if ROWS[n.op].effect and "memory" in n.attrs}
+    found: set[str] = set()
+    owners = {c.id: n for n in graph.all_nodes() if n.op in REGIONS for c in n.attrs["body"].carries}
+    seen: set[int] = set()
+    work = list(values)
+    while work:
+        x = work.pop()
+        if x.id in seen:
+            continue
+        seen.add(x.id)
+        if isinstance(x.type, ValueType):
+            found |= set(map(str, x.dims))
+        if x.op in ("tile_start", "tile_stop", "index"):
+            found.add(str(x.attrs["dim"]))
+        if x.attrs.get("memory") in written:
+            found |= {str(c.dim) for c in graph.constraints}
+        mapping = x.attrs.get("mapping")
+        if mapping is not None:
+            found |= {str(s) for c in mapping.coords if not isinstance(c, int) for s in c.free_symbols}
+        work += x.inputs
+        if x.op in REGIONS:
+            work += x.attrs["body"].yields
+        if x.id in owners:
+            work += [owners[x.id], *owners[x.id].inputs]
+    return found
+
+
+def conditions(graph: Graph, n: Node) -> list[Node]:
+    """The values that say whether and how often a node is carried out: conditions and loop bounds around it."""
+
+    def search(region: Region) -> list[Node] | None:
+        for x in region.nodes:
+            if x is n:
+                return []
+            inner = search(x.attrs["body"]) if x.op in REGIONS else None
+            if inner is None:
+                continue
+            if x.op == "repeat":
+                return [*inner, x.attrs["body"].yields[-1]]
+            if x.op == "when":
+                return [*inner, x.inputs[0]]
+            return [*inner, *(bound for bound in loop_bounds(x) if bound is not None)]
+        return None
+
+    return search(graph.region) or []
+
+
+CONDITIONAL = "give the value the dimension {dims}, or move {op} out of the condition"
+"""What helps where an atomic that one of several workgroups carries out depends on which one it is."""
+
+__all__ = ["CONDITIONAL", "conditions", "simple", "tile_dims", "varying_dims"]

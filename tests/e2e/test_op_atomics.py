@@ -12,7 +12,7 @@ from agree import TARGETS, agree
 
 import wavedsl as wd
 
-N, B, M = wd.symbols("N B M")
+N, B, M, K = wd.symbols("N B M K")
 LINE = [wd.WorkgroupConstraint(N, 128, 0)]
 DTYPES = (wd.f32, wd.u32, wd.f16)
 MORE = (wd.i32, wd.i64, wd.u64, wd.f64, wd.bf16, wd.i8, wd.u16)
@@ -140,3 +140,66 @@ def test_a_workgroup_joins_what_meets_in_one_place(dtype: wd.DType, target: str,
         compiled = agree(kernel, arguments, target, oracle if n == 70 else None)
     done = re.findall(r"^\s*(?:@%\w+ )?(?:buffer_atomic|atom\.|red\.)", compiled.asm, re.MULTILINE)
     assert len(done) <= 12  # one for each of a lane's elements were 17 on AMD, 33 on NVIDIA
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["cond", "loop", "while"])
+def test_some_of_the_workgroups_that_share_a_value(how: str, target: str) -> None:
+    """Only the first workgroup along M would add: where it does not come by, nothing was added at all."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 8)], subs={K: 40})
+    def kernel(x: wd.Memory[N, wd.i32], out: wd.Memory[N, wd.i32]):
+        def add(*carried):
+            wd.atomic_add(wd.read(x), out)
+            return carried
+
+        if how == "cond":
+            wd.cond(wd.tile_start(M) >= 16, add, lambda: ())
+        elif how == "loop":
+            wd.iterate(K, stop=wd.tile_start(M))(add)
+        else:
+            start = wd.Register[wd.i32](0)
+            wd.while_loop(lambda n: n < wd.tile_start(M), lambda n: (add(), n + 16)[1], [start])
+
+    arguments = [np.arange(5, dtype=np.int32), np.zeros(5, np.int32)]
+    for run in (
+        lambda: kernel.evaluate(*arguments, subs={M: 40}),
+        lambda: kernel.compile(*arguments, target=target, subs={M: 40}),
+    ):
+        with pytest.raises(wd.ConstraintError, match=r"condition that .*differ.* along M") as caught:
+            run()
+        assert caught.value.location is not None and "dimension M" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_workgroups_decide_alike(target: str) -> None:
+    """A condition that is the same everywhere leaves one of them to add."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(x: wd.Memory[N, wd.i32], out: wd.Memory[N, wd.i32], y: wd.Memory[M, wd.i32], flag: wd.Scalar[wd.i32]):
+        def add():
+            wd.atomic_add(wd.read(x), out)
+
+        wd.cond((flag > 1) & (wd.sum(wd.read(x), dim=N) > 3), add, lambda: None)
+        wd.write(wd.index(M), y)
+
+    for flag in (0, 2):
+        x, out, y = np.arange(5, dtype=np.int32), np.zeros(5, np.int32), np.zeros(40, np.int32)
+        agree(kernel, [x, out, y, np.int32(flag)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_reads_and_writes_of_some_workgroups(target: str) -> None:
+    """The evaluator could not say what a mapped access does under a condition with dimensions that it does not have."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(x: wd.Memory[N, wd.i32], out: wd.Memory[B, wd.i32], y: wd.Memory[M, wd.i32]):
+        def later():
+            wd.write(wd.read(x), out, mapping=wd.IndexMapping((N,), {B: wd.index(N) + 1}))
+            shifted = wd.read(x, mapping=wd.IndexMapping((N,), {N: wd.index(N) + 1}))
+            wd.write(wd.index(M) + wd.sum(shifted, dim=N), y)
+            return ()
+
+        wd.cond(wd.tile_start(M) >= 16, later, lambda: ())
+
+    agree(kernel, [np.arange(5, dtype=np.int32), np.zeros(8, np.int32), np.zeros(40, np.int32)], target)

@@ -87,6 +87,31 @@ def test_asserts(target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_reports_of_workgroups_without_the_first(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A value that all workgroups share is reported by those that come by: the first one of all need not."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(x: wd.Memory[N, wd.i32], y: wd.Memory[M, wd.i32]):
+        def later():
+            wd.device_print("x", wd.read(x))
+            wd.device_assert(wd.read(x) < 3, "below 3")
+
+        wd.cond(wd.tile_start(M) >= 32, later, lambda: None)
+        wd.write(wd.index(M), y)
+
+    x, y = np.array([1, 2], np.int32), np.zeros(40, np.int32)
+    compiled = kernel.compile(x, y, target=target)
+    compiled.emulate(x, y)
+    assert capsys.readouterr().out.splitlines() == ["x [N=0] = 1", "x [N=1] = 2"]
+    x[1] = 3
+    for run in (compiled.emulate, kernel.evaluate):
+        with pytest.raises(wd.EmulationError, match="below 3"):
+            run(x, y)
+        few = np.zeros(32, np.int32)  # nobody asks
+        (kernel.compile(x, few, target=target).emulate if run == compiled.emulate else kernel.evaluate)(x, few)
+
+
 def test_a_full_log_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1)])
     def kernel(x: wd.Memory[M, N, wd.f32]):

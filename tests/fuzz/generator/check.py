@@ -97,6 +97,10 @@ def verdicts(program: Program, targets: Sequence[str] = TARGETS, assemble: Any =
     plain = kernel_of(program)
     try:
         plain.evaluate(*meant)
+    except wd.ConstraintError as error:  # what has no meaning is refused by every chip
+        found = [_verdict(program, plain, target, copies(given), meant, assemble) for target in targets]
+        wrong = Verdict("evaluator", "ConstraintError", error.message)
+        return [v if v.kind == "refused" else wrong for v in found]
     except Exception as error:
         return [Verdict("evaluator", type(error).__name__, str(error))]
     found = []

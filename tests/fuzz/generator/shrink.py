@@ -68,9 +68,11 @@ def _cut(program: Program, number: int, way: int) -> bool:
     target = statements(program.body)[number]
     region = next(r for r in _regions(program.body) if any(s is target for s in r))
     at = next(i for i, s in enumerate(region) if s is target)
-    if isinstance(target, Do):
+    if isinstance(target, Do) and way == 0:
         del region[at]
-        return way == 0
+        return True
+    if isinstance(target, Do):
+        return _write_operand(program, target, way - 1)
     if isinstance(target, Let):
         if any(
             b.kind == "while" and target.name == b.yields[0][-1]
@@ -113,6 +115,24 @@ def _cut(program: Program, number: int, way: int) -> bool:
         del target.carried[i], target.names[i], target.yields[0][i]
         return True
     return False
+
+
+def _write_operand(program: Program, write: Do, which: int) -> bool:
+    """Writes what the written value was computed from, in its own dtype."""
+    found = re.match(r"wd\.write\((v\d+), (a\d+)", write.text)
+    if not found:
+        return False
+    value, name = found.groups()
+    types = _types(program)
+    made = next((s.text for s in statements(program.body) if isinstance(s, Let) and s.name == value), "")
+    operands = [v for v in VARIABLE.findall(made) if v in types and types[v].dims == types[value].dims]
+    if which >= len(operands) or types[operands[which]].dtype == "i1":
+        return False
+    write.text = write.text.replace(value, operands[which], 1)
+    for array in program.arrays:
+        if array.name == name:
+            array.dtype = types[operands[which]].dtype
+    return True
 
 
 def _types(program: Program) -> dict[str, Type]:
