@@ -11,7 +11,7 @@ from typing import Any
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
-from wavedsl.codegen.amdgcn.select import Compare, Selector, lower
+from wavedsl.codegen.amdgcn.select import Compare, Selector, is_inline, lower
 from wavedsl.ir.fold_rules import MIRROR
 from wavedsl.ir.kernel_ir import I32, I64, Op, Value
 
@@ -341,6 +341,9 @@ def select(s: Selector, op: Op) -> None:
         return
     if v.uniform and s.file(v) == "s" and c.uniform:
         x, y = s.scalar_words(a), s.scalar_words(b)
+        for k, (one, other) in enumerate(zip(x, y)):
+            if one != other and not any(w.__class__ is Ref or is_inline(w) for w in (one, other)):
+                y[k] = s.pooled(other)  # an instruction has one literal
         dst = s.result(op, "s")
         s.scc(c)
         for k in range(v.type.words):

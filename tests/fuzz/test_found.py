@@ -226,3 +226,17 @@ def test_zeros_set_in_a_branch_that_is_not_taken(target: str) -> None:
         a, b = whole((33, 1), wd.bf16).T, whole((1, 1), wd.bf16, 1)
         x, y, c = whole((33,), wd.f32), whole((33,), wd.f32, 2), whole((33, 1), wd.f32, 3)
         agree(kernel, [x, a, b, y, c, np.int32(flag)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.bf16, wd.f16], ids=str)
+def test_a_choice_between_two_literals(dtype: wd.DType, target: str) -> None:
+    """gfx950's pairs of atomics fill up with -0 on one side or the other: of two constants, neither of them inline."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 20, 0)])
+    def kernel(bins: wd.Memory[N, M, dtype], y: wd.Memory[M, N, dtype]):
+        one = wd.Register[N, M, dtype](1)
+        wd.atomic_add(wd.clamp(wd.floor(one), -60, 60), bins)
+        wd.write(one, y)
+
+    agree(kernel, [whole((130, 1), dtype), whole((1, 130), dtype, 1)], target)

@@ -55,6 +55,11 @@ def arguments(program: Program) -> list[Any]:
     for place, array in enumerate(program.arrays):
         rng = np.random.default_rng([program.seed, place])
         dtype = getattr(wd, array.dtype)
+        if dtype.bits == 4:
+            shape = [sizes[d] for d in array.dims]
+            low, high = (array.low, array.high + 1) if array.low == array.high else (0, 256)
+            found.append(rng.integers(low, high, (*shape[:-1], shape[-1] // 2)).astype(np.uint8).view(dtype.storage))
+            continue
         whole = rng.integers(array.low, array.high + 1, [sizes[d] for d in array.dims]).astype(dtype.storage)
         found.append(laid_out(whole, array))
     return [*found, np.int32(program.flag)]

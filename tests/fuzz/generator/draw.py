@@ -69,6 +69,11 @@ class _Draw(Values, Memory, Blocks):
             out, subscript = self.larger(memory, dtype, 77, 77)
             self.body.append(Do(f"wd.write({text}, {out.name}{subscript}{self.hint()})"))
             return
+        if order == dims and self.even(memory[-1]) and self.chance(0.06):
+            out = self.array(memory, narrow := self.one(("i4", "u4")), 77, 77)
+            out.spread = "plain"
+            self.body.append(Do(f"wd.write(wd.cast(wd.clamp({text}, 0, 7), wd.{narrow}), {out.name})"))
+            return
         out = self.array(memory, dtype, 77, 77)
         if self.chance(0.08) and dim is None:
             shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2'))}" for d in dims)

@@ -269,6 +269,8 @@ class State:
             if self.inside and self.inside[-1] not in dims and self.chance(0.6):
                 dims = (*dims[:1], self.inside[-1])
         dtype = dtype or self.one(VALUES)
+        if dtype in VALUES and self.even(dims[-1]) and self.chance(0.08):
+            return self.nibbles(dims, dtype)
         if self.chance(0.1):
             order = self.batched(dims)
             low, high = self.span(dtype, dtype not in VALUES)
@@ -300,6 +302,19 @@ class State:
         if self.chance(0.2):
             self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", high))
         return name, kind
+
+    def even(self, dim: str) -> bool:
+        """Whether rows along a dimension are whole bytes where an element has half of one."""
+        return {**self.program.sizes, **self.program.subs}[dim] % 2 == 0
+
+    def nibbles(self, dims: tuple[str, ...], dtype: str) -> tuple[str, Type]:
+        """A read of elements of 4 bits, cast."""
+        narrow = self.one(("i4", "u4"))
+        if dtype[0] == "u":
+            narrow = "u4"
+        array = self.array((*(("B",) if self.batch and self.chance(0.5) else ()), *dims), narrow, -8, 7)
+        array.spread = "plain"
+        return self.let(self.body, f"wd.cast(wd.read({array.name}), wd.{dtype})", Type(dims, dtype, 15))
 
     def larger(self, dims: tuple[str, ...], dtype: str, low: int, high: int) -> tuple[Array, str]:
         """An array that is longer than needed, and the subscript of the part that has these dimensions."""
