@@ -132,7 +132,8 @@ def plan_body(
     registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
     `room`. `scarce`: registers that loads may hold before reads wait for the values they are multiplied with.
     `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the schedule
-    (`schedule_check`).
+    (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to trip (bytes
+    that lie on no word's boundary take one each) do not run ahead.
     """
     hold_back(steps, carried)
     work = _work(steps, slots, carried, clock, beside)
@@ -153,6 +154,8 @@ def plan_body(
     if chosen is None:
         by_stages = _later if len(work.steps) > LIGHT_STEPS else _lighter
         chosen = by_stages(work, _Choice(plain, [], stages, needed), scarce)
+    if _ahead_words(steps, chosen.stages) > room:
+        return program_order(steps, slots, cyclic=True, room=room)
     if check:
         verify_schedule(work.nodes, chosen.edges, work.capacity, chosen.schedule)
     body = _body_of(chosen, clock)
@@ -337,6 +340,16 @@ def held(steps: Sequence[Step]) -> list[Held]:
     ]
 
 
+def _ahead_words(steps: Sequence[Step], stages: Sequence[int]) -> int:
+    """Registers that hold from trip to trip what is stored to shared memory a stage after it was loaded."""
+    maker = {k: i for i, s in enumerate(steps) if s.kind == "gload" for k in s.defs}
+    found: dict[int, int] = {}
+    for i, s in enumerate(steps):
+        for j in {maker[k] for k in s.uses if k in maker} if s.kind == "swrite" else ():
+            found[j] = max(found.get(j, 0), (stages[i] - stages[j]) * steps[j].words)
+    return sum(found.values())
+
+
 def _no_emit(context: Context) -> None:
     """The scheduled barrier is emitted between steps, with the wait that it needs."""
 
@@ -351,12 +364,13 @@ def _extract_barrier(body: BodySchedule, index: int) -> None:
 
 
 def program_order(
-    steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool, around_loops: bool = True
-) -> BodySchedule:
+    steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool, around_loops: bool = True, room: int = 1 << 30
+) -> BodySchedule:  # fmt: skip
     """The body as written, one stage: for loops that hold loops, and for straight code (`cyclic` False).
 
     Loads of arrays that are only read here come first, so that all of them are in flight together; unless
-    `around_loops`, none comes before a loop that it stands behind, where it would hold registers.
+    `around_loops`, none comes before a loop that it stands behind, where it would hold registers. Copies that take more
+    than `room` registers are stored before more are loaded.
     """
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
@@ -368,7 +382,26 @@ def program_order(
         ranks.append(mine)
         if mine == 2:
             late.update(s.defs)
-    order = sorted(range(len(steps)), key=lambda i: (behind[i], ranks[i], i))
+    batch = _batches(steps, ranks, room)
+    order = sorted(range(len(steps)), key=lambda i: (behind[i], batch.get(i, len(steps)), ranks[i], i))
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body
+
+
+def _batches(steps: Sequence[Step], ranks: Sequence[int], room: int) -> dict[int, int]:
+    """Batches of the loads that may come first (`ranks` 0), of `room` registers, and of the shared stores of what they
+    load; everything else is in none. Empty where all loads are one batch."""
+    found: dict[int, int] = {}
+    maker: dict[Key, int] = {}
+    words = batch = 0
+    for i, s in enumerate(steps):
+        if s.kind == "gload" and ranks[i] == 0:
+            if words and words + s.words > room:
+                words, batch = 0, batch + 1
+            words += s.words
+            found[i] = batch
+            maker.update(dict.fromkeys(s.defs, batch))
+        elif s.kind == "swrite" and ranks[i] == 1 and any(k in maker for k in s.uses):
+            found[i] = max(maker[k] for k in s.uses if k in maker)
+    return found if batch else {}

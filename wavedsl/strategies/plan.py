@@ -183,6 +183,10 @@ FMA_WAVE = (64, 32)
 them are shared with 15 others, and two workgroups of 128 x 64 leave a lane the registers to read ahead."""
 
 
+MOST_SUMS = 128
+"""Registers of a lane that a wave's sums may take: half of what NVIDIA's lanes have."""
+
+
 def _by_multiply_adds(form: Form, chip: Product) -> bool:
     """Whether the chip has no matrix instruction for the dtype."""
     return not any(atom.a_dtype is form.dtype for atom in get_target(chip.target).mma_atoms)
@@ -190,7 +194,8 @@ def _by_multiply_adds(form: Form, chip: Product) -> bool:
 
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
     """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
-    one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles."""
+    one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles; as
+    many as leave a lane registers for operands beside its sums."""
     view = get_target(chip.target).warpgroup
     if staged and view is not None and tiles.tile_m * tiles.tile_n >= 64 * 64:
         atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
@@ -204,6 +209,12 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
             waves_m //= 2
         else:
             waves_n //= 2
+    lanes = get_target(chip.target).wave_size
+    while tiles.tile_m * tiles.tile_n * form.sums.bits // 32 > MOST_SUMS * lanes * waves_m * waves_n:
+        rows, columns = tiles.tile_m // waves_m, tiles.tile_n // waves_n
+        if waves_m * waves_n > 4 or max(rows, columns) < 32:
+            break
+        waves_m, waves_n = (2 * waves_m, waves_n) if rows >= columns else (waves_m, 2 * waves_n)
     return waves_m, waves_n
 
 

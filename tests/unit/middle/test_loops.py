@@ -46,6 +46,25 @@ def test_two_barriers_with_one_slot():
     assert len(body.barriers) == 2
 
 
+def test_copies_that_registers_do_not_hold_from_trip_to_trip():
+    """They are stored in the trip that loads them, as many at a time as there are registers."""
+    copies = []
+    for name in "cdefgh":  # a key per letter
+        copies.append(step("load", "gload", defs=name, array="x", words=16))
+        copies.append(step("store", "swrite", uses=name, buffer="a"))
+    steps = [*copies, step("read", "sread", defs="r", buffer="a"), step("mma", "mma", uses="r", defs="m")]
+    assert max(plan_body(steps, {"a": 2}, {}, clock=4, ahead=1, room=96, modulo=False).stages) > 0
+    body = plan_body(steps, {"a": 2}, {}, clock=4, ahead=1, room=40, modulo=False)
+    assert max(body.stages) == 0
+    kinds = [steps[i].kind for i in body.order]
+    assert kinds == [*["gload"] * 2, *["swrite"] * 2] * 3 + ["sread", "mma"]
+    held = most = 0
+    for kind in kinds:
+        held += {"gload": 16, "swrite": -16}.get(kind, 0)
+        most = max(most, held)
+    assert most <= 40
+
+
 def test_a_wish_that_leaves_no_order_is_dropped():
     """Reads of both tiles are to arrive together, but the second is stored behind an effect that needs the first's."""
     first = [step("load", "gload", defs="c", array="x"), step("store", "swrite", uses="c", buffer="a")]
