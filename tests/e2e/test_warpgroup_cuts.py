@@ -39,6 +39,18 @@ def test_the_last_round_of_large_tiles_is_not_half_empty(tokens, n, k):
     assert done / (tokens * n) < 1.2, cut
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((2304, 2048, 4096), (144, 256)), ((2048, 2304, 4096), (256, 144)), ((1536, 1792, 8192), (128, 176))],
+)
+def test_tiles_divide_the_product_evenly(sizes, tile):
+    """One round that nearly all units take part in, where tiles of 128 x 256 take two, or leave a third idle; the
+    instruction's 64 rows lie along the side that they divide."""
+    cut = best_cut(BF16, sizes, H200)
+    assert cut.tile[:2] == tile
+    assert 0.95 * H200.units <= workgroups(cut, *sizes[:2]) <= H200.units
+
+
 def test_what_has_no_warpgroup_instruction_is_left_alone():
     sizes = 512, 512, 512
     assert suits(BF16, sizes, H200) and not suits(BF16, sizes, product_named("A100"))
@@ -48,17 +60,23 @@ def test_what_has_no_warpgroup_instruction_is_left_alone():
 
 
 def test_tiles_fit_the_instruction():
-    """64 rows of a warpgroup each, no more than two warpgroups and 128 sums of a lane beside a wide tile."""
+    """64 rows of a warpgroup each, and no more sums of a lane than leave it registers to store them (that ptxas spills
+    none of the largest is in `test_hopper_static`)."""
     for sizes in ((16, 4096, 1024), (4096, 48, 1024), (512, 4096, 1024)):
         for cut in cuts(BF16, sizes, H200):
             groups = cut.waves[0] * cut.waves[1]
             assert max(cut.tile[0] // cut.waves[0], cut.tile[1] // cut.waves[1]) >= 64
-            assert cut.tile[0] * cut.tile[1] / groups / 128 <= 128
+            assert cut.tile[0] * cut.tile[1] / groups / 128 <= 160
 
 
 @pytest.mark.parametrize(
     ("sizes", "tile", "waves", "split"),
-    [((130, 240, 128), (128, 224, 64), (2, 1), 1), ((7, 70, 1040), (16, 64, 64), (1, 1), 2)],
+    [
+        ((130, 240, 128), (128, 224, 64), (2, 1), 1),
+        ((7, 70, 1040), (16, 64, 64), (1, 1), 2),
+        ((150, 264, 136), (144, 256, 64), (1, 2), 1),
+        ((264, 150, 136), (256, 144, 64), (2, 1), 1),
+    ],
 )
 def test_new_tiles_are_right(sizes, tile, waves, split):
     m, n, k = sizes

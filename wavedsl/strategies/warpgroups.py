@@ -14,9 +14,11 @@ Clocks of a launch, from the product's rates:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from wavedsl.ir.product import Product
 from wavedsl.strategies.kernels import Form
@@ -28,8 +30,10 @@ DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
-WIDTHS = (256, 224, 192, 160, 128, 96, 64)
-"""Columns of a tile: of an instruction they may be any multiple of 8 up to 256."""
+WIDTHS = tuple(range(256, 63, -16))
+"""Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
+MOST_AREA = 160 * 256
+"""Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 PORT = 128
@@ -69,9 +73,30 @@ def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     return row >= DEPTH and row % 16 == 0 and ceil(m / ROWS) * ceil(n / WIDTHS[0]) >= 2 * chip.units
 
 
+class Rates(NamedTuple):
+    """What an estimate asks of a product: units, bytes per clock of L2 for one of them and of memory for all, clocks of
+    memory's latency."""
+
+    units: int
+    unit: float
+    memory: float
+    latency: float
+
+    @staticmethod
+    def of(chip: Product) -> Rates:
+        return Rates(
+            chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock
+        )
+
+
 def best_cut(form: Form, sizes: Sequence[int], chip: Product) -> Cut:
     """The cut that takes fewest clocks; of equal ones the first, which has the widest tile and fewest parts."""
-    return min(cuts(form, sizes, chip), key=lambda x: x.clocks)
+    return _best_cut(form, tuple(sizes), Rates.of(chip))
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates) -> Cut:
+    return min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
 
 
 def span(form: Form, k: int) -> int:
@@ -81,6 +106,10 @@ def span(form: Form, k: int) -> int:
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
     """All that are considered."""
+    return _cuts(form, sizes, Rates.of(chip))
+
+
+def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
     depth = span(form, k) * 8 // form.dtype.bits
     trips = ceil(k / depth)
@@ -89,45 +118,52 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
             if parts == 1 or trips // parts >= LEAST_TRIPS:
-                yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, chip))
+                yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
 def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Tiles along M and N, and their warpgroups: 64 rows each, or 64 columns where M is no more than a few rows."""
+    """Tiles along M and N, and their warpgroups: 64 or 128 rows each, or as many columns where the instruction's 64
+    rows lie along N: where M is no more than a few rows, or such tiles may divide the product more evenly."""
     if min(m, n) > ROWS:
         yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
+        for width in WIDTHS:
+            if width % ROWS:
+                yield (width, 128), (1, 2)
+            if width * 256 <= MOST_AREA:
+                yield (256, width), (2, 1)
+                if width % ROWS:
+                    yield (width, 256), (1, 2)
         return
     few = next(x for x in (16, 32, 64) if min(m, n) <= x)
     for wide in (256, 128, 64):
         yield ((few, wide), (1, wide // ROWS)) if m <= n else ((wide, few), (wide // ROWS, 1))
 
 
-def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, chip: Product) -> float:
+def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates) -> float:
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two."""
     m, n, k = sizes
     size, step = form.dtype.bits / 8, span(form, k)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
-    used = min(chip.units, items)
-    rounds = ceil(items / chip.units)
-    columns = min(tile) if min(tile) < ROWS else tile[1]
+    used = min(rates.units, items)
+    rounds = ceil(items / rates.units)
+    columns = tile[0] if tile[0] % ROWS else tile[1]  # of an instruction; 64 of its rows along the other
     instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
     staged = (tile[0] + tile[1]) * step
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
     asked = staged - pair / 2  # two workgroups side by side share a tile
-    unit = (chip.l2_rate or L2_RATE) / chip.units
-    memory = (m + n) * k * size / items * used / (chip.hbm / chip.clock)
+    unit, latency = rates.unit, rates.latency
+    memory = (m + n) * k * size / items * used / rates.memory
     trips = ceil(k * size / step / parts)
     port = (instructions * (ROWS + columns) * DEPTH + staged) / PORT
     matrix = instructions * columns / 2
     results = tile[0] * tile[1] * form.out.bits / 8
-    if parts == 1 and tile[0] == ROWS <= tile[1] and items > chip.units:  # two warpgroups take tiles in turn
+    if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
         one = max(
             trips * matrix, trips * port + 2 * results / PORT, (trips * asked + results) / unit, memory
         )  # fmt: skip
     else:
         one = trips * max(matrix, port, asked / unit, memory / trips) + results / unit
-    latency = chip.latency * chip.clock
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
     exchange = sums + 2 * latency + max(latency, parts * sums) if parts > 1 else 0.0
     return rounds * (one + exchange) + latency
@@ -137,8 +173,6 @@ BLOCK_ROWS = (*range(16, 161, 16), 192, 256)
 """Rows of blocks of ragged groups. Where they are no multiple of 64 operands change places, and they are the
 instruction's columns: multiples of 16 leave by bulk copies, and more than 160 take more registers than there are."""
 BLOCK_COLUMNS = (256, 128, 64)
-MOST_AREA = 160 * 256
-"""Elements of a block at most: two warpgroups' sums, with registers left for what stores them."""
 
 
 def best_blocks(form: Form, groups: Sequence[int], n: int, k: int, chip: Product) -> Cut:
