@@ -11,6 +11,7 @@ per issued instruction:
   `cp.async` brings passes the pipe too. Lines that L1 does not hold come over a link as in `cycle_model`.
 * Groups of copies are waited for by count; an mbarrier's phase is over when its arrivals have been and its bytes have
   come; who tests it waits until then instead of spinning.
+* A fence beyond the workgroup waits until what its warp has loaded and stored is done.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
   operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
   bulk copies bring, a product makes up for while it runs, in up to half of its clocks.
@@ -43,6 +44,7 @@ from wavedsl.runtime.emulator.warp_ops import (
     COMMIT,
     COPIES,
     COPY,
+    FENCE,
     NAME,
     PRODUCT,
     PRODUCTS,
@@ -54,7 +56,10 @@ from wavedsl.runtime.emulator.warp_ops import (
 
 OF_SM = frozenset(("lsu", "l1", "memory"))
 """Units that the sub-cores share."""
-_WHY = {COPIES: "copies", BULK_WAIT: "copies", PRODUCTS: "matrix", TEST: "mbarrier", CLUSTER_WAIT: "barrier"}
+_WHY = {
+    COPIES: "copies", BULK_WAIT: "copies", PRODUCTS: "matrix", TEST: "mbarrier", CLUSTER_WAIT: "barrier",
+    FENCE: "memory",
+}  # fmt: skip
 
 
 class _Sm:
@@ -114,8 +119,8 @@ class _Cluster:
 
 class _Warp:
     __slots__ = (
-        "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops", "place",
-        "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit", "waits",
+        "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops",
+        "place", "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit", "waits",
     )  # fmt: skip
 
     def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
@@ -130,7 +135,8 @@ class _Warp:
         self.op: WarpOp | None = None
         self.visit: dict[int, Any] = {}
         self.reason = ""
-        self.copied = 0.0
+        self.copied = self.accessed = 0.0
+        """When what it has copied, and all that it has loaded and stored itself, is done."""
         self.groups: list[float] = []
         """When each group of copies has arrived; the same of bulk stores (read, done) and of products below."""
         self.stored = (0.0, 0.0)
@@ -308,6 +314,8 @@ class WarpReplay(Queue):
         elif kind == BULK_WAIT:
             keep, read = op.limit >> 1, op.limit & 1
             until = w.stores[-1 - keep][0 if read else 1] if len(w.stores) > keep else 0.0
+        elif kind == FENCE:
+            until = w.accessed
         elif kind == TEST:
             for event in self.events.of(w.visit, op.index, w.trace.warp):
                 phases = w.cluster.phases.get(event[2])
@@ -455,6 +463,8 @@ class WarpReplay(Queue):
             else:
                 end += chip.l1_latency
             done = max(done, end)
+            if op.kind != COPY:
+                w.accessed = max(w.accessed, end)
         self.last = max(self.last, int(done))  # a kernel has not ended before its stores have
         return done
 

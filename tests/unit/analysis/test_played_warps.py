@@ -56,6 +56,19 @@ def test_trips_that_are_left_out_count():
     assert long[0] > 1.7 * short[0]
 
 
+@pytest.mark.parametrize(("tile", "sizes"), [((64, 64, 64), (256, 256, 4096)), ((64, 128, 64), (512, 512, 4096))])
+def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, tile, sizes):
+    """The last of eight workgroups: its sums leave, a fence waits for them, the loads of a part are on their way
+    together."""
+    m, n, k = sizes
+    a, b, c = (np.zeros(s, np.float16) for s in ((m, k), (n, k), (m, n)))
+    kernel = tiled(Form(wd.f16, wd.f16, True), tile, (1, 1, 1), 0, True, 8)
+    made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
+    predicted = wd.analyze(made, subs={**binding.dims, **binding.extents}).clocks
+    assert predicted == pytest.approx(sample(made, [a, b, c, 1.0, 0.0]).cycles, rel=CLOSE)
+
+
 def test_what_waits_is_predicted_slower():
     """Two stages of narrow tiles wait for memory, three do not: pipes alone do not tell them apart."""
     two, three = (both("sm_80", {BM: 128, BN: 128, BK: 16}, stages=n) for n in (2, 3))
