@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+import hopper
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.warpgroups import best_cut, cuts, suits
+from wavedsl.strategies.warpgroups import MOST_APART, best_cut, cuts, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 H200 = product_named("H200")
@@ -100,6 +101,70 @@ def test_auto_shares_k_of_a_narrow_product(monkeypatch, columns):
     assert plan.tiles.split > 1, plan.why
     plan.run()
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
+
+
+APART = {  # dtypes of operands and results, B as [N, K], beta
+    "f16": (wd.f16, wd.f16, True, 0.0),
+    "f16 B along N, f32 and C": (wd.f16, wd.f32, False, 0.5),
+    "i8 and C": (wd.i8, wd.i32, True, 3),
+}
+
+
+@pytest.mark.parametrize("form", APART)
+def test_a_second_launch_adds_the_parts_of_a_long_k(monkeypatch, form):
+    """The same bits on every run, exact where sums are, and C of padding neither read nor written."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    dtype, out, b_rows, beta = APART[form]
+    m, n, k = 72, 80, 16384
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-2, 3, s).astype(dtype.storage) for s in ((m, k), (n, k) if b_rows else (k, n)))
+    before = random.integers(-2, 3, (m, n)).astype(out.storage)
+    c = before.copy() if beta else np.full((m, n), 77, out.storage)
+    plan = plan_gemm(a, b, c, alpha=2, beta=beta, transpose_b=b_rows, product=H200)
+    assert plan.strategy == "split_k" and len(plan.launches) == 2, plan.why
+    assert plan.launches[0].kernel.name == "gemm_parts" and k % plan.tiles.split == 0
+    plan.run()
+    wide = b.astype(np.float64)
+    want = 2 * (a.astype(np.float64) @ (wide.T if b_rows else wide)) + beta * before
+    assert np.array_equal(c, want.astype(out.storage))
+
+
+def test_parts_are_added_apart_where_that_is_estimated_to_save_a_tenth():
+    """Few output tiles and a long K; not where sums would not stay in L2, K has no equal parts of whole trips, or two
+    workgroups of a tile are enough."""
+    for sizes in ((256, 256, 65536), (512, 512, 16384)):
+        one, two = (best_cut(BF16, sizes, H200, launches) for launches in (1, 2))
+        assert two.apart and not one.apart and two.clocks <= 0.9 * one.clocks
+        assert 0.9 * H200.units <= workgroups(two, *sizes[:2]) <= H200.units
+        assert two.parts * sizes[0] * sizes[1] * 4 <= H200.l2_bytes / 2
+    for sizes in ((512, 4096, 14336), (2304, 2048, 4096), (256, 256, 65536 + 8), (4096, 4096, 4096)):
+        assert not best_cut(BF16, sizes, H200, 2).apart
+
+
+class Elsewhere:
+    """An array of a package for which `rooms` makes none."""
+
+    dtype, __cuda_array_interface__ = np.dtype(np.float16), None
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+def test_arrays_of_other_packages_keep_to_one_launch():
+    a, b, c = (Elsewhere(*s) for s in ((72, 16384), (80, 16384), (72, 80)))
+    (launch,) = plan_gemm(a, b, c, transpose_b=True, product=H200).launches
+    assert launch.kernel.name == "gemm_tiled"
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_no_sum_of_parts_spills(beta, oracle):
+    """As many parts as there may be: all loads of a lane are on their way together."""
+    oracle("ptxas")
+    form = Form(wd.bf16, wd.bf16, True, beta)
+    sums, c = np.empty((MOST_APART, 256, 256), np.float32), np.empty((256, 256), wd.bf16.storage)
+    text = kernels.added(form, MOST_APART).compile(sums, c, 1.0, 0.0, target="sm_90a").asm
+    assert text.count("ld.global.v4") == MOST_APART
+    assert hopper.spilled_or_serialised(text) == (0, ())
 
 
 @pytest.mark.parametrize(("k", "cluster"), [(8192, 2), (512, 1)])

@@ -8,8 +8,8 @@ Clocks of a launch, from the product's rates:
 
     trip       the longest of: the matrix unit, the port of shared memory (operands read, tiles written), L2, memory
     tile       its trips, then its results at the unit's port; where two warpgroups take tiles in turn, beside another's
-    launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, and two latencies and
-               the sums of all parts for whoever comes last
+    launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, two latencies, and for
+               whoever comes last the sums of one part after the other; or, in a launch behind, for all units together
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
+MOST_APART = 32
+"""Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+APART_GAIN = 0.9
+"""Share of the clocks of one launch that two must be estimated to take at most: a call of two costs the host more."""
+NEAR = 0.25
+"""L2's latency, of memory's: loads of a part wait for those of the one before."""
+KEPT_SUMS = 0.5
+"""Share of L2 that sums of parts take at most between two launches."""
+BETWEEN = 1e-6
+"""Seconds from the end of a launch to the start of the one that waits for it. Not published; measured between kernels
+of a CUDA graph it is said to be about one microsecond, less where the second begins before the first has ended."""
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
 L2_RATE = 5120
@@ -46,12 +57,14 @@ unit is given its share of that and no more, also where others idle: what one al
 @dataclass(frozen=True)
 class Cut:
     """`tile`: M, N and K of a workgroup in elements. `waves`: its warpgroups along M and N. `parts` of K, which as many
-    workgroups share. `clocks` that the launch is estimated to take."""
+    workgroups share; `apart`: a second launch adds them, not whoever comes last. `clocks` that all this is estimated to
+    take."""
 
     tile: tuple[int, int, int]
     waves: tuple[int, int]
     parts: int
     clocks: float
+    apart: bool = False
 
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
@@ -75,28 +88,34 @@ def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
 
 class Rates(NamedTuple):
     """What an estimate asks of a product: units, bytes per clock of L2 for one of them and of memory for all, clocks of
-    memory's latency."""
+    memory's latency and between two launches, bytes of L2."""
 
     units: int
     unit: float
     memory: float
     latency: float
+    between: float
+    l2_bytes: float
 
     @staticmethod
     def of(chip: Product) -> Rates:
         return Rates(
-            chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock
-        )
+            chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock,
+            BETWEEN * chip.clock, chip.l2_bytes,
+        )  # fmt: skip
 
 
-def best_cut(form: Form, sizes: Sequence[int], chip: Product) -> Cut:
-    """The cut that takes fewest clocks; of equal ones the first, which has the widest tile and fewest parts."""
-    return _best_cut(form, tuple(sizes), Rates.of(chip))
+def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:
+    """The cut that takes fewest clocks, in so many launches at most; of equal ones the first, which has the widest tile
+    and fewest parts."""
+    return _best_cut(form, tuple(sizes), Rates.of(chip), launches)
 
 
 @functools.lru_cache(maxsize=4096)
-def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates) -> Cut:
-    return min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -> Cut:
+    best = min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+    apart = min(_cuts_apart(form, sizes, rates), key=lambda x: x.clocks, default=best) if launches > 1 else best
+    return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
 def span(form: Form, k: int) -> int:
@@ -121,6 +140,18 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
+def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
+    """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
+    m, n, k = sizes
+    depth = span(form, k) * 8 // form.dtype.bits
+    held = m * n * form.sums.bits / 8
+    for tile, waves in _tiles(m, n):
+        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
+        parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
+        if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
+            yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
+
+
 def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their warpgroups: 64 or 128 rows each, or as many columns where the instruction's 64
     rows lie along N: where M is no more than a few rows, or such tiles may divide the product more evenly."""
@@ -139,8 +170,10 @@ def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         yield ((few, wide), (1, wide // ROWS)) if m <= n else ((wide, few), (wide // ROWS, 1))
 
 
-def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates) -> float:
-    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two."""
+def estimated(
+    form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates, apart: bool = False
+) -> float:  # fmt: skip
+    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
     size, step = form.dtype.bits / 8, span(form, k)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
@@ -157,15 +190,18 @@ def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: in
     trips = ceil(k * size / step / parts)
     port = (instructions * (ROWS + columns) * DEPTH + staged) / PORT
     matrix = instructions * columns / 2
-    results = tile[0] * tile[1] * form.out.bits / 8
+    results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
         one = max(
             trips * matrix, trips * port + 2 * results / PORT, (trips * asked + results) / unit, memory
         )  # fmt: skip
     else:
         one = trips * max(matrix, port, asked / unit, memory / trips) + results / unit
+    if apart:
+        moved = m * n * (parts * form.sums.bits + form.out.bits) / 8
+        return rounds * one + 4 * latency + rates.between + moved / min(rates.memory, unit * rates.units)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
-    exchange = sums + 2 * latency + max(latency, parts * sums) if parts > 1 else 0.0
+    exchange = sums + 2 * latency + parts * (sums + NEAR * latency) if parts > 1 else 0.0
     return rounds * (one + exchange) + latency
 
 
