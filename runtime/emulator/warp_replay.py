@@ -65,13 +65,14 @@ _WHY = {
 class _Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("beside", "cache", "free", "link", "pipe", "queue", "tags")
+    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [{} for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
-        self.pipe = self.tags = self.link = 0.0
-        """When the memory that is shared memory and L1, L1's tags, and the link behind them are free."""
+        self.pipe = self.tags = self.link = self.far = 0.0
+        """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
+        lies behind that are free."""
         self.beside = [0.0] * SIMDS
         """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
         self.cache = LineCache(l1_lines)
@@ -428,11 +429,15 @@ class WarpReplay(Queue):
         sm.beside = [x + clocks for x in sm.beside]
 
     def _brought(self, sm: _Sm, t: float, size: float, copies: int = 1) -> float:
-        """When `size` bytes that are asked for at t, for as many SMs, are through the link."""
-        transfer = max(size / self.chip.l1_rate, size / copies / self.share_rate)
-        sm.link = max(t, sm.link) + transfer
-        self.busy["memory"] += transfer
-        return sm.link
+        """When `size` bytes that are asked for at t, for as many SMs, are through the link. What several SMs get is
+        read once, so that the link may be busy with that while L2 serves what comes next."""
+        link, far = size / self.chip.l1_rate, size / copies / self.share_rate
+        begun = max(t, sm.link, sm.far)
+        sm.link = max(t, sm.link) + link
+        sm.far = max(t, sm.far) + far
+        done = max(sm.link, sm.far)
+        self.busy["memory"] += done - begun
+        return done
 
     def _access(self, w: _Warp, op: WarpOp, t: float) -> float:
         """When the result of an access is there."""
