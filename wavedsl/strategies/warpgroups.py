@@ -7,7 +7,8 @@ a few rounds of large tiles must not leave the last one half empty.
 Clocks of a launch, from the product's rates:
 
     trip       the longest of: the matrix unit, the port of shared memory (operands read, tiles written), L2, memory
-    tile       its trips, then its results at the unit's port; where two warpgroups take tiles in turn, beside another's
+    tile       its trips, then its results at the unit's port; they leave beside the next tile's trips where a
+               workgroup has several, and are stored beside them as well where two warpgroups take tiles in turn
     launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, two latencies, and for
                whoever comes last the sums of one part after the other; or, in a launch behind, for all units together
 """
@@ -186,23 +187,33 @@ def estimated(
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
     asked = staged - pair / 2  # two workgroups side by side share a tile
     unit, latency = rates.unit, rates.latency
-    memory = (m + n) * k * size / items * used / rates.memory
+    read, written = (m + n) * k * size / rates.memory, m * n * form.out.bits / 8 / rates.memory
     trips = ceil(k * size / step / parts)
-    port = (instructions * (ROWS + columns) * DEPTH + staged) / PORT
-    matrix = instructions * columns / 2
+    port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
+    memory = read / items * used
+    own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
     if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
-        one = max(
-            trips * matrix, trips * port + 2 * results / PORT, (trips * asked + results) / unit, memory
-        )  # fmt: skip
+        one = max(trips * matrix, trips * port + 2 * results / PORT, link, memory)
+    elif rounds > 1 and parts == 1:  # results leave beside the next tile's products
+        one = max(own + results / PORT, link)
     else:
-        one = trips * max(matrix, port, asked / unit, memory / trips) + results / unit
+        one = max(own, trips * asked / unit) + results / unit
     if apart:
         moved = m * n * (parts * form.sums.bits + form.out.bits) / 8
         return rounds * one + 4 * latency + rates.between + moved / min(rates.memory, unit * rates.units)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
     exchange = sums + 2 * latency + parts * (sums + NEAR * latency) if parts > 1 else 0.0
-    return rounds * (one + exchange) + latency
+    return max(rounds * (one + exchange), read + written) + latency
+
+
+def products(instructions: float, columns: int, staged: float) -> float:
+    """Clocks of a trip's matrix instructions while copies bring `staged` bytes. What these take of the port of shared
+    memory an instruction makes up for in up to half of its clocks, also where all that it reads leaves less free."""
+    busy, reads = columns / 2, (ROWS + columns) * DEPTH / PORT
+    alone = max(busy, reads)
+    beside = max(busy, reads + busy / 2)
+    return instructions * alone + min(instructions, staged / PORT / (busy / 2)) * (beside - alone)
 
 
 BLOCK_ROWS = (*range(16, 161, 16), 192, 256)
@@ -236,7 +247,8 @@ def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple
     asked = staged - (rows * STEP / 2 if across % 2 == 0 else 0)
     unit = (chip.l2_rate or L2_RATE) / chip.units
     trips = ceil(k * form.dtype.bits / 8 / STEP)
-    trip = max(instructions * width / 2, (instructions * (ROWS + width) * DEPTH + staged) / PORT, asked / unit)
+    port = (instructions * (ROWS + width) * DEPTH + staged) / PORT
+    trip = max(products(instructions, width, staged), port, asked / unit)
     rounds = ceil(sum(ceil(x / rows) for x in groups) * across / chip.units)
     clocks = rounds * (trips * trip + rows * columns * form.out.bits / 8 / unit) + chip.latency * chip.clock
     waves = (1, max(1, columns // 128)) if turned else (rows // ROWS, 1)
