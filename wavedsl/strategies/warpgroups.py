@@ -203,7 +203,8 @@ def estimated(
         moved = m * n * (parts * form.sums.bits + form.out.bits) / 8
         return rounds * one + 4 * latency + rates.between + moved / min(rates.memory, unit * rates.units)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
-    exchange = sums + 2 * latency + parts * (sums + NEAR * latency) if parts > 1 else 0.0
+    added = parts if parts > 2 else 1  # of two, the other's
+    exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
 
 
