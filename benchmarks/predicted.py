@@ -124,6 +124,7 @@ def predicted(row: Row) -> dict[str, Any]:
     found: list[Any] = []
     grids: list[int] = []
     said: list[str] = []
+    written: dict[int, Any] = {}
 
     def bound_to(kernel: Any, *args: Any) -> None:
         arguments = kernel.bind_arguments(args, {})
@@ -131,7 +132,10 @@ def predicted(row: Row) -> dict[str, Any]:
         sizes = {**binding.dims, **binding.extents}
         made = kernel.compile(*args, target=PRODUCT.target)
         grids.append(prod(evaluate_int(g, sizes) for g in made.grid))
-        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model()))
+        # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
+        held = [name for name, x in arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
+        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model(), held=held))
+        written.update((id(arguments[p.name]), arguments[p.name]) for p in made.params if p.access == "write")
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         chosen = own(*args, **kwargs)

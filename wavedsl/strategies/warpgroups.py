@@ -200,8 +200,8 @@ def estimated(
     else:
         one = max(own, trips * asked / unit) + results / unit
     if apart:
-        moved = m * n * (parts * form.sums.bits + form.out.bits) / 8
-        return rounds * one + 4 * latency + rates.between + moved / min(rates.memory, unit * rates.units)
+        added = parts * m * n * form.sums.bits / 8 / (unit * rates.units)  # from L2
+        return rounds * one + 2 * latency + rates.between + 2 * NEAR * latency + max(added, written)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
