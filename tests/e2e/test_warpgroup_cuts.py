@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import replace
+from math import ceil, prod
 
 import hopper
 import numpy as np
@@ -13,7 +14,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.warpgroups import MOST_APART, best_cut, cuts, suits
+from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 H200 = product_named("H200")
@@ -42,7 +43,10 @@ def test_the_last_round_of_large_tiles_is_not_half_empty(tokens, n, k):
 
 @pytest.mark.parametrize(
     ("sizes", "tile"),
-    [((2304, 2048, 4096), (144, 256)), ((2048, 2304, 4096), (256, 144)), ((1536, 1792, 8192), (128, 176))],
+    [
+        ((2304, 2048, 4096), (192, 192)), ((720, 6656, 4096), (144, 256)), ((6656, 720, 4096), (256, 144)),
+        ((1536, 1792, 8192), (128, 176)),
+    ],
 )
 def test_tiles_divide_the_product_evenly(sizes, tile):
     """One round that nearly all units take part in, where tiles of 128 x 256 take two, or leave a third idle; the
@@ -77,6 +81,7 @@ def test_tiles_fit_the_instruction():
         ((7, 70, 1040), (16, 64, 64), (1, 1), 2),
         ((150, 264, 136), (144, 256, 64), (1, 2), 1),
         ((264, 150, 136), (256, 144, 64), (2, 1), 1),
+        ((200, 194, 136), (192, 192, 64), (3, 1), 1),
     ],
 )
 def test_new_tiles_are_right(sizes, tile, waves, split):
@@ -164,6 +169,21 @@ def test_no_sum_of_parts_spills(beta, oracle):
     sums, c = np.empty((MOST_APART, 256, 256), np.float32), np.empty((256, 256), wd.bf16.storage)
     text = kernels.added(form, MOST_APART).compile(sums, c, 1.0, 0.0, target="sm_90a").asm
     assert text.count("ld.global.v4") == MOST_APART
+    assert hopper.spilled_or_serialised(text) == (0, ())
+
+
+LARGE = {tile: waves for tile, waves in _tiles(4096, 4096) if prod(tile) >= 80 * 128 * prod(waves)}
+
+
+@pytest.mark.parametrize("tile", [pytest.param(t, marks=() if t == (192, 192) else pytest.mark.slow) for t in LARGE])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_no_tile_spills(tile, parts, oracle):
+    """Of those that leave a lane fewest registers; C is read, and parts are added to sums that are still there or to
+    nothing."""
+    oracle("ptxas")
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((1280, 4096), (1280, 4096), (1280, 1280)))
+    kernel = kernels.tiled(replace(BF16, beta=True), (*tile, 64), (*LARGE[tile], 1), 0, True, parts)
+    text = kernel.compile(a, b, c, 1.0, 0.5, target="sm_90a").asm
     assert hopper.spilled_or_serialised(text) == (0, ())
 
 

@@ -33,6 +33,8 @@ STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
 WIDTHS = tuple(range(256, 63, -16))
 """Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
+THREE = 192
+"""Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
 MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
@@ -154,10 +156,12 @@ def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]
 
 
 def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Tiles along M and N, and their warpgroups: 64 or 128 rows each, or as many columns where the instruction's 64
-    rows lie along N: where M is no more than a few rows, or such tiles may divide the product more evenly."""
+    """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
+    instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
+    evenly."""
     if min(m, n) > ROWS:
         yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
+        yield from (((192, width), (3, 1)) for width in WIDTHS if width <= THREE)
         for width in WIDTHS:
             if width % ROWS:
                 yield (width, 128), (1, 2)
