@@ -166,6 +166,7 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
     ("epilogue", "options"),
     [
         ("bias relu", {}),
+        ("alpha beta", {"split_k": 2}),  # the other part's sums are read as the addend is
         pytest.param("alpha beta", {"persistent": True}, marks=pytest.mark.slow),
         pytest.param("alpha beta", {"cluster": (2, 1, 1)}, marks=pytest.mark.slow),
         pytest.param("scales silu", {"specialize": False}, marks=pytest.mark.slow),
@@ -174,7 +175,7 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
 def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[str], str]) -> None:
     """Bulk copies by a copying warpgroup, which walks its part's trips too."""
     m = 128 * options.get("cluster", (1,))[0]
-    schedule, copying = wd.Schedule(split_k=3, **options), options.get("specialize", True)
+    schedule, copying = wd.Schedule(**{"split_k": 3, **options}), options.get("specialize", True)
     compiled = warpgroups_agree(epilogue, schedule, m, oracle, copying=copying)
     assert ("multicast" in compiled.asm) == ("cluster" in options)
 

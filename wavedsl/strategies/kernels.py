@@ -110,7 +110,7 @@ def parts(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], m_fast: bool = True, asked: Asked = UNASKED
 ) -> Any:  # fmt: skip
     """Products of P parts of K, each by workgroups of its own: A is [M, P, K], B [N, P, K] or [P, K, N], what comes out
-    [P, M, N] in the accumulator's dtype. `added` makes C of it."""
+    [P, M, N] in the accumulator's dtype. `added` makes C of it, and may begin when the last tiles are on their way."""
     a_type = wd.Memory[M, P, K, wd.SHARED, form.dtype]
     inner = (N, P, K) if form.b_rows else (P, K, N)
     b_dims = (*inner, wd.SHARED, form.dtype)
@@ -126,7 +126,7 @@ def parts(
             wd.WaveConstraint(N, WN),
         ],
         subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
-        schedule=wd.Schedule(split_k=1),
+        schedule=wd.Schedule(split_k=1, dependent=True),
     )
     def gemm_parts(a: a_type, b: b_type, sums: wd.Memory[P, M, N, form.sums]):
         @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)])
@@ -144,8 +144,7 @@ ADDED_ROWS, ADDED_COLUMNS, ADDED_WAVES = 4, 128, 4
 
 @functools.cache
 def added(form: Form, count: int, asked: Asked = UNASKED) -> Any:
-    """C of the sums of `count` parts, in their order: all loads of a lane are on their way together. On chips where a
-    launch may begin before the one in front of it ends, it does."""
+    """C of the sums of `count` parts, in their order: all loads of a lane are on their way together."""
 
     @wd.wave(
         [
