@@ -10,8 +10,9 @@ allows: bytes at the share of the data sheet's bandwidth that kernels reach, ope
 whichever is longer. `of bound` is that over the prediction: 1 is as good as it can be.
 
 The replay takes less optimistic numbers than `wavedsl analyze`: the reachable bandwidth, the latency of memory under
-load, and L2 as fast as A100's. Launching, cold code and clocks that fall under load count for nothing, so ratios near 1
-say only that the kernel's shape does not stand in the way.
+load, and L2 as fast as A100's; and from the end of a launch to the start of one that waits for it a microsecond passes.
+Launching otherwise, cold code and clocks that fall under load count for nothing, so ratios near 1 say only that the
+kernel's shape does not stand in the way.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import wavedsl as wd
 from wavedsl.analysis.played_warps import sm_of
 from wavedsl.analysis.roofline import analyze_compiled, product_named
 from wavedsl.strategies import plan as plans
+from wavedsl.strategies.warpgroups import BETWEEN
 from wavedsl.targets import get_target
 
 sys.path.append(str(Path(__file__).resolve().parent))
@@ -122,6 +124,7 @@ def predicted(row: Row) -> dict[str, Any]:
     found: list[Any] = []
     grids: list[int] = []
     said: list[str] = []
+    written: dict[int, Any] = {}
 
     def bound_to(kernel: Any, *args: Any) -> None:
         arguments = kernel.bind_arguments(args, {})
@@ -129,7 +132,10 @@ def predicted(row: Row) -> dict[str, Any]:
         sizes = {**binding.dims, **binding.extents}
         made = kernel.compile(*args, target=PRODUCT.target)
         grids.append(prod(evaluate_int(g, sizes) for g in made.grid))
-        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model()))
+        # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
+        held = [name for name, x in arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
+        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model(), held=held))
+        written.update((id(arguments[p.name]), arguments[p.name]) for p in made.params if p.access == "write")
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         chosen = own(*args, **kwargs)
@@ -150,7 +156,7 @@ def predicted(row: Row) -> dict[str, Any]:
     bounds = {"memory": moved / (REACHED * PRODUCT.hbm), "compute": flops / rate(dtype)}
     bound = max(bounds.values())
     # A launch that the replay extends from a few workgroups may come out a little below the bound.
-    seconds = max(bound, sum(max(parts.values()) for parts in times))
+    seconds = max(bound, sum(max(parts.values()) for parts in times) + BETWEEN * (len(times) - 1))
     tiles = "; ".join(f"{t.tile_m}x{t.tile_n}x{t.tile_k}/{t.pipeline_stages}" for t in (r.kernel_tiles for r in found))
     return {
         "case": row.case, "size": list(row.size), "what": ", ".join([row.what, *said]).strip(", "), "tiles": tiles,

@@ -9,6 +9,7 @@ In: a traced graph, the extents, how many parts. Out: a graph of the same langua
     when ticket is the last:
         fence
         sums = iterate(_parts, from what the user's loop starts from: sums + _sums[parts])
+        (of two parts: sums + _sums[other])
         what the user does with sums
         write(0, _tickets[tile])
 
@@ -254,10 +255,11 @@ def divided(graph: Graph, loop: Node) -> tuple[list[Node], list[Node]]:
     return before, [n for n in graph.region.nodes if n.id not in kept and n is not loop]
 
 
-def split(graph: Graph, dims: Mapping[Any, Any], parts: int) -> Split:
-    """The graph with its loop cut in `parts`. Raises ConstraintError where that would change what it means."""
+def split(graph: Graph, dims: Mapping[Any, Any], parts: int, keeps: bool = True) -> Split:
+    """The graph with its loop cut in `parts`. `keeps`: of two parts the last workgroup adds the other's sums to its
+    own, which it still has. Raises ConstraintError where that would change what it means."""
     loop = loop_to_cut(graph)
-    found = _Cut(graph, dims, cuts(graph, dims), loop, parts).made()
+    found = _Cut(graph, dims, cuts(graph, dims), loop, parts, keeps).made()
     verify_graph(found.graph, "cutting its loop in parts")
     return found
 
@@ -266,10 +268,11 @@ class _Cut(Edit):
     """One graph being rewritten. Nodes that stay as they are belong to both graphs."""
 
     def __init__(
-        self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, parts: int
-    ):
+        self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, parts: int,
+        keeps: bool,
+    ):  # fmt: skip
         super().__init__(graph, loop.loc)
-        self.loop, self.parts = loop, parts
+        self.loop, self.parts, self.keeps = loop, parts, keeps and parts == 2
         self.dims = dict(dims)
         self.body: Region = loop.attrs["body"]
         self.arguments: list[Argument] = []
@@ -329,7 +332,7 @@ class _Cut(Edit):
         outer = self.region
         inner = self.region = Region(loc=self.loop.loc)
         self.add("fence", (), {})
-        self.finish(names, lacking, after)
+        self.finish(names, lacking, [self.add("result", (sums,), {"position": i}) for i in range(count)], part, after)
         nothing = self.whole(0)
         self.add("write", (nothing, tile), {"memory": "_tickets", "mapping": at_tile, "elements_per_thread": None})
         self.region = outer
@@ -403,7 +406,10 @@ class _Cut(Edit):
         size = self.add("size", (), {"expr": d.dim})
         return self.both("floordiv", self.both("add", size, self.whole(tile - 1)), self.whole(tile))
 
-    def finish(self, names: Sequence[str], lacking: Sequence[Sequence[ResolvedDim]], after: Sequence[Node]) -> None:
+    def finish(
+        self, names: Sequence[str], lacking: Sequence[Sequence[ResolvedDim]], own: Sequence[Node], part: Node,
+        after: Sequence[Node],
+    ) -> None:  # fmt: skip
         """What the last workgroup does: the nodes that the sums start from, the sum of the parts, what comes after."""
         made: dict[int, Node] = {}
         starts = self.loop.inputs[: len(names)]
@@ -417,11 +423,43 @@ class _Cut(Edit):
         early = [n for n in after if n.id in wanted]
         for n in early:
             self.region.nodes.append(n)
+        places = [self.number(rest) if rest else None for rest in lacking]
+        totals = self.pair(names, places, own, part) if self.keeps else self.row(names, places)
+        for n in after:
+            if n in early:
+                continue
+            if n.op in SAID:
+                inputs = tuple(made.get(x.id, x) for x in n.inputs)
+                attrs = {**n.attrs, "after_parts": True}
+                self.region.nodes.append(Node(n.id, n.op, inputs, attrs, n.type, n.loc))
+            elif n.op == "result" and n.inputs[0] is self.loop:
+                made[n.id] = totals[n.attrs["position"]]
+            else:
+                self.region.nodes.append(_with(n, made))
+
+    def pair(
+        self, names: Sequence[str], places: Sequence[Node | None], own: Sequence[Node], part: Node
+    ) -> list[Node]:  # fmt: skip
+        """The sums of two parts: the workgroup's own, which it still has, and those of the other. Which of them is the
+        first changes no bit."""
+        other = self.both("sub", self.whole(1), part)
+        totals = []
+        for name, carry, place, mine, start in zip(names, self.body.carries, places, own, self.loop.inputs):
+            coords = (0, *(() if place is None else (1,)), *carry.dims)
+            attrs = {"memory": name, "mapping": Placed(carry.dims, coords), "elements_per_thread": None}
+            theirs = self.add("read", (other,) if place is None else (other, place), attrs)
+            both = self.both("add", mine, theirs)
+            nothing = start.op in ("fill", "constant") and start.attrs["value"] == 0
+            totals.append(both if nothing else self.both("add", start, both))
+        return totals
+
+    def row(self, names: Sequence[str], places: Sequence[Node | None]) -> list[Node]:
+        """The sums of all parts, read one after the other."""
+        starts = self.loop.inputs[: len(names)]
         body = Region(self.all, [], [], (), self.loop.loc)
         for i, carry in enumerate(self.body.carries):
             attrs = {**carry.attrs, "position": i}
             body.carries.append(Node(self.number_of_new(), "carry", (), attrs, carry.type, carry.loc))
-        places = [self.number(rest) if rest else None for rest in lacking]
         outer, self.region = self.region, body
         yields = []
         for i, (name, carry, place) in enumerate(zip(names, self.body.carries, places)):
@@ -435,18 +473,7 @@ class _Cut(Edit):
         body.yields = tuple(yields)
         self.region = outer
         sums = self.add("iterate", tuple(starts), {"dim": self.all, "body": body})
-        totals = [self.add("result", (sums,), {"position": i}) for i in range(len(names))]
-        for n in after:
-            if n in early:
-                continue
-            if n.op in SAID:
-                inputs = tuple(made.get(x.id, x) for x in n.inputs)
-                attrs = {**n.attrs, "after_parts": True}
-                self.region.nodes.append(Node(n.id, n.op, inputs, attrs, n.type, n.loc))
-            elif n.op == "result" and n.inputs[0] is self.loop:
-                made[n.id] = totals[n.attrs["position"]]
-            else:
-                self.region.nodes.append(_with(n, made))
+        return [self.add("result", (sums,), {"position": i}) for i in range(len(names))]
 
 
 def _dynamic(over: Sequence[ResolvedDim]) -> Any:

@@ -27,10 +27,10 @@ WINDOW = 64
 """Instructions of the text among which the list schedule chooses. ptxas looks at whole blocks, but holds registers
 down; our own text is in a good order already."""
 PLAIN, NAME, ACCESS, COPY, COMMIT, COPIES, SIGNAL, TEST, BULK = range(9)
-BULK_COMMIT, BULK_WAIT, PRODUCT, CLOSE, PRODUCTS, BARRIER, CLUSTER_ARRIVE, CLUSTER_WAIT, BRANCH = range(9, 18)
+BULK_COMMIT, BULK_WAIT, PRODUCT, CLOSE, PRODUCTS, BARRIER, CLUSTER_ARRIVE, CLUSTER_WAIT, FENCE, BRANCH = range(9, 19)
 ORDERED = frozenset(range(ACCESS, BRANCH + 1))
 """Kinds that keep the order of the text among themselves."""
-WAITS = frozenset((COPIES, TEST, BULK_WAIT, PRODUCTS, BARRIER, CLUSTER_WAIT))
+WAITS = frozenset((COPIES, TEST, BULK_WAIT, PRODUCTS, BARRIER, CLUSTER_WAIT, FENCE))
 """Kinds that nothing in front of them in the text comes behind: nobody puts a wait ahead of work."""
 
 
@@ -153,7 +153,7 @@ class WarpProgram:
         elif effects & {"branch", "exit"}:
             op.kind, op.port, op.busy = BRANCH, "issue", 1
         elif "fence" in effects:
-            op.kind = SIGNAL
+            op.kind = FENCE if row.mods.get("scope", "cta") != "cta" and "initialised" not in effects else SIGNAL
 
     def _access(self, op: WarpOp, row: isa.Inst) -> None:
         space = row.mods.get("space", "generic").split("::")[0]

@@ -11,6 +11,7 @@ per issued instruction:
   `cp.async` brings passes the pipe too. Lines that L1 does not hold come over a link as in `cycle_model`.
 * Groups of copies are waited for by count; an mbarrier's phase is over when its arrivals have been and its bytes have
   come; who tests it waits until then instead of spinning.
+* A fence beyond the workgroup waits until what its warp has loaded and stored is done.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
   operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
   bulk copies bring, a product makes up for while it runs, in up to half of its clocks.
@@ -43,6 +44,7 @@ from wavedsl.runtime.emulator.warp_ops import (
     COMMIT,
     COPIES,
     COPY,
+    FENCE,
     NAME,
     PRODUCT,
     PRODUCTS,
@@ -54,19 +56,23 @@ from wavedsl.runtime.emulator.warp_ops import (
 
 OF_SM = frozenset(("lsu", "l1", "memory"))
 """Units that the sub-cores share."""
-_WHY = {COPIES: "copies", BULK_WAIT: "copies", PRODUCTS: "matrix", TEST: "mbarrier", CLUSTER_WAIT: "barrier"}
+_WHY = {
+    COPIES: "copies", BULK_WAIT: "copies", PRODUCTS: "matrix", TEST: "mbarrier", CLUSTER_WAIT: "barrier",
+    FENCE: "memory",
+}  # fmt: skip
 
 
 class _Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("beside", "cache", "free", "link", "pipe", "queue", "tags")
+    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [{} for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
-        self.pipe = self.tags = self.link = 0.0
-        """When the memory that is shared memory and L1, L1's tags, and the link behind them are free."""
+        self.pipe = self.tags = self.link = self.far = 0.0
+        """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
+        lies behind that are free."""
         self.beside = [0.0] * SIMDS
         """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
         self.cache = LineCache(l1_lines)
@@ -114,8 +120,8 @@ class _Cluster:
 
 class _Warp:
     __slots__ = (
-        "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops", "place",
-        "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit", "waits",
+        "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops",
+        "place", "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit", "waits",
     )  # fmt: skip
 
     def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
@@ -130,7 +136,8 @@ class _Warp:
         self.op: WarpOp | None = None
         self.visit: dict[int, Any] = {}
         self.reason = ""
-        self.copied = 0.0
+        self.copied = self.accessed = 0.0
+        """When what it has copied, and all that it has loaded and stored itself, is done."""
         self.groups: list[float] = []
         """When each group of copies has arrived; the same of bulk stores (read, done) and of products below."""
         self.stored = (0.0, 0.0)
@@ -308,6 +315,8 @@ class WarpReplay(Queue):
         elif kind == BULK_WAIT:
             keep, read = op.limit >> 1, op.limit & 1
             until = w.stores[-1 - keep][0 if read else 1] if len(w.stores) > keep else 0.0
+        elif kind == FENCE:
+            until = w.accessed
         elif kind == TEST:
             for event in self.events.of(w.visit, op.index, w.trace.warp):
                 phases = w.cluster.phases.get(event[2])
@@ -420,11 +429,15 @@ class WarpReplay(Queue):
         sm.beside = [x + clocks for x in sm.beside]
 
     def _brought(self, sm: _Sm, t: float, size: float, copies: int = 1) -> float:
-        """When `size` bytes that are asked for at t, for as many SMs, are through the link."""
-        transfer = max(size / self.chip.l1_rate, size / copies / self.share_rate)
-        sm.link = max(t, sm.link) + transfer
-        self.busy["memory"] += transfer
-        return sm.link
+        """When `size` bytes that are asked for at t, for as many SMs, are through the link. What several SMs get is
+        read once, so that the link may be busy with that while L2 serves what comes next."""
+        link, far = size / self.chip.l1_rate, size / copies / self.share_rate
+        begun = max(t, sm.link, sm.far)
+        sm.link = max(t, sm.link) + link
+        sm.far = max(t, sm.far) + far
+        done = max(sm.link, sm.far)
+        self.busy["memory"] += done - begun
+        return done
 
     def _access(self, w: _Warp, op: WarpOp, t: float) -> float:
         """When the result of an access is there."""
@@ -455,6 +468,8 @@ class WarpReplay(Queue):
             else:
                 end += chip.l1_latency
             done = max(done, end)
+            if op.kind != COPY:
+                w.accessed = max(w.accessed, end)
         self.last = max(self.last, int(done))  # a kernel has not ended before its stores have
         return done
 

@@ -24,13 +24,15 @@ def benchmark(monkeypatch):
 
 
 def test_rows_of_both_benchmarks(benchmark, tmp_path, capsys):
-    assert benchmark.main(["--cases", "fp8", "gemv", "rms_norm", "--out", str(tmp_path)]) == 0
+    assert benchmark.main(["--cases", "fp8", "gemv", "rms_norm", "split_k", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "nothing measured" in said and "8192 x 8192 x 8192" in said
     rows = json.loads((tmp_path / "predicted.json").read_text())["rows"]
-    assert [row["case"] for row in rows] == ["fp8"] + ["rms_norm"] * 3 + ["gemv"] * 2
+    assert [row["case"] for row in rows] == ["fp8"] + ["rms_norm"] * 3 + ["gemv"] * 2 + ["split_k"] * 2
     assert all(0 < row["of bound"] <= 1 and row["us"] >= row["bound us"] for row in rows)
     assert rows[0]["bound by"] == "compute" and rows[1]["bound by"] == "memory"
+    for row in rows[-2:]:  # two launches, and what lies between them
+        assert len(row["workgroups"]) == 2 and row["us"] > row["us by"]["replay"] + 1
 
 
 def test_half_of_the_units_do_not_fill_memory(benchmark):

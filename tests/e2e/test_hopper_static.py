@@ -76,6 +76,11 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     ),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
+    "bf16 160x256x64 alpha beta, swapped": (BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "alpha beta"}),
+    "bf16 160x256x64 alpha beta, swapped, cut in two": (
+        BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "alpha beta", "schedule": wd.Schedule(split_k=2)},
+    ),
+    "bf16 256x160x64 alpha beta": (BF16, tiles(256, 160, 64, 128, 160), {"epilogue": "alpha beta"}),
     "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
 }
 QUICK = (0, 13, 18, 21, 24)

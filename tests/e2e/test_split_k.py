@@ -33,6 +33,7 @@ SMALL = dict(zip(TILE, (32, 32, 32, 16, 16)))
         pytest.param("gfx950", 2, (64, 70, 250), marks=pytest.mark.slow),
         pytest.param("gfx90a", 4, (32, 32, 40), marks=pytest.mark.slow),
         pytest.param("sm_90a", 3, (40, 70, 200), marks=pytest.mark.slow),
+        ("sm_90a", 2, (40, 70, 200)),
         pytest.param("sm_80", 2, (40, 32, 0), marks=pytest.mark.slow),
     ],
 )
@@ -165,6 +166,7 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
     ("epilogue", "options"),
     [
         ("bias relu", {}),
+        ("alpha beta", {"split_k": 2}),  # the other part's sums are read as the addend is
         pytest.param("alpha beta", {"persistent": True}, marks=pytest.mark.slow),
         pytest.param("alpha beta", {"cluster": (2, 1, 1)}, marks=pytest.mark.slow),
         pytest.param("scales silu", {"specialize": False}, marks=pytest.mark.slow),
@@ -173,14 +175,17 @@ def test_batches_ranges_and_inner_loops(target: str, oracle: Callable[[str], str
 def test_warpgroups(epilogue: str, options: dict[str, Any], oracle: Callable[[str], str]) -> None:
     """Bulk copies by a copying warpgroup, which walks its part's trips too."""
     m = 128 * options.get("cluster", (1,))[0]
-    schedule, copying = wd.Schedule(split_k=3, **options), options.get("specialize", True)
+    schedule, copying = wd.Schedule(**{"split_k": 3, **options}), options.get("specialize", True)
     compiled = warpgroups_agree(epilogue, schedule, m, oracle, copying=copying)
     assert ("multicast" in compiled.asm) == ("cluster" in options)
 
 
-@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
-def test_the_bits_do_not_depend_on_who_comes_last(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    same_bits_in_any_order(wd.Schedule(split_k=4), 32, target, SMALL, monkeypatch)
+@pytest.mark.parametrize(
+    ("target", "parts"), [("gfx942", 4), ("sm_80", 2), pytest.param("sm_80", 4, marks=pytest.mark.slow)]
+)
+def test_the_bits_do_not_depend_on_who_comes_last(target: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two parts, on NVIDIA's chips, the last adds the other's to its own."""
+    same_bits_in_any_order(wd.Schedule(split_k=parts), 32, target, SMALL, monkeypatch)
 
 
 def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,15 +204,17 @@ def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyP
         kernel.compile(a, b, c, target="gfx942", subs=SMALL).emulate(a, b, c)
 
 
-def test_fences_stand_where_others_look() -> None:
+@pytest.mark.parametrize(("keeps", "added"), [(False, ["iterate"]), (True, ["read", "read"])])
+def test_fences_stand_where_others_look(keeps: bool, added: list[str]) -> None:
     """Between the sums and the ticket, and behind the ticket: no emulator has caches that would miss them."""
     subs = {BM: 32, BN: 32, BK: 32, M: 32, N: 32, K: 64}
-    graph = pass_of.split(fused(wd.Schedule(), waves=True).trace(subs), subs, 2).graph
+    graph = pass_of.split(fused(wd.Schedule(), waves=True).trace(subs), subs, 2, keeps).graph
     shown = [n.op for n in graph.region.nodes if n.op in ("iterate", "write", "fence", "atomic_add", "when")]
     assert shown == ["iterate", "write", "write", "fence", "atomic_add", "when"]
     inside = [n for n in graph.region.nodes[-1].attrs["body"].nodes if n.op in ("read", "iterate", "write", "fence")]
-    assert [n.op for n in inside] == ["fence", "read", "iterate", "read", "write", "write", "write"]
-    assert [n.attrs.get("memory") for n in inside] == [None, "bias", None, "c", "c", "rows", "_tickets"]
+    assert [n.op for n in inside] == ["fence", "read", *added, "read", "write", "write", "write"]
+    sums = ["_sums0", "_sums1"] if keeps else [None]
+    assert [n.attrs.get("memory") for n in inside] == [None, "bias", *sums, "c", "c", "rows", "_tickets"]
 
 
 def refused(body: Callable[..., Any], more: Callable[[Any], None] = lambda _: None, before: Any = None) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import replace
+from math import ceil, prod
 
+import hopper
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.warpgroups import best_cut, cuts, suits
+from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 H200 = product_named("H200")
@@ -39,6 +41,21 @@ def test_the_last_round_of_large_tiles_is_not_half_empty(tokens, n, k):
     assert done / (tokens * n) < 1.2, cut
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((2304, 2048, 4096), (192, 192)), ((720, 6656, 4096), (144, 256)), ((6656, 720, 4096), (256, 144)),
+        ((1536, 1792, 8192), (128, 176)),
+    ],
+)
+def test_tiles_divide_the_product_evenly(sizes, tile):
+    """One round that nearly all units take part in, where tiles of 128 x 256 take two, or leave a third idle; the
+    instruction's 64 rows lie along the side that they divide."""
+    cut = best_cut(BF16, sizes, H200)
+    assert cut.tile[:2] == tile
+    assert 0.95 * H200.units <= workgroups(cut, *sizes[:2]) <= H200.units
+
+
 def test_what_has_no_warpgroup_instruction_is_left_alone():
     sizes = 512, 512, 512
     assert suits(BF16, sizes, H200) and not suits(BF16, sizes, product_named("A100"))
@@ -48,17 +65,24 @@ def test_what_has_no_warpgroup_instruction_is_left_alone():
 
 
 def test_tiles_fit_the_instruction():
-    """64 rows of a warpgroup each, no more than two warpgroups and 128 sums of a lane beside a wide tile."""
+    """64 rows of a warpgroup each, and no more sums of a lane than leave it registers to store them (that ptxas spills
+    none of the largest is in `test_hopper_static`)."""
     for sizes in ((16, 4096, 1024), (4096, 48, 1024), (512, 4096, 1024)):
         for cut in cuts(BF16, sizes, H200):
             groups = cut.waves[0] * cut.waves[1]
             assert max(cut.tile[0] // cut.waves[0], cut.tile[1] // cut.waves[1]) >= 64
-            assert cut.tile[0] * cut.tile[1] / groups / 128 <= 128
+            assert cut.tile[0] * cut.tile[1] / groups / 128 <= 160
 
 
 @pytest.mark.parametrize(
     ("sizes", "tile", "waves", "split"),
-    [((130, 240, 128), (128, 224, 64), (2, 1), 1), ((7, 70, 1040), (16, 64, 64), (1, 1), 2)],
+    [
+        ((130, 240, 128), (128, 224, 64), (2, 1), 1),
+        ((7, 70, 1040), (16, 64, 64), (1, 1), 2),
+        ((150, 264, 136), (144, 256, 64), (1, 2), 1),
+        ((264, 150, 136), (256, 144, 64), (2, 1), 1),
+        ((200, 194, 136), (192, 192, 64), (3, 1), 1),
+    ],
 )
 def test_new_tiles_are_right(sizes, tile, waves, split):
     m, n, k = sizes
@@ -82,6 +106,85 @@ def test_auto_shares_k_of_a_narrow_product(monkeypatch, columns):
     assert plan.tiles.split > 1, plan.why
     plan.run()
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
+
+
+APART = {  # dtypes of operands and results, B as [N, K], beta
+    "f16": (wd.f16, wd.f16, True, 0.0),
+    "f16 B along N, f32 and C": (wd.f16, wd.f32, False, 0.5),
+    "i8 and C": (wd.i8, wd.i32, True, 3),
+}
+
+
+@pytest.mark.parametrize("form", APART)
+def test_a_second_launch_adds_the_parts_of_a_long_k(monkeypatch, form):
+    """The same bits on every run, exact where sums are, and C of padding neither read nor written."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    dtype, out, b_rows, beta = APART[form]
+    m, n, k = 72, 80, 16384
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-2, 3, s).astype(dtype.storage) for s in ((m, k), (n, k) if b_rows else (k, n)))
+    before = random.integers(-2, 3, (m, n)).astype(out.storage)
+    c = before.copy() if beta else np.full((m, n), 77, out.storage)
+    plan = plan_gemm(a, b, c, alpha=2, beta=beta, transpose_b=b_rows, product=H200)
+    assert plan.strategy == "split_k" and len(plan.launches) == 2, plan.why
+    assert plan.launches[0].kernel.name == "gemm_parts" and k % plan.tiles.split == 0
+    plan.run()
+    wide = b.astype(np.float64)
+    want = 2 * (a.astype(np.float64) @ (wide.T if b_rows else wide)) + beta * before
+    assert np.array_equal(c, want.astype(out.storage))
+
+
+def test_parts_are_added_apart_where_that_is_estimated_to_save_a_tenth():
+    """Few output tiles and a long K; not where sums would not stay in L2, K has no equal parts of whole trips, or two
+    workgroups of a tile are enough."""
+    for sizes in ((256, 256, 65536), (512, 512, 16384)):
+        one, two = (best_cut(BF16, sizes, H200, launches) for launches in (1, 2))
+        assert two.apart and not one.apart and two.clocks <= 0.9 * one.clocks
+        assert 0.9 * H200.units <= workgroups(two, *sizes[:2]) <= H200.units
+        assert two.parts * sizes[0] * sizes[1] * 4 <= H200.l2_bytes / 2
+    for sizes in ((512, 4096, 14336), (2304, 2048, 4096), (256, 256, 65536 + 8), (4096, 4096, 4096)):
+        assert not best_cut(BF16, sizes, H200, 2).apart
+
+
+class Elsewhere:
+    """An array of a package for which `rooms` makes none."""
+
+    dtype, __cuda_array_interface__ = np.dtype(np.float16), None
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+def test_arrays_of_other_packages_keep_to_one_launch():
+    a, b, c = (Elsewhere(*s) for s in ((72, 16384), (80, 16384), (72, 80)))
+    (launch,) = plan_gemm(a, b, c, transpose_b=True, product=H200).launches
+    assert launch.kernel.name == "gemm_tiled"
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_no_sum_of_parts_spills(beta, oracle):
+    """As many parts as there may be: all loads of a lane are on their way together."""
+    oracle("ptxas")
+    form = Form(wd.bf16, wd.bf16, True, beta)
+    sums, c = np.empty((MOST_APART, 256, 256), np.float32), np.empty((256, 256), wd.bf16.storage)
+    text = kernels.added(form, MOST_APART).compile(sums, c, 1.0, 0.0, target="sm_90a").asm
+    assert text.count("ld.global.v4") == MOST_APART
+    assert hopper.spilled_or_serialised(text) == (0, ())
+
+
+LARGE = {tile: waves for tile, waves in _tiles(4096, 4096) if prod(tile) >= 80 * 128 * prod(waves)}
+
+
+@pytest.mark.parametrize("tile", [pytest.param(t, marks=() if t == (192, 192) else pytest.mark.slow) for t in LARGE])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_no_tile_spills(tile, parts, oracle):
+    """Of those that leave a lane fewest registers; C is read, and parts are added to sums that are still there or to
+    nothing."""
+    oracle("ptxas")
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((1280, 4096), (1280, 4096), (1280, 1280)))
+    kernel = kernels.tiled(replace(BF16, beta=True), (*tile, 64), (*LARGE[tile], 1), 0, True, parts)
+    text = kernel.compile(a, b, c, 1.0, 0.5, target="sm_90a").asm
+    assert hopper.spilled_or_serialised(text) == (0, ())
 
 
 @pytest.mark.parametrize(("k", "cluster"), [(8192, 2), (512, 1)])

@@ -150,6 +150,8 @@ class _Program:
                 continue
             if op.name in FREE or op.name == "yield":
                 continue
+            if op.name == "fence":  # of every warp's own accesses, before it meets the others
+                ops.append(self.new(w.FENCE, "lsu", 20))
             made = self.made(op)
             if op.name in _EVENTS:
                 events.append((made.index, op))
@@ -172,7 +174,7 @@ class _Program:
             made = self.new(w.COPY, "lsu")
             made.bypass = op.attrs["bytes"] == 16
         elif name in _GLOBAL or name in ("load.shared", "store.shared"):
-            made = self.new(w.ACCESS, "lsu")
+            made = self.new(w.ACCESS, "lsu", chip.shared_latency if name.endswith("shared") else chip.hit_latency)
             made.memory = "shared" if name.endswith("shared") else "memory"
             made.bypass = not name.startswith("load")
         elif name in _WAITS:

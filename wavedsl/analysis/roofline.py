@@ -9,7 +9,7 @@ instructions keep its units busy. It is a model, never a measurement.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
@@ -255,11 +255,12 @@ def analyze(
 
 def analyze_compiled(
     compiled: Any, dims: Mapping[Any, Any], *, product: str | Product | None = None, strategy: str = "auto",
-    model: Any = None,
+    model: Any = None, held: Collection[str] = (),
 ) -> Roofline:  # fmt: skip
     """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol.
 
-    `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only)."""
+    `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only).
+    `held`: arguments that L2 holds when the kernel begins, since a launch in front of it has written them."""
     from wavedsl.ir.constraints import resolve_constraints
     from wavedsl.ir.partition import cut
     from wavedsl.ir.symbols import normalise
@@ -287,7 +288,9 @@ def analyze_compiled(
     least = sum(size * times for _, size, times in arrays)
     shape = _gemm_shape(work, sizes, compiled)
     dtype = shape.dtype if shape is not None else _main_dtype(work, compiled)
-    hbm = _hbm_traffic(compiled, partition, issued, arrays, chip)
+    far = [x for x in arrays if x[0] not in held]
+    missed = sum(size * times for _, size, times in far)
+    hbm = _hbm_traffic(compiled, partition, issued, far, chip)
     moved = issued.global_read + issued.global_written
     shared = issued.shared_read + issued.shared_written
     base = _record(compiled.name, chip, target, work.flops, least, dtype, None, shape, strategy)
@@ -296,10 +299,10 @@ def analyze_compiled(
         compiled.resources.occupancy if target.vendor == "amd" else _warps(compiled, target), issued.waves, target
     )
     if target.vendor == "amd":
-        clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, least / max(1, moved)))
+        clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, missed / max(1, moved)))
     else:
         clocks, busy = unit_clocks(issued, target, chip.units, resident)
-        part = min(1.0, least / max(1, moved))
+        part = min(1.0, missed / max(1, moved))
         played = _warps_played(compiled, target, machine, chip, issued, sizes, part, model)
         if played is not None:
             busy = {unit: share * clocks / played.clocks for unit, share in busy.items()}

@@ -30,6 +30,7 @@ from wavedsl.strategies import warpgroups
 from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import Launch, Plan, chip_of, depth_of, dtype_of, factor, waves_of
+from wavedsl.strategies.rooms import filled
 from wavedsl.targets import get_target
 
 T, G, R, E, M, N, K = wd.symbols("T G R E M N K")
@@ -110,7 +111,7 @@ def plan_grouped(
         )
         plan.in_flight = ahead.in_flight
         kernel = grouped(form, cut, waves_of(tiles, form, chip), ahead.stages, ahead.prefetch)
-    table = [_like(c, column) for column in tables]
+    table = [filled(c, column) for column in tables]
     plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
     return plan
 
@@ -206,19 +207,3 @@ def _columns(a: Any, b: Any, c: Any, sizes: Sequence[int], transpose_b: bool) ->
             hint="one number of rows per group, none negative, that add up to the rows of a",
         )
     return int(n)
-
-
-def _like(like: Any, values: np.ndarray) -> Any:
-    """The numbers in an array where `like` lies."""
-    if isinstance(like, np.ndarray):
-        return values
-    package = type(like).__module__.partition(".")[0]
-    if package == "torch":
-        import torch
-
-        return torch.from_numpy(values).to(like.device)
-    if package == "cupy":
-        import cupy
-
-        return cupy.asarray(values)
-    raise LaunchError(f"grouped_matmul: no table for arrays of {package}", hint="pass NumPy, torch or CuPy arrays")

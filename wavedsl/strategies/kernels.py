@@ -16,7 +16,7 @@ from typing import Any
 import wavedsl as wd
 from wavedsl.ir.dtypes import DType
 
-M, N, K = wd.symbols("M N K")
+M, N, K, P = wd.symbols("M N K P")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
 
 
@@ -103,6 +103,66 @@ def tiled(
         store(form, over_k, c, alpha, beta, asked)
 
     return gemm_tiled
+
+
+@functools.cache
+def parts(
+    form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], m_fast: bool = True, asked: Asked = UNASKED
+) -> Any:  # fmt: skip
+    """Products of P parts of K, each by workgroups of its own: A is [M, P, K], B [N, P, K] or [P, K, N], what comes out
+    [P, M, N] in the accumulator's dtype. `added` makes C of it, and may begin when the last tiles are on their way."""
+    a_type = wd.Memory[M, P, K, wd.SHARED, form.dtype]
+    inner = (N, P, K) if form.b_rows else (P, K, N)
+    b_dims = (*inner, wd.SHARED, form.dtype)
+    b_type = wd.Memory[b_dims]
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(P, 1, 2),
+            wd.WorkgroupConstraint(M, BM, 0 if m_fast else 1),
+            wd.WorkgroupConstraint(N, BN, 1 if m_fast else 0),
+            wd.TilingConstraint(K, BK),
+            wd.WaveConstraint(M, WM),
+            wd.WaveConstraint(N, WN),
+        ],
+        subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
+        schedule=wd.Schedule(split_k=1, dependent=True),
+    )
+    def gemm_parts(a: a_type, b: b_type, sums: wd.Memory[P, M, N, form.sums]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)])
+        def over_k(acc: wd.Register[M, N, form.sums]):
+            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
+
+        wd.write(over_k, sums)
+
+    return gemm_parts
+
+
+ADDED_ROWS, ADDED_COLUMNS, ADDED_WAVES = 4, 128, 4
+"""Rows and columns of a workgroup that adds parts, and its waves along the rows: a lane has 4 neighbours of one row."""
+
+
+@functools.cache
+def added(form: Form, count: int, asked: Asked = UNASKED) -> Any:
+    """C of the sums of `count` parts, in their order: all loads of a lane are on their way together."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(N, BN, 0),
+            wd.WorkgroupConstraint(M, BM, 1),
+            wd.WaveConstraint(M, WM),
+            wd.WaveConstraint(N, BN),
+        ],
+        subs={P: count, BM: ADDED_ROWS, BN: ADDED_COLUMNS, WM: ADDED_ROWS // ADDED_WAVES},
+        schedule=wd.Schedule(dependent=True),
+    )
+    def gemm_added(
+        sums: wd.Memory[P, M, N, form.sums], c: wd.Memory[M, N, form.out], alpha: wd.Scalar[form.sums],
+        beta: wd.Scalar[form.sums],
+    ):  # fmt: skip
+        store(form, wd.sum(wd.read(sums), dim=P), c, alpha, beta, asked)
+
+    return gemm_added
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """From a product's shape and a strategy to launches.
 
-In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays or their transposes. Every
+In: arrays, factors, a strategy or `auto`. Out: a `Plan`: one kernel launch on the arrays or their transposes, or two,
+the second of which adds what the first has left in an array of the plan's own. Every
 plan gives the same bits on every run: no result depends on the order in which workgroups run, and what several of them
 sum is added in one order.
 """
@@ -21,6 +22,7 @@ from wavedsl.ir.product import Product
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
+from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
 
 GEMM_STRATEGIES = (
@@ -425,8 +427,8 @@ def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, facto
 def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """The tile, and the parts of K, that an estimate of clocks finds best for warpgroups; rings take all of shared
     memory."""
-    m, n, _ = sizes
-    cut = warpgroups.best_cut(form, sizes, chip)
+    m, n, k = sizes
+    cut = warpgroups.best_cut(form, sizes, chip, 2 if has_room(arrays[2]) else 1)
     if plan.strategy in _LOOPS:
         few = plan.strategy in ("skinny", "gemv")
         plan.strategy = "skinny" if few else "split_k" if cut.parts > 1 else "wave_parallel"
@@ -438,6 +440,16 @@ def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, f
         waves_m=cut.waves[0], waves_n=cut.waves[1], prefetch_distance=0, split=cut.parts,
     )  # fmt: skip
     plan.asked = hints(form, sizes, cut.tile, chip)
+    if cut.apart:
+        plan.why += ", which a second launch adds"
+        a, b, c = arrays
+        sums = room(c, (cut.parts, m, n), form.sums)
+        each = cut.parts, k // cut.parts
+        operands = a.reshape(m, *each), b.reshape(n, *each) if form.b_rows else b.reshape(*each, n)
+        first = kernels.parts(form, cut.tile, cut.waves, m <= n, plan.asked)
+        plan.launches.append(Launch(first, (*operands, sums)))
+        plan.launches.append(Launch(kernels.added(form, cut.parts, plan.asked), (sums, c, *factors)))
+        return
     kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 

@@ -7,16 +7,19 @@ a few rounds of large tiles must not leave the last one half empty.
 Clocks of a launch, from the product's rates:
 
     trip       the longest of: the matrix unit, the port of shared memory (operands read, tiles written), L2, memory
-    tile       its trips, then its results at the unit's port; where two warpgroups take tiles in turn, beside another's
-    launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, and two latencies and
-               the sums of all parts for whoever comes last
+    tile       its trips, then its results at the unit's port; they leave beside the next tile's trips where a
+               workgroup has several, and are stored beside them as well where two warpgroups take tiles in turn
+    launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, two latencies, and for
+               whoever comes last the sums of one part after the other; or, in a launch behind, for all units together
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from wavedsl.ir.product import Product
 from wavedsl.strategies.kernels import Form
@@ -28,10 +31,25 @@ DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
-WIDTHS = (256, 224, 192, 160, 128, 96, 64)
-"""Columns of a tile: of an instruction they may be any multiple of 8 up to 256."""
+WIDTHS = tuple(range(256, 63, -16))
+"""Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
+THREE = 192
+"""Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
+MOST_AREA = 160 * 256
+"""Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
+MOST_APART = 32
+"""Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+APART_GAIN = 0.9
+"""Share of the clocks of one launch that two must be estimated to take at most: a call of two costs the host more."""
+NEAR = 0.25
+"""L2's latency, of memory's: loads of a part wait for those of the one before."""
+KEPT_SUMS = 0.5
+"""Share of L2 that sums of parts take at most between two launches."""
+BETWEEN = 1e-6
+"""Seconds from the end of a launch to the start of the one that waits for it. Not published; measured between kernels
+of a CUDA graph it is said to be about one microsecond, less where the second begins before the first has ended."""
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
 L2_RATE = 5120
@@ -42,12 +60,14 @@ unit is given its share of that and no more, also where others idle: what one al
 @dataclass(frozen=True)
 class Cut:
     """`tile`: M, N and K of a workgroup in elements. `waves`: its warpgroups along M and N. `parts` of K, which as many
-    workgroups share. `clocks` that the launch is estimated to take."""
+    workgroups share; `apart`: a second launch adds them, not whoever comes last. `clocks` that all this is estimated to
+    take."""
 
     tile: tuple[int, int, int]
     waves: tuple[int, int]
     parts: int
     clocks: float
+    apart: bool = False
 
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
@@ -69,9 +89,36 @@ def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     return row >= DEPTH and row % 16 == 0 and ceil(m / ROWS) * ceil(n / WIDTHS[0]) >= 2 * chip.units
 
 
-def best_cut(form: Form, sizes: Sequence[int], chip: Product) -> Cut:
-    """The cut that takes fewest clocks; of equal ones the first, which has the widest tile and fewest parts."""
-    return min(cuts(form, sizes, chip), key=lambda x: x.clocks)
+class Rates(NamedTuple):
+    """What an estimate asks of a product: units, bytes per clock of L2 for one of them and of memory for all, clocks of
+    memory's latency and between two launches, bytes of L2."""
+
+    units: int
+    unit: float
+    memory: float
+    latency: float
+    between: float
+    l2_bytes: float
+
+    @staticmethod
+    def of(chip: Product) -> Rates:
+        return Rates(
+            chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock,
+            BETWEEN * chip.clock, chip.l2_bytes,
+        )  # fmt: skip
+
+
+def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:
+    """The cut that takes fewest clocks, in so many launches at most; of equal ones the first, which has the widest tile
+    and fewest parts."""
+    return _best_cut(form, tuple(sizes), Rates.of(chip), launches)
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -> Cut:
+    best = min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+    apart = min(_cuts_apart(form, sizes, rates), key=lambda x: x.clocks, default=best) if launches > 1 else best
+    return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
 def span(form: Form, k: int) -> int:
@@ -81,6 +128,10 @@ def span(form: Form, k: int) -> int:
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
     """All that are considered."""
+    return _cuts(form, sizes, Rates.of(chip))
+
+
+def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
     depth = span(form, k) * 8 // form.dtype.bits
     trips = ceil(k / depth)
@@ -89,56 +140,91 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
             if parts == 1 or trips // parts >= LEAST_TRIPS:
-                yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, chip))
+                yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
+
+
+def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
+    """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
+    m, n, k = sizes
+    depth = span(form, k) * 8 // form.dtype.bits
+    held = m * n * form.sums.bits / 8
+    for tile, waves in _tiles(m, n):
+        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
+        parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
+        if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
+            yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
 def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Tiles along M and N, and their warpgroups: 64 rows each, or 64 columns where M is no more than a few rows."""
+    """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
+    instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
+    evenly."""
     if min(m, n) > ROWS:
         yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
+        yield from (((192, width), (3, 1)) for width in WIDTHS if width <= THREE)
+        for width in WIDTHS:
+            if width % ROWS:
+                yield (width, 128), (1, 2)
+            if width * 256 <= MOST_AREA:
+                yield (256, width), (2, 1)
+                if width % ROWS:
+                    yield (width, 256), (1, 2)
         return
     few = next(x for x in (16, 32, 64) if min(m, n) <= x)
     for wide in (256, 128, 64):
         yield ((few, wide), (1, wide // ROWS)) if m <= n else ((wide, few), (wide // ROWS, 1))
 
 
-def estimated(form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, chip: Product) -> float:
-    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two."""
+def estimated(
+    form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates, apart: bool = False
+) -> float:  # fmt: skip
+    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
     size, step = form.dtype.bits / 8, span(form, k)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
-    used = min(chip.units, items)
-    rounds = ceil(items / chip.units)
-    columns = min(tile) if min(tile) < ROWS else tile[1]
+    used = min(rates.units, items)
+    rounds = ceil(items / rates.units)
+    columns = tile[0] if tile[0] % ROWS else tile[1]  # of an instruction; 64 of its rows along the other
     instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
     staged = (tile[0] + tile[1]) * step
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
     asked = staged - pair / 2  # two workgroups side by side share a tile
-    unit = (chip.l2_rate or L2_RATE) / chip.units
-    memory = (m + n) * k * size / items * used / (chip.hbm / chip.clock)
+    unit, latency = rates.unit, rates.latency
+    read, written = (m + n) * k * size / rates.memory, m * n * form.out.bits / 8 / rates.memory
     trips = ceil(k * size / step / parts)
-    port = (instructions * (ROWS + columns) * DEPTH + staged) / PORT
-    matrix = instructions * columns / 2
-    results = tile[0] * tile[1] * form.out.bits / 8
-    if parts == 1 and tile[0] == ROWS <= tile[1] and items > chip.units:  # two warpgroups take tiles in turn
-        one = max(
-            trips * matrix, trips * port + 2 * results / PORT, (trips * asked + results) / unit, memory
-        )  # fmt: skip
+    port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
+    results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
+    memory = read / items * used
+    own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
+    if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
+        one = max(trips * matrix, trips * port + 2 * results / PORT, link, memory)
+    elif rounds > 1 and parts == 1:  # results leave beside the next tile's products
+        one = max(own + results / PORT, link)
     else:
-        one = trips * max(matrix, port, asked / unit, memory / trips) + results / unit
-    latency = chip.latency * chip.clock
+        one = max(own, trips * asked / unit) + results / unit
+    if apart:
+        added = parts * m * n * form.sums.bits / 8 / (unit * rates.units)  # from L2
+        return rounds * one + 2 * latency + rates.between + 2 * NEAR * latency + max(added, written)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
-    exchange = sums + 2 * latency + max(latency, parts * sums) if parts > 1 else 0.0
-    return rounds * (one + exchange) + latency
+    added = parts if parts > 2 else 1  # of two, the other's
+    exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
+    return max(rounds * (one + exchange), read + written) + latency
+
+
+def products(instructions: float, columns: int, staged: float) -> float:
+    """Clocks of a trip's matrix instructions while copies bring `staged` bytes. What these take of the port of shared
+    memory an instruction makes up for in up to half of its clocks, also where all that it reads leaves less free."""
+    busy, reads = columns / 2, (ROWS + columns) * DEPTH / PORT
+    alone = max(busy, reads)
+    beside = max(busy, reads + busy / 2)
+    return instructions * alone + min(instructions, staged / PORT / (busy / 2)) * (beside - alone)
 
 
 BLOCK_ROWS = (*range(16, 161, 16), 192, 256)
 """Rows of blocks of ragged groups. Where they are no multiple of 64 operands change places, and they are the
 instruction's columns: multiples of 16 leave by bulk copies, and more than 160 take more registers than there are."""
 BLOCK_COLUMNS = (256, 128, 64)
-MOST_AREA = 160 * 256
-"""Elements of a block at most: two warpgroups' sums, with registers left for what stores them."""
 
 
 def best_blocks(form: Form, groups: Sequence[int], n: int, k: int, chip: Product) -> Cut:
@@ -166,7 +252,8 @@ def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple
     asked = staged - (rows * STEP / 2 if across % 2 == 0 else 0)
     unit = (chip.l2_rate or L2_RATE) / chip.units
     trips = ceil(k * form.dtype.bits / 8 / STEP)
-    trip = max(instructions * width / 2, (instructions * (ROWS + width) * DEPTH + staged) / PORT, asked / unit)
+    port = (instructions * (ROWS + width) * DEPTH + staged) / PORT
+    trip = max(products(instructions, width, staged), port, asked / unit)
     rounds = ceil(sum(ceil(x / rows) for x in groups) * across / chip.units)
     clocks = rounds * (trips * trip + rows * columns * form.out.bits / 8 / unit) + chip.latency * chip.clock
     waves = (1, max(1, columns // 128)) if turned else (rows // ROWS, 1)

@@ -155,6 +155,17 @@ def test_a_load_waits_for_the_slowest_of_its_path():
     assert starved > clocks(body) + 8 * 32 / 0.1 * 0.9
 
 
+def test_a_fence_of_the_chip_waits_for_stores_and_one_of_the_workgroup_does_not():
+    def stores(fence):
+        return f"ld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], %r2;\n{fence};\nst.global.u32 [%rd1+4096], %r2;"
+
+    fenced, near = clocks(stores("fence.acq_rel.gpu")), clocks(stores("fence.acq_rel.cta"))
+    assert clocks(stores("membar.gl")) == fenced > near + SMS["sm_80"].hit_latency / 2
+    slower = varied("sm_80", hit_latency=SMS["sm_80"].hit_latency + 100)
+    assert clocks(stores("fence.acq_rel.gpu"), chip=slower) == fenced + 200
+    assert clocks(stores("fence.acq_rel.cta"), chip=slower) == near + 100
+
+
 # ---- warpgroups
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
@@ -9,6 +11,8 @@ from wavedsl.runtime.emulator import warp_replay
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
+from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.roofline import analyze_compiled, product_named
 from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.tuning.candidates import Candidate
 
@@ -56,6 +60,19 @@ def test_trips_that_are_left_out_count():
     assert long[0] > 1.7 * short[0]
 
 
+@pytest.mark.parametrize(("tile", "sizes"), [((64, 64, 64), (256, 256, 4096)), ((64, 128, 64), (512, 512, 4096))])
+def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, tile, sizes):
+    """The last of eight workgroups: its sums leave, a fence waits for them, the loads of a part are on their way
+    together."""
+    m, n, k = sizes
+    a, b, c = (np.zeros(s, np.float16) for s in ((m, k), (n, k), (m, n)))
+    kernel = tiled(Form(wd.f16, wd.f16, True), tile, (1, 1, 1), 0, True, 8)
+    made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
+    predicted = wd.analyze(made, subs={**binding.dims, **binding.extents}).clocks
+    assert predicted == pytest.approx(sample(made, [a, b, c, 1.0, 0.0]).cycles, rel=CLOSE)
+
+
 def test_what_waits_is_predicted_slower():
     """Two stages of narrow tiles wait for memory, three do not: pipes alone do not tell them apart."""
     two, three = (both("sm_80", {BM: 128, BN: 128, BK: 16}, stages=n) for n in (2, 3))
@@ -83,6 +100,24 @@ def test_copies_of_later_tiles_are_replayed(nobody_is_stuck):
         symbols = dict(zip("MNK", (16, 8192, 8192)))
         clocks.append(wd.analyze(made, subs=symbols, product="H200").clocks)
     assert 0.9 * clocks[0] < clocks[1] < 1.3 * clocks[0]
+
+
+def test_l2_serves_what_comes_next_while_the_link_brings_what_two_have_asked_for():
+    """Pairs of workgroups in tiles of 64 x 128: a trip takes the share of L2 of 8 KiB of its own and half of the 16 KiB
+    that both get, which take their links 384 clocks in all."""
+    chip = product_named("H200")
+    model = replace(sm_of(chip), l2_rate=5120.0, unit_rate=5120.0 / chip.units)
+    clocks = []
+    for k in (4096, 8192):
+        m, n = 512, 2048
+        a, b, c = (np.empty(s, wd.bf16.storage) for s in ((m, k), (n, k), (m, n)))
+        kernel = tiled(Form(wd.bf16, wd.bf16, True), (64, 128, 64), (1, 1, 1), 0)
+        made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        assert made.kernel_ir.cluster == 2
+        binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
+        found = analyze_compiled(made, {**binding.dims, **binding.extents}, product=chip, model=model)
+        clocks.append(found.clocks)
+    assert (clocks[1] - clocks[0]) / 64 == pytest.approx(16384 / model.unit_rate, rel=0.02)
 
 
 def test_memory_of_the_product_counts():

@@ -16,7 +16,8 @@ from wavedsl import cli
 from wavedsl.analysis import analyze_gemm, product_named
 from wavedsl.analysis.flops import FLOPS, PER_INPUT, PRODUCTS
 from wavedsl.analysis.plot import plot_roofline
-from wavedsl.analysis.roofline import products
+from wavedsl.analysis.roofline import analyze_compiled, products
+from wavedsl.strategies.kernels import Form, added
 from wavedsl.targets import get_target
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
@@ -305,3 +306,17 @@ def test_measured_points_are_drawn(tmp_path: Path):
     hollow = plot_roofline(r, tmp_path / "a.svg").read_text()
     filled = plot_roofline([r], tmp_path / "b.svg", {"double": 1e-5}).read_text()
     assert hollow.count("<use") < filled.count("<use")
+
+
+def test_what_a_launch_in_front_has_written_comes_from_l2():
+    """Sums of 8 parts of 512 x 512, 8 MB: with them in L2 nothing but the result passes by memory, at L2's latency."""
+    form = Form(wd.bf16, wd.bf16, True)
+    sums, c = np.empty((8, 512, 512), np.float32), np.empty((512, 512), wd.bf16.storage)
+    kernel = added(form, 8)
+    made = kernel.compile(sums, c, 1.0, 0.0, target="sm_90a")
+    binding = kernel.binding(kernel.bind_arguments((sums, c, 1.0, 0.0), {}), None)
+    sizes = {**binding.dims, **binding.extents}
+    far, near = (analyze_compiled(made, sizes, product="H200", held=held) for held in ((), ("sums",)))
+    assert far.traffic.hbm == sums.nbytes + c.nbytes and near.traffic.hbm == c.nbytes
+    assert near.bytes == far.bytes and near.traffic.l2 == far.traffic.l2
+    assert near.clocks < 0.8 * far.clocks
