@@ -145,6 +145,16 @@ def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | symp
     return result
 
 
+def is_whole(expr: Any) -> bool:
+    """Whether `expr` is a whole number by its form, whatever its symbols are: `N / 2` is not, `N // 2` is."""
+    if expr.is_Integer or expr.is_Symbol or expr.func.__name__ in ("floor", "ceiling"):
+        return True
+    if expr.is_Pow:
+        return is_whole(expr.base) and bool(expr.exp.is_Integer) and not expr.exp.is_negative
+    whole = expr.is_Add or expr.is_Mul or expr.func.__name__ in ("Mod", "Min", "Max", "Abs")
+    return bool(whole) and all(map(is_whole, expr.args))
+
+
 def evaluate_int(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int:
     """`evaluate` where every symbol has a number. Raises TypeError where one has not."""
     found: Any = evaluate(expr, env)
