@@ -99,7 +99,11 @@ CASES = [
      "wd.write(wd.sum(wd.read(c), dim=N), c)", "wd.broadcast(x, M, N)"),
     ("write-extra-dims", "wd.write(wd.cast(wd.read(a), wd.f32), c)",
      "write: the value has dimensions [M, K], but c takes [M, N]: the value lacks N and has K besides",
-     "wd.write(wd.cast(wd.read(a), wd.f32), c)", "reduce over K first"),
+     "wd.write(wd.cast(wd.read(a), wd.f32), c)",
+     "if K and N are the same, give them one name; else reduce over K first"),
+    ("product-with-itself", "x = wd.mma(wd.read(a), wd.read(a), wd.Register[M, N, wd.f32](0.0))",
+     "mma: the accumulator [M, N] has N, which neither operand has; the product of [M, K] and [M, K] over K is [M]",
+     "wd.mma(wd.read(a), wd.read(a), wd.Register[M, N, wd.f32](0.0))", "wd.IndexMapping((N, K), {M: N})"),
     ("write-dtype", "wd.write(wd.cast(wd.read(c), wd.f16), c)", "write: the value is f16, but c holds f32",
      "wd.write(wd.cast(wd.read(c), wd.f16), c)", "wd.cast(x, wd.f32)"),
     ("read-a-value", "x = wd.read(wd.read(a))", "read: expected an array argument, got a value ([M, K] f16)",
@@ -463,6 +467,12 @@ def test_declaration(source: str, message: str, underlined: str) -> None:
     assert raised.value.message.startswith(message), raised.value.message
     loc = raised.value.location
     assert loc is not None and loc.text()[loc.col : loc.end_col] == underlined
+
+
+def test_a_number_is_a_scalar() -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        run("@wd.wave([wd.WorkgroupConstraint(M, 16, 0)])\ndef kernel(a: wd.Memory[M, wd.f32], n: float):\n    pass\n")
+    assert "wd.Scalar[wd.f32]" in raised.value.hint
 
 
 BRACKETS = [
