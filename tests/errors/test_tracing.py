@@ -213,6 +213,8 @@ CASES = [
      "wd.read(c, mapping=wd.IndexMapping((M, N), {N: N / 2}))", "N // 2"),
     ("range-of-a-quotient", "for i in range(K // 4):\n        pass",
      "'floor' object cannot be interpreted as an integer", "range(K // 4)", "@wd.iterate(K, init_args=[…])"),
+    ("stop-is-a-float", "@wd.iterate(K, stop=10.0)\n    def loop():\n        pass",
+     "iterate: stop: the number 10.0 with i32 values", "~wd.iterate(K, stop=10.0)", "write 10"),
     ("iterate-without-dim", "@wd.iterate\n    def loop():\n        pass", "iterate needs the dimension to loop over",
      "~wd.iterate", "@wd.iterate(K, init_args=[acc])"),
     ("iterate-over-a-number", "wd.iterate(K)(5)", "iterate decorates a function, not the number 5", "wd.iterate(K)",
@@ -234,6 +236,47 @@ def test_mistake(body: str, message: str, underlined: str, hint: str) -> None:
     assert raised.value.message.startswith(message), raised.value.message
     assert hint in raised.value.hint
     assert_points_at(raised.value, underlined)
+
+
+EQUALITIES = [
+    ("number", "if N == 16:\n        pass", "N is a symbol while tracing and equals no number: the answer is False",
+     "N == 16"),
+    ("other-way-round", "x = 1 if 0 != K % 32 else 2", "Mod(K, 32) is a symbol while tracing", "0 != K % 32"),
+    ("quotient", "while N // BN == 2:\n        pass", "floor(N/BN) is a symbol", "N // BN == 2"),
+    ("by-attribute", "if wd.sym.N == 16:\n        pass", "N is a symbol", "wd.sym.N == 16"),
+    ("in-a-loop", """
+    @wd.iterate(K)
+    def loop():
+        if K == 16:
+            pass
+     """, "K is a symbol", "K == 16"),
+    ("in-a-helper", "helper()", "K is a symbol", "K == 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES]
+)
+def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> None:
+    """It was False without a word, whatever the extent."""
+    helper = "\ndef helper():\n    return K == 1\n"
+    kernel = run(helper + HEAD + "    " + body.strip() + "\n    wd.write(wd.read(c), c)\n")["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    assert raised.value.message.startswith(message), raised.value.message
+    assert "takes a Python number" in raised.value.hint
+    assert_points_at(raised.value, underlined)
+
+
+def test_equalities_that_may_be() -> None:
+    """Of two names, of numbers, of variables, of values."""
+    source = HEAD + """
+    n = K
+    assert (M == N, tile == 4) == (False, True)
+    x = wd.where(wd.index(N) == 0, wd.read(c), 1.0)
+    wd.write(x if n == K else 2 * x, c)
+    """
+    run("tile = 4\n" + source)["kernel"].trace()
 
 
 LOOPS = [
