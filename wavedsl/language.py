@@ -191,7 +191,7 @@ def where(condition: Any, x: Any, y: Any) -> Value:
         raise TraceError(
             f"where: {x} and {y} are no traced values, so the result has no dtype",
             here(),
-            hint=f"give one of them a dtype: wd.Register[wd.f32]({x})",
+            hint=f"give one of them a dtype: wd.Register[wd.f32]({x}), or wd.i32",
         )
     chosen = builder.operands("where", (x, y))
     return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))
