@@ -63,8 +63,9 @@ def _start(program: Program, j: int) -> int:
 def _set_early(program: Program, i: int, j: int) -> bool:
     """Move constants of block j to the shadows of blocks i to j that are free for their registers."""
     blocks = program.blocks
-    touched: dict[Place, int] = {}
-    """Per shadow, in order: the registers that anything between it and here reads or writes."""
+    shadows: list[Place] = []
+    touched: list[int] = []
+    """Per shadow, in order: the registers that anything between it and the next one, or here, reads or writes."""
     moved: dict[Place, list[Inst]] = {}
     gone: set[int] = set()
     loaded = 0
@@ -73,18 +74,22 @@ def _set_early(program: Program, i: int, j: int) -> bool:
         for n, inst in enumerate(blocks[b].insts):
             mask = inst.reads | inst.writes
             if mask & loaded or (copied and inst.row == COPY_WAIT):
-                touched[b, n] = 0
+                shadows.append((b, n))
+                touched.append(0)
                 loaded, copied = 0, False
             if b == j and is_constant(inst):
-                place = next((place for place, mask in touched.items() if not mask & inst.writes), None)
-                if place is not None and place != (b, n):
-                    moved.setdefault(place, []).append(inst)
+                first = len(touched)
+                while first and not touched[first - 1] & inst.writes:
+                    first -= 1
+                if first < len(touched) and shadows[first] != (b, n):
+                    moved.setdefault(shadows[first], []).append(inst)
                     gone.add(id(inst))
                     continue
             if inst.writes & _EXEC:
+                shadows.clear()
                 touched.clear()
-            for place in touched:
-                touched[place] |= mask
+            if touched:
+                touched[-1] |= mask
             if queue_of(inst) == "vm":
                 loaded |= inst.writes
                 copied |= bool(inst.tokens)
