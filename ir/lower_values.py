@@ -31,7 +31,7 @@ from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import unit_fragment
 from wavedsl.ir.steps import Context
-from wavedsl.ir.symbols import dim_name, evaluate
+from wavedsl.ir.symbols import dim_name, evaluate, is_whole, symbol
 from wavedsl.ir.views import is_tile
 
 Emitter = Callable[[Lowering, Node, Any, Context], Any]
@@ -333,4 +333,13 @@ def _size(low: Lowering, n: Node) -> Any:
     whole = evaluate(expr, {**low.graph.subs, **{d: v for d, v in values.items() if isinstance(v, int)}})
     if isinstance(whole, int):
         return whole
+    # Quotients that are dimensions, such as K / 32, are whole: the launch sees to it.
+    derived = {d: symbol(f"derived{i}") for i, d in enumerate(low.partition.dims) if not is_whole(d)}
+    if not is_whole(whole) and not is_whole(expr.xreplace(derived)):
+        known = f"{expr} is {whole}, no whole number" if whole.is_number else f"{expr} need not be a whole number"
+        raise CompileError(
+            f"{known}, and stands beside integers",
+            n.loc,
+            "// rounds down; to compute with fractions cast the values beside it: wd.cast(x, wd.f32)",
+        )
     return lower_index(low.b, whole, {d: v for d, v in values.items() if not isinstance(v, int)})

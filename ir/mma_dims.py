@@ -23,9 +23,18 @@ def product_dims(node: Node) -> tuple[Any, Any, Any]:
             f"mma of [{_names(a.dims)}] and [{_names(b.dims)}] to [{_names(result_dims)}]: "
             "a matrix instruction takes one dimension of each operand and one that both contract",
             node.loc,
-            "make batch dimensions index dimensions (workgroup tile 1)",
+            _one_of_each([d for d in shared if d in result_dims], k_dims, m_dims if len(m_dims) > 1 else n_dims),
         )
     return m_dims[0] if m_dims else None, n_dims[0] if n_dims else None, k_dims[0]
+
+
+def _one_of_each(batch: list[Any], contracted: list[Any], kept: list[Any]) -> str:
+    """How a product of more dimensions becomes one that instructions take."""
+    if batch:
+        return f"make {_names(batch)} an index dimension: wd.WorkgroupConstraint({batch[0]}, 1, <axis>)"
+    several = contracted if len(contracted) > 1 else kept
+    other = "" if several is contracted else f", or make {several[0]} an index dimension (workgroup tile 1)"
+    return f"pass arrays in which {_names(several)} are one dimension (a view, if they are neighbours in memory){other}"
 
 
 def scale_dim(node: Node, position: int, k: Any) -> Any:

@@ -7,8 +7,9 @@ of the next are made, and while the last of a trip runs, those of the first unit
 registers in every trip, which costs no move: it has ended when they are made anew, since only the unit in front of
 it still runs then. No more than two units' registers are held, where a product in one piece held all.
 
-Invariants: when registers of a unit's operand are written only the unit before it is in flight. A ring's slot is given
-back when the last unit that reads it has ended, one unit into the next trip.
+Invariants: when registers of a unit's operand are written, or read by anything but products, that unit is not in
+flight: only the unit before it is, and what is made of positions alone, or is the same in two units, waits for that
+too. A ring's slot is given back when the last unit that reads it has ended, one unit into the next trip.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.graph import Region
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel_ir import I64, Op, Value
 from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lower_async import Issue, pieces
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import release, wait_full
 from wavedsl.ir.roles import rings_inside
+from wavedsl.ir.same_registers import arguments, same_values
 from wavedsl.ir.steps import BodySchedule, Env, Key, StageContext, Step
 
 UNIT_CLOCKS = 128
@@ -163,6 +165,19 @@ class _Trip:
     def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead):
         self.low, self.steps, self.ahead = low, steps, ahead
         self.rings = [ring for ring in low.rings if ring.region is region]
+        self.running: set[Value] = set()
+        """Values in registers that a unit in flight reads."""
+
+    def place(self, ops: Sequence[Op]) -> None:
+        """Puts ops here, behind the end of the unit in flight where they read its registers."""
+        if not self.running.isdisjoint(same_values(arguments(ops))):
+            self.wait(0)
+        self.low.b.place(ops)
+
+    def wait(self, pending: int) -> None:
+        self.low.b.mma_wait(pending)
+        if not pending:
+            self.running = set()
 
     def first_operands(self, env: Env, iteration: Any) -> list[Value]:
         """Registers of the first unit, a value per matrix instruction; the slots of `iteration` are waited for."""
@@ -177,7 +192,9 @@ class _Trip:
         operands = self._operands(env, iteration, step, plan)
         found = [v for (_, k), v in operands.items() if k in units(plan)[0]]
         head, loads, rest = by_first_use(b.cut(at), [found])
-        b.place([*head, *loads[0], *rest[0]])
+        self.place([*head, *loads[0], *rest[0]])
+        if not self.running.isdisjoint(same_values(found)):
+            self.wait(0)  # the loop's next trip has them in other registers: they are copied
         return found
 
     def _operands(self, env: Env, iteration: Any, step: Step, plan: MmaPlan) -> dict[tuple[int, int], Value]:
@@ -201,6 +218,7 @@ class _Trip:
             ring.waited = True
         issues: list[Issue] = []
         todo: list[_Unit] = []
+        start = b.here()
         for group in self.ahead.products:
             step = self.steps[group[0]]
             plan = low.inference.mmas[step.node.id]
@@ -216,19 +234,22 @@ class _Trip:
                 unit.issues, unit.depth = mine, depth
             issues += mine
             todo += made
+        if following is not None:
+            self._end_rewritten(start, todo[-1])
         for unit in todo[:2]:
-            b.place(unit.loads)
+            self.place(unit.loads)
         for u, unit in enumerate(todo):
             unit.start(low)
+            self.running = unit.registers()
             last = u + 1 == len(todo)
-            b.mma_wait(0 if last and following is None else 1)
+            self.wait(0 if last and following is None else 1)
             if u == 0:  # the unit in front of it, the last of the trip before, has ended
                 for ring in self.rings:
                     release(low, ring, ring.before(low), again)
             for later in todo[u + 2 : u + 3]:
-                b.place(later.loads)  # one unit ahead of what is computed of them
+                self.place(later.loads)  # one unit ahead of what is computed of them
             for later in todo[u + 1 : u + 2]:
-                b.place(later.rest)
+                self.place(later.rest)
         for issue in issues:
             issue.end(context)
             low.note(f"start product %{issue.n.id} in {len(units(issue.plan))} groups, one running beside what is made")
@@ -243,6 +264,16 @@ class _Trip:
             return []
         low.note("the operand of the next trip's first group")
         return self.first_operands(env, following)
+
+    def _end_rewritten(self, start: int, last: _Unit) -> None:
+        """Waits at position `start` of the trip, if what stands there makes registers anew that the trip before has
+        just given to its last unit: those that are computed of positions and not of loads."""
+        b = self.low.b
+        ops = b.cut(start)
+        if not last.registers().isdisjoint(v for op in ops for v in op.results):
+            self.low.note("wait until no product runs: the last group's registers are made of positions")
+            b.mma_wait(0)
+        b.place(ops)
 
     def _made(
         self, env: Env, iteration: Any, step: Step, plan: MmaPlan, first: Sequence[Value]
@@ -272,6 +303,10 @@ class _Unit:
     rest: list[Op] = field(default_factory=list)
     issues: Sequence[Issue] = ()
     depth: Sequence[int] = ()
+
+    def registers(self) -> set[Value]:
+        """What its instructions read from registers, and what that is made of without being computed."""
+        return same_values(v for (_, k), v in self.operands.items() if k in self.depth and v.type is not I64)
 
     def start(self, low: Lowering) -> None:
         """Fence, the instructions of all products that read these operands, end of the group."""

@@ -219,6 +219,8 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
             if extra:
                 what.append(f"has {names(extra)} besides")
             hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
+            if extra and len(extra) == len(missing):
+                hint = f"if {names(extra)} and {names(missing)} are the same, give them one name; else {hint}"
             raise TraceError(
                 f"{op}: the value has dimensions [{names(t.dims)}], but {argument.name} takes [{names(want)}]: "
                 f"the value {' and '.join(what)}",
@@ -312,13 +314,24 @@ def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: 
     missing = [d for d in result if d not in acc.dims]
     extra = [d for d in acc.dims if d not in result]
     if missing or extra:
+        twice = [d for d in result if free.count(d) > 1]
         wrong = f"lacks {names(missing)}" if missing else f"has {names(extra)}, which neither operand has"
         raise TraceError(
             f"{op}: the accumulator [{names(acc.dims)}] {wrong}; the product of [{names(a.dims)}] and "
             f"[{names(b.dims)}] over {names(dims)} is [{names(result)}]",
-            hint=f"use wd.Register[{names(result)}, wd.{acc.dtype}](0)",
-        )
+            hint=_other_name(b.dims, twice[0], extra[0]) if extra and twice and not missing
+            else f"use wd.Register[{names(result)}, wd.{acc.dtype}](0)",
+        )  # fmt: skip
     return acc
+
+
+def _other_name(dims: tuple[Any, ...], old: Any, new: Any) -> str:
+    """Help where a product of an array with itself needs one of its dimensions twice."""
+    renamed = [new if d == old else d for d in dims]
+    return (
+        f"{old} is one dimension of both: read one of them under the name {new}, "
+        f"mapping=wd.IndexMapping(({names(renamed)}), {{{old}: {new}}})"
+    )
 
 
 PRECISIONS = ("ieee", "tf32", "3xtf32")

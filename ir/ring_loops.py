@@ -15,19 +15,20 @@ wgmma.wait_group).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.graph import Node, Region, region_nodes
-from wavedsl.ir.kernel_ir import PRED, Op, Value
+from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import rings_inside
+from wavedsl.ir.same_registers import arguments, same_values
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
 
@@ -133,7 +134,7 @@ class Products:
         if step.node is not None or not self.new:
             return  # a product may read what another is reading
         ops = b.cut(at)
-        used = _same_values(_arguments(ops)) if any(self.read[n.id] for n in self.new) else set()
+        used = same_values(arguments(ops)) if any(self.read[n.id] for n in self.new) else set()
         needed = [i for i, n in enumerate(self.new) if not used.isdisjoint(self.read[n.id])]
         if needed:
             self.wait(len(self.new) - 1 - max(needed))
@@ -144,7 +145,7 @@ class Products:
         trip before are waited for."""
         self.low.note(f"start product %{n.id}")
         self.new.append(n)
-        self.read[n.id] = _same_values(operands)
+        self.read[n.id] = same_values(operands)
         self.left.discard(n.id)
         if not self.left and self.old:
             self.wait(len(self.new))
@@ -189,30 +190,6 @@ def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
     plan = low.inference.mmas[n.id]
     found = [low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
     return [ring for i, ring in enumerate(found) if ring.region is region and ring not in found[:i]]
-
-
-SAME_REGISTERS = ("bitcast", "slice", "vec")
-"""Ops whose results may be their arguments' registers."""
-
-
-def _same_values(values: Iterable[Value]) -> set[Value]:
-    """Values that these are made of without being computed: their registers may be the same."""
-    work, found = list(values), set()
-    while work:
-        v = work.pop()
-        if v not in found and v.const is None:
-            found.add(v)
-            if v.op is not None and v.op.name in SAME_REGISTERS:
-                work += v.op.args
-    return found
-
-
-def _arguments(ops: Sequence[Op]) -> Iterator[Value]:
-    """What ops read, and what those inside them do; another product's registers are its own affair."""
-    for op in ops:
-        for one in (op, *(x for body in op.regions for x in body.walk())):
-            if one.name != "matrix.start":
-                yield from one.args
 
 
 def emit_ring_loop(

@@ -113,9 +113,19 @@ def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None
         f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
         f"its {lanes} lanes; {target.name} has {target.registers}",
         widest.node.loc,
-        f"smaller tiles of {row}" if plan.role in ("workgroup", "loop")
-        else f"loop over it: wd.TilingConstraint({row}, 4096) and @wd.iterate({row}, …)",
-    )  # fmt: skip
+        f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, t, dims),
+    )
+
+
+def _cut(row: Any, t: ValueType, dims: Mapping[Any, DimPlan]) -> str:
+    """How a value that a workgroup has as a whole becomes smaller: shared among workgroups, if nothing of it is, else
+    tile by tile."""
+    loop = f"wd.TilingConstraint({row}, 4096) and @wd.iterate({row}, …)"
+    if any(p.role == "workgroup" for p in dims.values()):
+        return f"loop over it: {loop}"
+    if len(t.dims) == 1:
+        return f"give each workgroup a part: wd.WorkgroupConstraint({row}, 1024, 0); or loop over it: {loop}"
+    return f"give each workgroup a part: wd.WorkgroupConstraint({t.dims[0]}, 4, 0)"
 
 
 __all__ = ["LANE_WORDS", "share_rows"]

@@ -36,6 +36,12 @@ def _is_library(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).split(".", 1)[0] in _LIBRARIES
 
 
+def is_library_module(name: str | None) -> bool:
+    """Whether functions of a module are this package's, or of the libraries that users' expressions call into."""
+    first = (name or "").split(".", 1)[0]
+    return first in _LIBRARIES or (first == _PACKAGE and name != _DEMO)
+
+
 def here(*, calls: bool = True) -> Loc | None:
     """The user's expression that is being executed, with the call sites of the user's functions around it.
 

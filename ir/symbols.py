@@ -1,7 +1,9 @@
 """Symbols: the names of dimensions and of compile-time sizes, and the few questions asked of expressions over them.
 
-sympy is the language in which users write extents and tiles; every symbol is a positive integer. Expressions become
-integers in `evaluate`, once per compile; nothing downstream of that computes with sympy.
+sympy is the language in which users write extents and tiles. Every symbol is a whole number and not negative, and sympy
+knows no more than that: an extent is positive, but in an `IndexMapping` the symbol stands for an index, and sympy must
+not make `N - 1` of `Max(N - 1, 0)`. Expressions become integers in `evaluate`, once per compile; nothing downstream of
+that computes with sympy.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ _INTERNED: dict[str, sympy.Symbol] = {}
 
 
 def symbol(name: str) -> sympy.Symbol:
-    """The one positive integer symbol of this name."""
+    """The one symbol of this name, a whole number that is not negative: as an index it may be 0."""
     found = _INTERNED.get(name)
     if found is None:
         if not name.isidentifier() or keyword.iskeyword(name):
             raise ConstraintError(f"{name!r} is not a name for a symbol", hint="use a Python identifier")
-        found = _INTERNED[name] = sympy.Symbol(name, integer=True, positive=True)
+        found = _INTERNED[name] = sympy.Symbol(name, integer=True, nonnegative=True)
     return found
 
 
 def symbols(names: str) -> tuple[sympy.Symbol, ...]:
-    """Positive integer symbols from names separated by blanks or commas: `M, N = symbols("M N")`.
+    """Symbols from names separated by blanks or commas: `M, N = symbols("M N")`.
 
     Always a tuple, also for one name. Equal names give equal symbols, wherever they are made.
     """
@@ -143,6 +145,16 @@ def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | symp
     if result.is_Integer:
         return int(result)
     return result
+
+
+def is_whole(expr: Any) -> bool:
+    """Whether `expr` is a whole number by its form, whatever its symbols are: `N / 2` is not, `N // 2` is."""
+    if expr.is_Integer or expr.is_Symbol or expr.func.__name__ in ("floor", "ceiling"):
+        return True
+    if expr.is_Pow:
+        return is_whole(expr.base) and bool(expr.exp.is_Integer) and not expr.exp.is_negative
+    whole = expr.is_Add or expr.is_Mul or expr.func.__name__ in ("Mod", "Min", "Max", "Abs")
+    return bool(whole) and all(map(is_whole, expr.args))
 
 
 def evaluate_int(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int:

@@ -230,11 +230,16 @@ def extents(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:
     return (*ref.shape[:-1], ref.shape[-1] * 8 // dtype.bits)
 
 
-def element_strides(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:
-    """Strides in elements of `dtype`. A dimension of extent below 2 has the stride of a contiguous array, whatever the
-    object says: its elements are the same, and kernels specialise less."""
+def byte_strides(ref: ArrayRef) -> tuple[int, ...]:
+    """Strides in bytes. A dimension of extent below 2 has the stride of a contiguous array, whatever the object says:
+    its elements are the same, and kernels specialise less."""
     natural = row_major(ref.shape, ref.storage.itemsize)
-    strides = tuple(e if n < 2 else s for n, s, e in zip(ref.shape, ref.strides, natural))
+    return tuple(e if n < 2 else s for n, s, e in zip(ref.shape, ref.strides, natural))
+
+
+def element_strides(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:
+    """`byte_strides` in elements of `dtype`."""
+    strides = byte_strides(ref)
     if dtype.bits >= 8 or dtype.kind == "bool":
         return tuple(s // ref.storage.itemsize for s in strides)
     return (*(s * 8 // dtype.bits for s in strides[:-1]), 1) if strides else ()

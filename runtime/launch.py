@@ -138,16 +138,16 @@ def _relied_on(kernel: Any, name: str, ref: ArrayRef) -> tuple[tuple[Any, ...], 
     """
     dynamic = kernel.dynamic
     if not dynamic:
-        return ref.shape, ref.strides
+        return ref.shape, arrays.byte_strides(ref)
     dims = kernel.memory_dims(name)
     shape: list[Any] = list(ref.shape)
-    strides: list[Any] = list(ref.strides)
+    strides: list[Any] = list(arrays.byte_strides(ref))
     outside = False
     for i in reversed(range(len(dims))):
         if outside:
             strides[i] = ("a multiple of", math.gcd(strides[i], 16))
         if dims[i] in dynamic:
-            contiguous = ref.strides[i] == ref.storage.itemsize
+            contiguous = strides[i] == ref.storage.itemsize
             shape[i] = ("a multiple of", math.gcd(shape[i], 16) if contiguous else 1)
             outside = True
     return tuple(shape), tuple(strides)

@@ -244,7 +244,8 @@ def check_divisors(
     """That run-time extents and strides are multiples of what the text's vectors rely on."""
     if divisors is None:
         return
-    for what, got, by in zip(("extents", "byte strides"), (arrays.extents(ref, param.dtype), ref.strides), divisors):
+    sizes = arrays.extents(ref, param.dtype), arrays.byte_strides(ref)
+    for what, got, by in zip(("extents", "byte strides"), sizes, divisors):
         if any(n % d for n, d in zip(got, by)):
             raise LaunchError(
                 f"argument `{param.name}` has {what} {tuple(got)}, but the kernel was compiled for multiples of {by}",

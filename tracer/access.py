@@ -15,8 +15,9 @@ from wavedsl.ir.cache_hints import CACHE_HINTS
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.graph import Argument, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.ir.symbols import is_dim, is_whole, names, normalise
 from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.operands import NUMBERS, describe
@@ -85,8 +86,22 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
                 loc,
                 hint=f"list {names(stray)} in the mapping's dims, or give an index for it",
             )
+        _whole_index(b, c, (*argument.dims, *dims), argument, op, loc)
         coords.append(c)
     return ResolvedMapping(dims, tuple(coords)), inputs
+
+
+def _whole_index(b: Builder, c: Any, dims: Sequence[Any], argument: Argument, op: str, loc: Loc | None) -> None:
+    """Refuses `N / 2` of elements along N: every other one would lie between two elements of the array."""
+    moving = {*b.index_dims, *(s for d in dims for s in d.free_symbols)}
+    derived = {d: sympy.Integer(1) for d in dims if not is_whole(d)}
+    for part in sympy.Add.make_args(c.xreplace(derived)):
+        if not is_whole(part) and not part.free_symbols.isdisjoint(moving):
+            raise TraceError(
+                f"{op}: the index {c} of {argument.name} is not whole for every element",
+                loc,
+                hint="// rounds down: N // 2 for pairs of elements",
+            )
 
 
 def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:

@@ -54,10 +54,12 @@ def for_whole_number(loc: Loc | None) -> str:
 
 
 _PHRASES = (
-    (r"'(Symbol|Mul|Add|Pow|Integer|Rational)' object cannot be interpreted as an integer",
+    (r"'(Symbol|Mul|Add|Pow|Integer|Rational|floor|ceiling)' object cannot be interpreted as an integer",
      "a symbol has its value when the kernel is compiled: loop over its tiles with @wd.iterate(K, init_args=[…])"),
     (r"'(Symbol|Mul|Add|Pow)' object is not iterable",
      "loop over the tiles of a dimension with @wd.iterate(K, init_args=[…])"),
+    (r"Cannot convert (expression|symbols) to|argument 0 of type (Symbol|Mul|Add|Pow)",
+     "a symbol has its value when the kernel is compiled: instead of math's functions write x * N**-0.5, x / (N - 1)"),
     (r"cannot determine truth value",
      "a symbol has its value when the kernel is compiled: wd.where(wd.index(M) < K, x, y)"),
     (r"'DType' object is not callable", "numbers take the dtype of their partner; wd.cast(x, wd.f32) casts a value"),

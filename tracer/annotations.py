@@ -186,6 +186,14 @@ class Namespace(Mapping[str, Any]):
         return len(set(self))
 
 
+_PLAIN = {
+    int: "a number is a scalar: wd.Scalar[wd.i32]; what is known while tracing comes from outside of the function",
+    float: "a number is a scalar: wd.Scalar[wd.f32]",
+    bool: "a number is a scalar: wd.Scalar[wd.i1]",
+}
+"""Help for Python's own types as annotations."""
+
+
 def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], Namespace]) -> Annotation | None:
     """The annotation of parameter `name`, from its text where it is a string; None where there is none or it says None.
 
@@ -213,7 +221,8 @@ def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], 
         raise TraceError(
             f"annotation of {name} is {annotation!r}",
             parameter(code, name),
-            hint="annotate with wd.Memory[...], wd.Scalar[...] or, in a loop, wd.Register[...]",
+            hint=(_PLAIN.get(annotation) if isinstance(annotation, type) else None)
+            or "annotate with wd.Memory[...], wd.Scalar[...] or, in a loop, wd.Register[...]",
         )
     return annotation
 

@@ -22,6 +22,7 @@ from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest
+from wavedsl.tracer.extents import extent
 from wavedsl.tracer.operands import NUMBERS, describe, python_number
 from wavedsl.tracer.proxy import Value
 from wavedsl.tracer.user_code import call_user
@@ -163,7 +164,8 @@ class Builder:
             raise TraceError(
                 f"{op}: no operand is a traced value",
                 loc,
-                hint=f"compute with Python's math, or make a value: wd.Register[wd.f32]({xs[0] if xs else 0})",
+                hint=("" if any(isinstance(x, sympy.Expr) for x in xs) else "compute with Python's math, or ")
+                + f"make a value: wd.Register[wd.f32]({xs[0] if xs else 0})",
             )
         return [self.node_of(x, op, loc) if isinstance(x, Value) else self.number(x, found, op, loc) for x in xs]
 
@@ -177,9 +179,7 @@ class Builder:
 
     def extent(self, expr: Any, dtype: DType, op: str, loc: Loc | None) -> Node:
         """A symbol or an expression over symbols as a number, in the dtype of its partner."""
-        expr = self.known_expr(normalise(expr), op, loc)
-        node = self.emit("size", (), {"expr": expr}, loc)
-        return node if dtype is dt.i32 else self.emit("cast", (node,), {"dtype": dtype}, loc)
+        return extent(self, self.known_expr(normalise(expr), op, loc), dtype, op, loc)
 
     def apply(self, op: str, xs: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
         """Records an operation on values and numbers and gives its result."""

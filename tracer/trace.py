@@ -15,6 +15,7 @@ from wavedsl.tracer.annotations import MemoryType, Namespace
 from wavedsl.tracer.builder import CURRENT, Builder
 from wavedsl.tracer.operands import describe
 from wavedsl.tracer.proxy import Array
+from wavedsl.tracer.symbol_tests import refuse_number_tests
 from wavedsl.tracer.user_code import call_user
 
 
@@ -68,6 +69,7 @@ def trace(
             proxies[argument.name] = Array(argument, builder)
         else:
             proxies[argument.name] = builder.scalar(argument.name, argument.loc)
+    refuse_number_tests(function)
     token = CURRENT.set(builder)
     try:
         returned = call_user(function, [proxies.get(name) for name, _ in parameters])

@@ -116,16 +116,14 @@ def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tupl
     ref = runtime_arrays.describe(given, a.name)
     align = 16 if ref.place == "cpu" else runtime_arrays.divisibility(ref.pointer)
     unknown = False
-    # A dimension of one element has the stride that `element_strides` gives it at launch: NumPy's own is arbitrary.
-    natural = runtime_arrays.row_major(ref.shape, ref.storage.itemsize)
-    for n, s, size, dense in zip(reversed(extents), reversed(ref.strides), reversed(ref.shape), reversed(natural)):
-        if s < 0:
+    for n, given_stride, s in zip(reversed(extents), reversed(ref.strides), reversed(runtime_arrays.byte_strides(ref))):
+        if given_stride < 0:
             raise LaunchError(
-                f"argument `{a.name}` has a negative stride of {s} bytes",
+                f"argument `{a.name}` has a negative stride of {given_stride} bytes",
                 a.loc,
                 "pass a copy, numpy.ascontiguousarray(…), and for a result copy it back: out[...] = copy",
             )
-        strides.insert(0, None if unknown else (s if size > 1 else dense))
+        strides.insert(0, None if unknown else s)
         unknown = unknown or n is None
     return tuple(strides), align
 
@@ -141,10 +139,10 @@ def _multiples(a: Any, given: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
     ref = runtime_arrays.describe(given, a.name)
     extents = runtime_arrays.extents(ref, a.dtype)
-    unit = ref.storage.itemsize
+    unit, strides = ref.storage.itemsize, runtime_arrays.byte_strides(ref)
     return (
-        tuple(math.gcd(s, 16) or 16 for s in ref.strides),
-        tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, ref.strides)),
+        tuple(math.gcd(s, 16) or 16 for s in strides),
+        tuple((math.gcd(n, 16) or 16) if s == unit else 1 for n, s in zip(extents, strides)),
     )
 
 

@@ -48,7 +48,8 @@ def write(
 def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     """The matrix product of `x` and `y`, plus `acc`.
 
-    Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have).
+    Contracts the dimension that both operands have and the result lacks (without `acc`: the one that both have). Each
+    operand may have one other; more are index dimensions, of which a workgroup has one element.
     Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
 
     `precision`, for operands of f32: "tf32" may cut them to tf32's 10 mantissa bits, "3xtf32" takes each as the sum of
@@ -190,7 +191,7 @@ def where(condition: Any, x: Any, y: Any) -> Value:
         raise TraceError(
             f"where: {x} and {y} are no traced values, so the result has no dtype",
             here(),
-            hint=f"give one of them a dtype: wd.Register[wd.f32]({x})",
+            hint=f"give one of them a dtype: wd.Register[wd.f32]({x}), or wd.i32",
         )
     chosen = builder.operands("where", (x, y))
     return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))

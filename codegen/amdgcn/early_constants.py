@@ -65,8 +65,9 @@ def _before(program: Program, j: int) -> list[int]:
 def _set_early(program: Program, on_the_way: Sequence[int], j: int) -> bool:
     """Move constants of block j to the shadows that are free for their registers, in blocks on the way to it."""
     blocks = program.blocks
-    touched: dict[Place, int] = {}
-    """Per shadow, in order: the registers that anything between it and here reads or writes."""
+    shadows: list[Place] = []
+    touched: list[int] = []
+    """Per shadow, in order: the registers that anything between it and the next one, or here, reads or writes."""
     moved: dict[Place, list[Inst]] = {}
     gone: set[int] = set()
     loaded = 0
@@ -77,18 +78,22 @@ def _set_early(program: Program, on_the_way: Sequence[int], j: int) -> bool:
             mask = inst.reads | inst.writes
             if mask & loaded or (copied and inst.row == COPY_WAIT):
                 if always:
-                    touched[b, n] = 0
+                    shadows.append((b, n))
+                    touched.append(0)
                 loaded, copied = 0, False
             if b == j and is_constant(inst):
-                place = next((place for place, mask in touched.items() if not mask & inst.writes), None)
-                if place is not None and place != (b, n):
-                    moved.setdefault(place, []).append(inst)
+                first = len(touched)
+                while first and not touched[first - 1] & inst.writes:
+                    first -= 1
+                if first < len(touched) and shadows[first] != (b, n):
+                    moved.setdefault(shadows[first], []).append(inst)
                     gone.add(id(inst))
                     continue
             if inst.writes & _EXEC:
+                shadows.clear()
                 touched.clear()
-            for place in touched:
-                touched[place] |= mask
+            if touched:
+                touched[-1] |= mask
             if queue_of(inst) == "vm":
                 loaded |= inst.writes
                 copied |= bool(inst.tokens)

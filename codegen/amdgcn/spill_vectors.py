@@ -220,6 +220,9 @@ class VectorSpill:
 def _words(bundle: Bundle, taken: list[int]) -> int:
     """The first scratch words that are free wherever the bundle is live."""
     n = len(bundle.live)
+    if n == 1:
+        points = bundle.live[0]
+        return next((at for at, used in enumerate(taken) if not used & points), len(taken))
     at = 0
     while True:
         clash = next((k for k in range(n) if at + k < len(taken) and taken[at + k] & bundle.live[k]), None)
@@ -248,9 +251,16 @@ def _distinct(live: list[int]) -> list[tuple[int, int]]:
 
 def _occupied(bundle: Bundle, count: int) -> np.ndarray:
     out = np.zeros(count, np.int32)
-    for bits, times in _distinct(bundle.live):
-        out += times * points_of(bits, count)
+    _occupy(out, bundle)
     return out
+
+
+def _occupy(total: np.ndarray, bundle: Bundle) -> None:
+    """Add a bundle's registers at its points. Most live in a small part of the program, which alone is looked at."""
+    for bits, times in _distinct(bundle.live):
+        first = (bits & -bits).bit_length() - 1
+        points = points_of(bits >> first, bits.bit_length() - first)
+        total[first : first + len(points)] += points * np.int32(times)
 
 
 def pressure_of(bundles: list[Bundle], cls: str, count: int) -> np.ndarray:
@@ -258,7 +268,7 @@ def pressure_of(bundles: list[Bundle], cls: str, count: int) -> np.ndarray:
     total = np.zeros(count, np.int32)
     for bundle in bundles:
         if bundle.members[0][0].cls == cls and (bundle.at < 0 or bundle.at >= FILE_BASE[cls]):
-            total += _occupied(bundle, count)
+            _occupy(total, bundle)
     return total
 
 

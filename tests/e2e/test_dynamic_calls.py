@@ -37,3 +37,22 @@ def test_run_time_sizes_share_a_compile(monkeypatch, tmp_path) -> None:
     first = next(iter(launch._COMPILED[gemm].values()))
     assert "buffer_load_dwordx4" in first.asm
     assert first.divisors["a"] == ((1, 16), (16, 1))
+
+
+def test_one_row_of_a_wider_array(monkeypatch, tmp_path) -> None:
+    """The stride of one row means nothing, so a call with one says nothing of calls with more. NumPy's number for it
+    was a part of what calls were told apart by, but not of what the text relied on: later calls were refused."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path))
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)], dynamic=[M])
+    def double(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a) * 2, b)
+
+    whole = np.arange(20 * 80, dtype=np.float16).reshape(20, 80)
+    for rows in (1, 20, 1, 3):
+        for a in (whole[:rows, :40], whole[:rows, ::2], whole[:rows, 3:43]):
+            b = np.zeros((rows, 80), np.float16)
+            double(a, b[:, 8:48])
+            np.testing.assert_array_equal(b[:, 8:48], 2 * a)
+            assert not b[:, :8].any() and not b[:, 48:].any()

@@ -100,6 +100,31 @@ def test_views(name: str, dtype: wd.DType, target: str) -> None:
         agree(kernel, [whole(shape, dtype), whole(shape, dtype, 2)], target)
 
 
+CLAMPED: dict[str, tuple[Any, Any]] = {
+    "low": (sympy.Max(N - 3, 0), lambda n: np.maximum(n - 3, 0)),
+    "both": (sympy.Min(sympy.Max(N - 1, 0), 20), lambda n: np.clip(n - 1, 0, 20)),
+    "first": (sympy.Min(N, 1), lambda n: np.minimum(n, 1)),
+    "mirrored": (abs(N - 1), lambda n: abs(n - 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CLAMPED)
+def test_clamped_indices(name: str, target: str) -> None:
+    """Index 0 among them: as long as symbols were positive for sympy, it made `N - 1` of `Max(N - 1, 0)`."""
+    index, meant = CLAMPED[name]
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.read(a, mapping=wd.IndexMapping((M, N), {N: index})), b)
+
+    for n in (64, 37):
+        a, b = whole((5, n), wd.f32), whole((5, n), wd.f32, 2)
+        agree(kernel, [a, b], target)
+        kernel.evaluate(a, b)
+        np.testing.assert_array_equal(b, a[:, meant(np.arange(n))])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_pages_of_keys_in_a_loop(target: str) -> None:
     """The rows of a sum lie in pages that a table lists: one page per trip."""

@@ -42,6 +42,39 @@ def constraints(m: int, n: int, k: int) -> list[Any]:
     return [wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, k)]
 
 
+TRIANGLES = {
+    "lower": lambda m, k: m >= k,
+    "upper": lambda m, k: m < k,
+    "band": lambda m, k: (m - k < 5) & (m - k > -5),
+    "stripes": lambda m, k: (m - k) & 3,
+}
+
+
+@pytest.mark.parametrize("rows, depth", [(64, 32), (64, 64), slow(128, 64), slow(64, 128)])
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_operands_made_of_positions(name: str, rows: int, depth: int) -> None:
+    """A running sum of rows is a triangle of ones times them. Nothing of the triangle is loaded, so all of it was made
+    anew while the last group of the trip before still read it, and parts of it are the same in two groups."""
+    inside = TRIANGLES[name]
+
+    @wd.wave([wd.WorkgroupConstraint(M, rows, 0), wd.TilingConstraint(K, depth)])
+    def kernel(x: wd.Memory[K, N, wd.f16], y: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            ones = wd.cast(wd.cast(inside(wd.index(M), wd.index(K)), wd.i32), wd.f16)
+            return wd.mma(ones, wd.read(x), acc)
+
+        wd.write(loop, y)
+
+    for extent, columns in ((256, 64), (200, 40)):
+        x, y = numbers((extent, columns), wd.f16, 1), np.full((extent, columns), products.SENTINEL, np.float32)
+        compiled = kernel.compile(x, y, target="sm_90a")
+        compiled.emulate(x, y)
+        assert strategy(compiled).ahead
+        ones = inside(*np.ogrid[:extent, :extent]).astype(np.float64)
+        np.testing.assert_array_equal(y, ones @ x.astype(np.float64))
+
+
 @pytest.mark.parametrize("extent", [16, slow(64), 208])
 def test_trips_that_are_counted_when_the_kernel_runs(extent: int) -> None:
     """One trip, which is the last as well, or several."""

@@ -213,6 +213,23 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
     expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4096)")
 
 
+@pytest.mark.parametrize(
+    ("dims", "sizes", "hint"),
+    [
+        ("M, K", "M: 8192, K: 640", "give each workgroup a part: wd.WorkgroupConstraint(M, 4, 0)"),
+        ("M", "M: 5242880", "give each workgroup a part: wd.WorkgroupConstraint(M, 1024, 0); or loop"),
+    ],
+)
+def test_nothing_is_shared_among_workgroups(dims: str, sizes: str, hint: str) -> None:
+    source = f"""
+    @wd.wave([])
+    def gemm(a: wd.Memory[{dims}, wd.f32], b: wd.Memory[{dims}, wd.f32]):
+        wd.write(wd.read(a), b)
+    """
+    error = refused(wd.RegisterPressureError, source, "gfx942", sizes)
+    expect(error, "read: a workgroup's M=", "wd.read(a)", hint)
+
+
 def test_waves_that_the_user_counts_have_too_much() -> None:
     source = """
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.HardwareConstraint(waves_per_block=(4,))])

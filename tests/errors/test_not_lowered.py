@@ -110,3 +110,25 @@ def test_tiles_that_find_shared_memory_full(left: int, said: str) -> None:
     assert error.message == f"a shared tile of M=64 x K=128 elements of 2 bytes, 1 times, {said}" + (
         " and by exchanges" if left < 0 else ""
     )
+
+
+PRODUCTS = {
+    "two-contracted": ((M, X, K), (N, X, K), (M, N), "pass arrays in which X, K are one dimension"),
+    "a-batch": ((X, M, K), (X, N, K), (X, M, N), "make X an index dimension: wd.WorkgroupConstraint(X, 1, <axis>)"),
+    "two-kept": ((M, X, K), (N, K), (M, X, N), "or make M an index dimension (workgroup tile 1)"),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_more_dimensions(name: str) -> None:
+    first, second, result, help = PRODUCTS[name]
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 16, N: 16, K: 16, X: 2})
+    def kernel(
+        a: wd.Memory[(*first, wd.f16)], b: wd.Memory[(*second, wd.f16)], c: wd.Memory[(*result, wd.f32)],
+        d: wd.Memory[M, N, X, K, wd.f32],
+    ):  # fmt: skip
+        wd.write(wd.mma(wd.read(a), wd.read(b), wd.Register[(*result, wd.f32)](0.0)), c)
+        wd.write(wd.Register[M, N, X, K, wd.f32](0.0), d)
+
+    refused(kernel, CompileError, "a matrix instruction takes one dimension of each operand", help)

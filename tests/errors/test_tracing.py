@@ -99,7 +99,11 @@ CASES = [
      "wd.write(wd.sum(wd.read(c), dim=N), c)", "wd.broadcast(x, M, N)"),
     ("write-extra-dims", "wd.write(wd.cast(wd.read(a), wd.f32), c)",
      "write: the value has dimensions [M, K], but c takes [M, N]: the value lacks N and has K besides",
-     "wd.write(wd.cast(wd.read(a), wd.f32), c)", "reduce over K first"),
+     "wd.write(wd.cast(wd.read(a), wd.f32), c)",
+     "if K and N are the same, give them one name; else reduce over K first"),
+    ("product-with-itself", "x = wd.mma(wd.read(a), wd.read(a), wd.Register[M, N, wd.f32](0.0))",
+     "mma: the accumulator [M, N] has N, which neither operand has; the product of [M, K] and [M, K] over K is [M]",
+     "wd.mma(wd.read(a), wd.read(a), wd.Register[M, N, wd.f32](0.0))", "wd.IndexMapping((N, K), {M: N})"),
     ("write-dtype", "wd.write(wd.cast(wd.read(c), wd.f16), c)", "write: the value is f16, but c holds f32",
      "wd.write(wd.cast(wd.read(c), wd.f16), c)", "wd.cast(x, wd.f32)"),
     ("read-a-value", "x = wd.read(wd.read(a))", "read: expected an array argument, got a value ([M, K] f16)",
@@ -194,6 +198,23 @@ CASES = [
      "range(K)", "@wd.iterate(K, init_args=[…])"),
     ("branch-on-a-symbol", "if K > 3:\n        pass", "cannot determine truth value", "~K > 3",
      "wd.where(wd.index(M) < K"),
+    ("math-of-a-symbol", "x = wd.read(c) / math.sqrt(N)", "Cannot convert expression to float", "math.sqrt(N)",
+     "x * N**-0.5"),
+    ("numpy-of-a-symbol", "x = wd.read(c) / np.sqrt(N)", "loop of ufunc does not support argument 0 of type Symbol",
+     "np.sqrt(N)", "x * N**-0.5"),
+    ("function-of-a-symbol", "x = wd.read(c) / wd.sqrt(N)", "sqrt: no operand is a traced value", "wd.sqrt(N)",
+     "wd.Register[wd.f32](N)"),
+    ("sympy-function-of-a-symbol", "x = wd.read(c) * __import__('sympy').log(N)", "mul: log(N) is no number that",
+     "wd.read(c) * __import__('sympy').log(N)", "wd.log(wd.Register[wd.f32](N))"),
+    ("fraction-beside-integers", "x = wd.index(N) * (0.5 * N)", "mul: 0.5*N with i32 values", "wd.index(N) * (0.5 * N)",
+     "wd.cast(x, wd.f32)"),
+    ("half-an-index", "x = wd.read(c, mapping=wd.IndexMapping((M, N), {N: N / 2}))",
+     "read: the index N/2 of c is not whole for every element",
+     "wd.read(c, mapping=wd.IndexMapping((M, N), {N: N / 2}))", "N // 2"),
+    ("range-of-a-quotient", "for i in range(K // 4):\n        pass",
+     "'floor' object cannot be interpreted as an integer", "range(K // 4)", "@wd.iterate(K, init_args=[…])"),
+    ("stop-is-a-float", "@wd.iterate(K, stop=10.0)\n    def loop():\n        pass",
+     "iterate: stop: the number 10.0 with i32 values", "~wd.iterate(K, stop=10.0)", "write 10"),
     ("iterate-without-dim", "@wd.iterate\n    def loop():\n        pass", "iterate needs the dimension to loop over",
      "~wd.iterate", "@wd.iterate(K, init_args=[acc])"),
     ("iterate-over-a-number", "wd.iterate(K)(5)", "iterate decorates a function, not the number 5", "wd.iterate(K)",
@@ -215,6 +236,47 @@ def test_mistake(body: str, message: str, underlined: str, hint: str) -> None:
     assert raised.value.message.startswith(message), raised.value.message
     assert hint in raised.value.hint
     assert_points_at(raised.value, underlined)
+
+
+EQUALITIES = [
+    ("number", "if N == 16:\n        pass", "N is a symbol while tracing and equals no number: the answer is False",
+     "N == 16"),
+    ("other-way-round", "x = 1 if 0 != K % 32 else 2", "Mod(K, 32) is a symbol while tracing", "0 != K % 32"),
+    ("quotient", "while N // BN == 2:\n        pass", "floor(N/BN) is a symbol", "N // BN == 2"),
+    ("by-attribute", "if wd.sym.N == 16:\n        pass", "N is a symbol", "wd.sym.N == 16"),
+    ("in-a-loop", """
+    @wd.iterate(K)
+    def loop():
+        if K == 16:
+            pass
+     """, "K is a symbol", "K == 16"),
+    ("in-a-helper", "helper()", "K is a symbol", "K == 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES]
+)
+def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> None:
+    """It was False without a word, whatever the extent."""
+    helper = "\ndef helper():\n    return K == 1\n"
+    kernel = run(helper + HEAD + "    " + body.strip() + "\n    wd.write(wd.read(c), c)\n")["kernel"]
+    with pytest.raises(wd.TraceError) as raised:
+        kernel.trace()
+    assert raised.value.message.startswith(message), raised.value.message
+    assert "takes a Python number" in raised.value.hint
+    assert_points_at(raised.value, underlined)
+
+
+def test_equalities_that_may_be() -> None:
+    """Of two names, of numbers, of variables, of values."""
+    source = HEAD + """
+    n = K
+    assert (M == N, tile == 4) == (False, True)
+    x = wd.where(wd.index(N) == 0, wd.read(c), 1.0)
+    wd.write(x if n == K else 2 * x, c)
+    """
+    run("tile = 4\n" + source)["kernel"].trace()
 
 
 LOOPS = [
@@ -448,6 +510,12 @@ def test_declaration(source: str, message: str, underlined: str) -> None:
     assert raised.value.message.startswith(message), raised.value.message
     loc = raised.value.location
     assert loc is not None and loc.text()[loc.col : loc.end_col] == underlined
+
+
+def test_a_number_is_a_scalar() -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        run("@wd.wave([wd.WorkgroupConstraint(M, 16, 0)])\ndef kernel(a: wd.Memory[M, wd.f32], n: float):\n    pass\n")
+    assert "wd.Scalar[wd.f32]" in raised.value.hint
 
 
 BRACKETS = [

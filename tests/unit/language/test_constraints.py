@@ -86,7 +86,8 @@ def test_expressions() -> None:
 def test_symbols() -> None:
     assert wd.symbols("M,N K") == (wd.sym.M, wd.sym.N, wd.sym.K)
     assert wd.symbols("M") == (wd.sym.M,)
-    assert wd.sym.M.is_positive and wd.sym.M.is_integer
+    assert wd.sym.M.is_nonnegative and wd.sym.M.is_integer
+    assert wd.sym.M.is_positive is None, "an index may be 0"
     with pytest.raises(wd.ConstraintError, match="got no names"):
         wd.symbols("")
     with pytest.raises(wd.ConstraintError, match="is not a name"):
