@@ -48,8 +48,8 @@ NEAR = 0.25
 KEPT_SUMS = 0.5
 """Share of L2 that sums of parts take at most between two launches."""
 BETWEEN = 1e-6
-"""Seconds from the end of a launch to the start of the one that waits for it. Not published; measured between kernels
-of a CUDA graph it is said to be about one microsecond, less where the second begins before the first has ended."""
+"""Seconds from the end of a launch to the start of the one that waits for it: an assumption, on the long side of what
+NVIDIA's introduction to CUDA graphs has between kernels of one (half as much, V100, quoted from memory)."""
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
 L2_RATE = 5120
