@@ -336,7 +336,8 @@ def _size(low: Lowering, n: Node) -> Any:
     # Quotients that are dimensions, such as K / 32, are whole: the launch sees to it.
     derived = {d: symbol(f"derived{i}") for i, d in enumerate(low.partition.dims) if not is_whole(d)}
     if not is_whole(whole) and not is_whole(expr.xreplace(derived)):
-        known = f"{expr} is {whole}, no whole number" if whole.is_number else f"{expr} need not be a whole number"
+        number = getattr(whole, "is_number", False)
+        known = f"{expr} is {whole}, no whole number" if number else f"{expr} need not be a whole number"
         raise CompileError(
             f"{known}, and stands beside integers",
             n.loc,

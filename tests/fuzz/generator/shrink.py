@@ -30,7 +30,7 @@ def _simpler(program: Program) -> Iterator[Program]:
     """Candidates, the largest steps first."""
     count = len(statements(program.body))
     for i in reversed(range(count)):
-        for way in range(6):
+        for way in range(7):
             made = copy.deepcopy(program)
             if _cut(made, i, way):
                 drop_unused(made)
@@ -107,6 +107,12 @@ def _cut(program: Program, number: int, way: int) -> bool:
     if way == 1 and target.kind == "iterate" and "," in target.head:
         target.head = target.head.split(",")[0]
         return True
+    if way == 6 and target.kind == "iterate":  # one trip
+        first = [Let(name, kind, start) for name, kind, start in target.carried]
+        region[at : at + 1] = [*first, *target.bodies[0]]
+        for (name, _), value in zip(target.names, target.yields[0]):
+            _rename(program.body, name, value)
+        return True
     if way >= 2 and way - 2 < len(target.names) and len(target.names) > 1 and target.kind == "iterate":
         i = way - 2  # a carried value
         name, kind, _ = target.carried[i]
@@ -118,20 +124,21 @@ def _cut(program: Program, number: int, way: int) -> bool:
 
 
 def _write_operand(program: Program, write: Do, which: int) -> bool:
-    """Writes what the written value was computed from, in its own dtype."""
-    found = re.match(r"wd\.write\((v\d+), (a\d+)", write.text)
+    """Writes what the written value was computed from, in its own dtype and dimensions."""
+    found = re.match(r"wd\.write\(.*?(v\d+).*?, (a\d+)", write.text)
     if not found:
         return False
     value, name = found.groups()
     types = _types(program)
     made = next((s.text for s in statements(program.body) if isinstance(s, Let) and s.name == value), "")
-    operands = [v for v in VARIABLE.findall(made) if v in types and types[v].dims == types[value].dims]
+    plain = write.text == f"wd.write({value}, {name})"
+    operands = [v for v in (*(() if plain else (value,)), *VARIABLE.findall(made)) if v in types]
     if which >= len(operands) or types[operands[which]].dtype == "i1":
         return False
-    write.text = write.text.replace(value, operands[which], 1)
+    write.text = f"wd.write({operands[which]}, {name})"
     for array in program.arrays:
         if array.name == name:
-            array.dtype = types[operands[which]].dtype
+            array.dims, array.dtype, array.spread = types[operands[which]].dims, types[operands[which]].dtype, "plain"
     return True
 
 
@@ -166,22 +173,52 @@ def _rename(body: list[Any], old: str, new: str) -> None:
 
 
 def drop_unused(program: Program) -> None:
-    """Removes definitions that nothing uses (atomics are kept), and arrays that nothing touches."""
-    while True:
-        texts = []
-        for s in statements(program.body):
-            if isinstance(s, (Let, Do)):
-                texts.append(s.text)
-            else:
-                texts += [s.head, *(v for _, _, v in s.carried), *(v for ys in s.yields for v in ys)]
-        used = set(VARIABLE.findall(" ".join(texts)))
-        before = len(statements(program.body))
-        for region in _regions(program.body):
-            region[:] = [
-                s for s in region if not (isinstance(s, Let) and s.name not in used and "atomic" not in s.text)
-            ]
-        if len(statements(program.body)) == before:
-            break
+    """Removes what reaches neither memory nor the number of trips of a loop, and arrays that nothing touches."""
+    live = _live(program)
+    for region in list(_regions(program.body)):
+        for s in region:
+            if isinstance(s, Block) and s.kind != "while":
+                kept = [i for i, (name, _) in enumerate(s.names) if name in live]
+                s.names = [s.names[i] for i in kept]
+                s.carried = [s.carried[i] for i in kept] if s.carried else []
+                s.yields = [[ys[i] for i in kept] for ys in s.yields]
+        region[:] = [s for s in region if _happens(s) or live.intersection(_defines(s))]
     text = "\n".join(line for s in program.body for line in s.lines())
     program.arrays = [a for a in program.arrays if re.search(rf"\b{a.name}\b", text)]
     program.leave_out()
+
+
+def _live(program: Program) -> set[str]:
+    """Variables that matter. A loop's result, what it carries for it and what it yields for it do together."""
+    live: set[str] = set()
+    while True:
+        before = len(live)
+        for s in statements(program.body):
+            if not isinstance(s, Block):
+                if _happens(s) or live.intersection(_defines(s)):
+                    live.update(VARIABLE.findall(s.text))
+                continue
+            carried = s.carried or [("", None, "")] * len(s.names)
+            mine = {*_defines(s), *(name for name, _, _ in s.carried)}
+            if not _happens(s) and not live & mine:
+                continue
+            live.update(VARIABLE.findall(s.head))
+            for i, (name, _) in enumerate(s.names):
+                parameter, _, start = carried[i]
+                if s.kind == "while" or name in live or parameter in live:
+                    live.update((name, *(ys[i] for ys in s.yields), *VARIABLE.findall(start)))
+        if len(live) == before:
+            return live
+
+
+def _happens(statement: Any) -> bool:
+    """Whether a statement does something beside defining values."""
+    if isinstance(statement, Block):
+        return any(_happens(s) for body in statement.bodies for s in body)
+    return isinstance(statement, Do) or "atomic" in statement.text
+
+
+def _defines(statement: Any) -> set[str]:
+    if isinstance(statement, Block):
+        return {n for n, _ in statement.names}
+    return set() if isinstance(statement, Do) else {statement.name}
