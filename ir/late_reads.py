@@ -1,8 +1,8 @@
 """Reads of a result's epilogue: a bias, scales, the addend C. They are loaded while results are being stored.
 
-In: a kernel with products of warpgroups. A tile of 128 x 256 has as many addends as sums, and a column's
-scale for every fourth register: loaded all at once they leave no registers for what is computed of them. So a read
-that only elementwise steps and writes use has its loads emitted when somebody asks for an element, and `Ahead`
+In: a kernel whose products have many results. A tile of 128 x 256 of two warpgroups has as many addends as sums, and a
+column's scale for every fourth register: loaded all at once they leave no registers for what is computed of them. So a
+read that only elementwise steps and writes use has its loads emitted when somebody asks for an element, and `Ahead`
 asks for the elements of the next stores, as many as registers hold.
 
 Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the kernel
@@ -19,6 +19,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.fragment import Fragment, Lazy, from_words, per_register, register_count
 from wavedsl.ir.graph import Node, region_nodes
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.loop_registers import wave_registers
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product_stages import register_room
@@ -137,7 +138,7 @@ class Ahead:
 
     def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]]):
         self.low, self.pieces = low, pieces
-        room = register_room(low)
+        room = register_room(low) if low.strategy.bulk else wave_registers(low)
         held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
         results = len({id(value) for value, _ in pieces})
         dealt = 0 if low.computes_late(low.graph.region) else DEALT

@@ -1,9 +1,29 @@
-"""Where values are computed as they are used, on chips whose asynchronous products fill half of the registers."""
+"""Where values are computed as they are used, because results of products fill much of the registers: a value made of
+all of them at once would take as many again."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wavedsl.ir.constraints import TurnConstraint
+from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Region, region_nodes
+
+if TYPE_CHECKING:
+    from wavedsl.ir.infer import Inference
+
+MANY = 64
+"""Registers of a lane that a product's result has, from which on what is made of it is computed as it is stored. By the
+cycle models of gfx942 and sm_80, GELU of a product and a residual takes 5 % more clocks so in tiles of 64 x 64, whose
+result has 16, and 5 % less in 128 x 128 with 64 or 128; a fifth in 256 x 256 with 128, which spilled."""
+
+
+def results_are_many(graph: Graph, inference: Inference) -> bool:
+    """Whether some product's result takes many registers: any of a warpgroup's does."""
+    if any(plan.atom.asynchronous for plan in inference.mmas.values()):
+        return True
+    results = [n for n in graph.all_nodes() if n.op in PRODUCTS]
+    return any(register_count(inference.layouts[n.id], n.dtype) >= MANY for n in results)
 
 
 def late_regions(graph: Graph) -> set[int]:
@@ -29,4 +49,4 @@ def late_regions(graph: Graph) -> set[int]:
     return found
 
 
-__all__ = ["late_regions"]
+__all__ = ["late_regions", "results_are_many"]

@@ -28,8 +28,12 @@ def captured_tiles(low: Lowering, region: Region) -> list[Node]:
 def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
     """Registers that loads may hold beside the loop's carried values, at the occupancy of one workgroup; some stay free
     for addresses."""
-    waves = -(-low.partition.waves // low.target.simds)
-    return min(low.target.registers, LANE_REGISTERS // waves) - sum(v.type.words for _, v in carried) - ADDRESSES
+    return wave_registers(low) - sum(v.type.words for _, v in carried) - ADDRESSES
+
+
+def wave_registers(low: Lowering) -> int:
+    """Registers of a lane at the occupancy of one workgroup."""
+    return min(low.target.registers, LANE_REGISTERS // -(-low.partition.waves // low.target.simds))
 
 
 def scarce_registers(low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]) -> int:

@@ -24,7 +24,7 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
-from wavedsl.ir.late_regions import late_regions
+from wavedsl.ir.late_regions import late_regions, results_are_many
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -91,8 +91,7 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        asynchronous = any(plan.atom.asynchronous for plan in inference.mmas.values())
-        self._late_regions = late_regions(graph) if asynchronous else set()
+        self._late_regions = late_regions(graph) if results_are_many(graph, inference) else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
