@@ -108,6 +108,7 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
     argument = _argument(b, mem, "read")
     resolved, indices = _mapped(b, _windowed(b, mem, mapping, "read"), argument, "read")
     attrs = _attributes(b, argument, resolved, elements_per_thread, cache, "read")
+    b.reads(argument.name)
     found = b.emit("read", indices, attrs)
     return b.value(b.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in b.flags else found)
 
@@ -130,6 +131,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
             )
         node = b.emit("cast", (node,), {"dtype": argument.dtype})
     b.emit("write", [node, *indices], attrs)
+    b.written[argument.name] = b.regions[-1]
 
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -139,6 +141,7 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     ]
     resolved, indices = _mapped(b, _windowed(b, mem, mapping, op), argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
+    b.written[argument.name] = b.regions[-1]
     return b.value(b.emit(op, [*nodes, *indices], attrs))
 
 

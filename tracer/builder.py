@@ -57,6 +57,8 @@ class Builder:
         """Symbols that the function says."""
         self.started: set[int] = set()
         """Constants that sums start from."""
+        self.written: dict[str, Region] = {}
+        """Arrays that have been written since the last fence, with the open region that the write is in."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.flags: frozenset[str] = frozenset()
@@ -219,6 +221,20 @@ class Builder:
 
     # --- operations that are not plain applications
 
+    def fence(self, region: Region | None = None) -> None:
+        """What has been written in `region`, the one that is open, is seen by every wave behind it."""
+        where = region or self.regions[-1]
+        self.regions.append(where)
+        self.emit("fence", (), {})
+        self.regions.pop()
+        self.written = {name: r for name, r in self.written.items() if r is not where}
+
+    def reads(self, name: str) -> None:
+        """An array is read here: elements that other waves have written are there behind a fence only. It stands where
+        the write does, in front of a loop that reads them."""
+        if name in self.written:
+            self.fence(self.written[name])
+
     def fill(self, register: RegisterType, value: Any) -> Value:
         """`Register[M, N, f32](value)`."""
         loc = here()
@@ -280,6 +296,9 @@ class Builder:
         finally:
             self.namespace = outer
             self.regions.pop()
+            for name, where in self.written.items():
+                if where is region and self.regions:
+                    self.written[name] = self.regions[-1]
 
 
 def _symbols_of(dim: Any) -> Any:

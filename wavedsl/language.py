@@ -48,8 +48,8 @@ def write(
 def mma(x: Any, y: Any, acc: Any = None, precision: str | None = None) -> Value:
     """The matrix product of `x` and `y`, plus `acc`.
 
-    Contracts the dimension that both operands have and the result lacks (without `acc`: the one that both have). Each
-    operand may have one other; more are index dimensions, of which a workgroup has one element.
+    Contracts the dimensions that both operands have and the result lacks (without `acc`: those that both have), which
+    must be one. Each operand may have one other; more are index dimensions, of which a workgroup has one element.
     Products are exact, sums are in the accumulator's dtype (f32 by default; f64 and i32 for f64 and integers).
 
     `precision`, for operands of f32: "tf32" may cut them to tf32's 10 mantissa bits, "3xtf32" takes each as the sum of
@@ -472,8 +472,7 @@ def fence() -> None:
     With an atomic ticket, the last workgroup to arrive can finish what all have begun: write a partial result, fence,
     take a ticket with `atomic_add`, and where it is the last (`wd.cond`), fence again and read them all, in one order.
     """
-    builder = current("fence")
-    builder.emit("fence", (), {})
+    current("fence").fence()
 
 
 def device_print(text: Any, *values: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import products
 import pytest
 from agree import TARGETS, agree
-from products import TILE, M, N
+from products import TILE, K, M, N
 
 import wavedsl as wd
 
@@ -54,3 +54,31 @@ def test_workgroups_numbered_in_groups(dynamic: tuple, target: str) -> None:
         if m > 16:
             other = plain.compile(a, b, c, target=target, subs=subs, dynamic=dynamic or None)
             assert other.asm != compiled.asm and other.grid == compiled.grid
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_reads_of_what_other_waves_wrote(target: str) -> None:
+    """Four waves write, then read each other's elements: once directly, once in a loop. Nothing made them wait."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 4096, 0), wd.WaveConstraint(N, 1024), wd.TilingConstraint(K, 64)])
+    def kernel(
+        a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f32], c: wd.Memory[N, wd.f32], d: wd.Memory[K, wd.f32],
+        e: wd.Memory[K, wd.f32],
+    ):  # fmt: skip
+        wd.write(wd.read(a) * 2, b)
+        wd.write(wd.read(b, mapping=wd.IndexMapping((N,), {N: 4095 - N})), c)
+
+        @wd.iterate(K)
+        def loop():
+            wd.write(wd.read(c, mapping=wd.IndexMapping((K,), {N: 8 * K})) + wd.read(d), e)
+
+    a, d = np.arange(4096, dtype=np.float32), np.ones(512, np.float32)
+    b, c, e = np.zeros_like(a), np.zeros_like(a), np.zeros_like(d)
+    compiled = kernel.compile(a, b, c, d, e, target=target)
+    compiled.emulate(a, b, c, d, e)
+    np.testing.assert_array_equal(c, 2 * a[::-1])
+    np.testing.assert_array_equal(e, c[::8] + 1)
+    inside = {n.id for n in kernel.trace().all_nodes()} - {n.id for n in kernel.trace().region.nodes}
+    fences = [n for n in kernel.trace().all_nodes() if n.op == "fence"]
+    assert len(fences) == 2 and not inside & {n.id for n in fences}, "one per array, in front of the loop"
+    assert compiled.asm.count("s_barrier") + compiled.asm.count("bar.sync") >= 2
