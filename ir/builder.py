@@ -275,9 +275,10 @@ class Builder(Values):
         """The wave's issue priority from here on, 0 (as launched) to 3."""
         return self._effect("priority", (), {"level": level})
 
-    def fence(self) -> Op:
-        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all."""
-        return self._effect("fence", (), dict(self.role_barrier))
+    def fence(self, scope: str | None = None) -> Op:
+        """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all workgroups,
+        or to this one (`scope` "workgroup")."""
+        return self._effect("fence", (), {**self.role_barrier, **({} if scope is None else {"scope": scope})})
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""

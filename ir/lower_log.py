@@ -48,7 +48,7 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
 
 @emitter("fence")
 def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
-    low.b.fence()
+    low.b.fence(n.attrs.get("scope"))
 
 
 def _hidden(low: Lowering, n: Node, context: Context) -> list[Value]:

@@ -16,6 +16,7 @@ from wavedsl.ir.errors import TraceError
 from wavedsl.ir.graph import Argument, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, is_whole, names, normalise
 from wavedsl.tracer.builder import Builder
@@ -108,7 +109,7 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
     argument = _argument(b, mem, "read")
     resolved, indices = _mapped(b, _windowed(b, mem, mapping, "read"), argument, "read")
     attrs = _attributes(b, argument, resolved, elements_per_thread, cache, "read")
-    b.reads(argument.name)
+    b.reads(argument.name, _place(resolved, indices))
     found = b.emit("read", indices, attrs)
     return b.value(b.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in b.flags else found)
 
@@ -122,6 +123,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
     node = b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(b, mem, mapping, "write"), argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
+    b.writes(argument.name, _place(resolved, indices))
     if argument.name in b.flags:
         if node.dtype is not dt.i1:
             raise TraceError(
@@ -131,7 +133,6 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
             )
         node = b.emit("cast", (node,), {"dtype": argument.dtype})
     b.emit("write", [node, *indices], attrs)
-    b.written[argument.name] = b.regions[-1]
 
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -143,6 +144,20 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
     b.written[argument.name] = b.regions[-1]
     return b.value(b.emit(op, [*nodes, *indices], attrs))
+
+
+def _place(mapping: Any, indices: Sequence[Node]) -> Any:
+    """What is equal for accesses of the same elements: slices make the nodes of their indices anew each time."""
+    known: dict[int, Any] = {}
+
+    def meaning(x: Node) -> Any:
+        if x.id not in known:
+            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
+            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(meaning, x.inputs)) if plain else x.id
+            known[x.id] = what
+        return known[x.id]
+
+    return mapping, tuple(map(meaning, indices))
 
 
 def _attributes(b: Builder, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Builder:
         """Constants that sums start from."""
         self.written: dict[str, Region] = {}
         """Arrays that have been written since the last fence, with the open region that the write is in."""
+        self.places: dict[str, list[Any]] = {}
+        """Where arrays have been read since the last fence."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.flags: frozenset[str] = frozenset()
@@ -221,19 +223,28 @@ class Builder:
 
     # --- operations that are not plain applications
 
-    def fence(self, region: Region | None = None) -> None:
-        """What has been written in `region`, the one that is open, is seen by every wave behind it."""
+    def fence(self, region: Region | None = None, scope: str | None = None) -> None:
+        """What has been written in `region`, the one that is open, is seen by every wave behind it: of all workgroups,
+        or of this one (`scope` "workgroup")."""
         where = region or self.regions[-1]
         self.regions.append(where)
-        self.emit("fence", (), {})
+        self.emit("fence", (), {} if scope is None else {"scope": scope})
         self.regions.pop()
         self.written = {name: r for name, r in self.written.items() if r is not where}
+        self.places.clear()
 
-    def reads(self, name: str) -> None:
-        """An array is read here: elements that other waves have written are there behind a fence only. It stands where
-        the write does, in front of a loop that reads them."""
+    def reads(self, name: str, place: Any) -> None:
+        """An array is read here, at the elements that `place` stands for: those that other waves have written are there
+        behind a fence only. It stands where the write does, in front of a loop that reads them."""
         if name in self.written:
-            self.fence(self.written[name])
+            self.fence(self.written[name], "workgroup")
+        self.places.setdefault(name, []).append(place)
+
+    def writes(self, name: str, place: Any) -> None:
+        """An array is written here: other waves must have read before what they have read at other elements."""
+        if any(read != place for read in self.places.get(name, ())):
+            self.fence(None, "workgroup")
+        self.written[name] = self.regions[-1]
 
     def fill(self, register: RegisterType, value: Any) -> Value:
         """`Register[M, N, f32](value)`."""

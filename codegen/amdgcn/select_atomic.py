@@ -117,10 +117,16 @@ def any_lane(s: Selector, op: Op) -> None:
 def fence(s: Selector, op: Op) -> None:
     """Release and acquire at the scope of the chip: write back what caches hold, wait, meet, drop what they hold.
 
-    gfx90a writes through to L2, which all of a die shares; later chips have an L2 per part of the die.
+    gfx90a writes through to L2, which all of a die shares; later chips have an L2 per part of the die. A workgroup's
+    waves share the first-level cache, which is written through.
     """
     r = s.rows
     release, acquire = roles.FENCES[s.chip]
+    if op.attrs.get("scope") == "workgroup":
+        s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
+        if s.kernel.waves > 1:
+            s.emit(r.s_barrier)
+        return
     if release is not None:
         s.emit(r.named(release[0]), vcc=None, **release[1])
     s.emit(r.s_waitcnt, roles.ALL_ARRIVED)

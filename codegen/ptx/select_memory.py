@@ -269,7 +269,11 @@ def barrier_of_wave(s: Selector, first: int) -> Reg:
 
 
 def _fence(s: Selector, op: Op) -> None:
-    """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after."""
+    """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after. Among the
+    threads that meet, a barrier orders accesses by itself (PTX ISA, `bar`)."""
+    if op.attrs.get("scope") == "workgroup":
+        barrier(s, op)
+        return
     s.emit(("fence", "acq_rel", "gpu"))
     barrier(s, op)
     s.emit(("fence", "acq_rel", "gpu"))

@@ -82,3 +82,48 @@ def test_reads_of_what_other_waves_wrote(target: str) -> None:
     fences = [n for n in kernel.trace().all_nodes() if n.op == "fence"]
     assert len(fences) == 2 and not inside & {n.id for n in fences}, "one per array, in front of the loop"
     assert compiled.asm.count("s_barrier") + compiled.asm.count("bar.sync") >= 2
+
+
+def fences(kernel: object) -> int:
+    return sum(n.op == "fence" for n in kernel.trace().all_nodes())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_writes_wait_for_reads_of_other_waves(target: str) -> None:
+    """Four waves turn an array round in place: each read elements that another may have written already."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 4096, 0), wd.WaveConstraint(N, 1024)])
+    def kernel(a: wd.Memory[N, wd.f32]):
+        wd.write(wd.read(a, mapping=wd.IndexMapping((N,), {N: 4095 - N})), a)
+
+    a = np.arange(4096, dtype=np.float32)
+    compiled = kernel.compile(a, target=target)
+    compiled.emulate(a)
+    np.testing.assert_array_equal(a, np.arange(4096)[::-1])
+    assert fences(kernel) == 1
+    between = compiled.asm[: compiled.asm.rindex("store" if target.startswith("gfx") else "st.global")]
+    assert "s_barrier" in between or "bar.sync" in between
+    assert "buffer_inv" not in compiled.asm and "fence.acq_rel" not in compiled.asm, "one workgroup's business"
+
+
+def test_a_wave_that_writes_what_it_has_read_waits_for_nobody() -> None:
+    tiles = [wd.WorkgroupConstraint(N, 256, 0), wd.WaveConstraint(N, 64)]
+
+    @wd.wave(tiles)
+    def whole(a: wd.Memory[N, wd.f32]):
+        wd.write(wd.read(a) + 1, a)
+
+    @wd.wave(tiles)
+    def part(a: wd.Memory[M, wd.f32], by: wd.Memory[N, wd.f32]):
+        wd.write(wd.read(a[4 : 4 + N]) + wd.read(by), a[4 : 4 + N])
+
+    @wd.wave(tiles)
+    def scattered(a: wd.Memory[M, wd.f32], at: wd.Memory[N, wd.i32]):
+        places = wd.IndexMapping((N,), {M: wd.read(at)})
+        wd.write(wd.read(a, mapping=places) + 1, a, mapping=places)
+
+    @wd.wave(tiles)
+    def moved(a: wd.Memory[M, wd.f32], by: wd.Memory[N, wd.f32]):
+        wd.write(wd.read(a[4 : 4 + N]) + wd.read(by), a[3 : 3 + N])
+
+    assert [fences(k) for k in (whole, part, scattered, moved)] == [0, 0, 0, 1]

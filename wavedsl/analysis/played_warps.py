@@ -150,7 +150,7 @@ class _Program:
                 continue
             if op.name in FREE or op.name == "yield":
                 continue
-            if op.name == "fence":  # of every warp's own accesses, before it meets the others
+            if op.name == "fence" and "scope" not in op.attrs:  # of a warp's own accesses, before it meets the others
                 ops.append(self.new(w.FENCE, "lsu", 20))
             made = self.made(op)
             if op.name in _EVENTS:
