@@ -230,6 +230,9 @@ class Builder:
         self.regions.append(where)
         self.emit("fence", (), {} if scope is None else {"scope": scope})
         self.regions.pop()
+        nodes = where.nodes
+        if len(nodes) > 1 and any(nodes[-2].attrs.get("body") is r for r in self.regions):
+            nodes[-2:] = nodes[:-3:-1]  # a loop is in the list before its body is traced
         self.written = {name: r for name, r in self.written.items() if r is not where}
         self.places.clear()
 

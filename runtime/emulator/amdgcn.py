@@ -7,6 +7,8 @@ meet again merge. At `s_barrier` a group waits until every live wave of each of 
 
 ORDER: with checks on, workgroups are batched in a seeded random order, groups take turns at random, and each load's
 data arrive at the earliest or the latest moment its wait allows.
+With WAVEDSL_ORDER=apart a workgroup's waves run one after the other from barrier to barrier, in a seeded order, so that
+what one of them reads or writes too early shows in the numbers. That takes as many times as long as there are waves.
 """
 
 from __future__ import annotations
@@ -126,6 +128,8 @@ class _Engine:
         self.runs = total if workgroups is None else max(1, min(total, workgroups))
         """Workgroups that run: the first of the grid."""
         self.checks = bool(checks)
+        self.apart = self.checks and os.environ.get("WAVEDSL_ORDER") == "apart"
+        """Whether waves of a workgroup run one after the other."""
         self.collector = Collector()
         self.rng = np.random.default_rng(seed)
         self.memory = GlobalMemory()
@@ -191,9 +195,19 @@ class _Engine:
         try:
             for first in range(0, total, per):
                 self.states = [self.initial(order[first : first + per])]
+                if self.apart:
+                    self._take_apart(self.states[0])
                 self._batch()
         except Stop:
             pass
+
+    def _take_apart(self, st: State) -> None:
+        """A group per number of a wave in its workgroup, in random order."""
+        order = self.rng.permutation(self.waves)
+        for wave in order[:-1]:
+            self._part(st, st.wave == wave)
+        for s in self.states:
+            s.spins = 0
 
     def _batch(self) -> None:
         self.states[0].spins = 0
@@ -242,6 +256,8 @@ class _Engine:
 
     def _choose(self, ready: list[State]) -> State:
         """The runnable group with the lowest program counter; one that keeps spinning lets others go first."""
+        if self.apart:  # the same one as before, until it waits
+            return next((s for s in ready if s.spins < SPIN_LIMIT), ready[int(self.rng.integers(len(ready)))])
         if self.checks and len(ready) > 1 and self.rng.random() < 0.1:
             return ready[int(self.rng.integers(len(ready)))]
         fresh = [s for s in ready if s.spins < SPIN_LIMIT]
@@ -253,7 +269,7 @@ class _Engine:
 
     def _meet(self, st: State) -> None:
         """Merge with a group at the same place, if operations in flight agree."""
-        if st.finished:
+        if st.finished or self.apart:
             return
         for other in self.states:
             if other is st or other.block != st.block or other.at_barrier != st.at_barrier or other.finished:

@@ -56,9 +56,11 @@ def test_workgroups_numbered_in_groups(dynamic: tuple, target: str) -> None:
             assert other.asm != compiled.asm and other.grid == compiled.grid
 
 
+@pytest.mark.parametrize("order", ["together", "apart"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_reads_of_what_other_waves_wrote(target: str) -> None:
+def test_reads_of_what_other_waves_wrote(target: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four waves write, then read each other's elements: once directly, once in a loop. Nothing made them wait."""
+    monkeypatch.setenv("WAVEDSL_ORDER", order)
 
     @wd.wave([wd.WorkgroupConstraint(N, 4096, 0), wd.WaveConstraint(N, 1024), wd.TilingConstraint(K, 64)])
     def kernel(
@@ -78,9 +80,9 @@ def test_reads_of_what_other_waves_wrote(target: str) -> None:
     compiled.emulate(a, b, c, d, e)
     np.testing.assert_array_equal(c, 2 * a[::-1])
     np.testing.assert_array_equal(e, c[::8] + 1)
-    inside = {n.id for n in kernel.trace().all_nodes()} - {n.id for n in kernel.trace().region.nodes}
-    fences = [n for n in kernel.trace().all_nodes() if n.op == "fence"]
-    assert len(fences) == 2 and not inside & {n.id for n in fences}, "one per array, in front of the loop"
+    assert fences(kernel) == 2
+    order = [n.op for n in kernel.trace().region.nodes if n.op in ("write", "fence", "iterate")]
+    assert order == ["write", "fence", "write", "fence", "iterate"], "one per array, in front of the loop"
     assert compiled.asm.count("s_barrier") + compiled.asm.count("bar.sync") >= 2
 
 
@@ -88,9 +90,11 @@ def fences(kernel: object) -> int:
     return sum(n.op == "fence" for n in kernel.trace().all_nodes())
 
 
+@pytest.mark.parametrize("order", ["together", "apart"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_writes_wait_for_reads_of_other_waves(target: str) -> None:
+def test_writes_wait_for_reads_of_other_waves(target: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four waves turn an array round in place: each read elements that another may have written already."""
+    monkeypatch.setenv("WAVEDSL_ORDER", order)
 
     @wd.wave([wd.WorkgroupConstraint(N, 4096, 0), wd.WaveConstraint(N, 1024)])
     def kernel(a: wd.Memory[N, wd.f32]):
