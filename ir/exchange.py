@@ -306,12 +306,23 @@ def rename(low: Lowering, value: Fragment, wanted: Layout, held: Sequence[int | 
             out.append(b.zero(register_type(dtype)) if dtype is not dt.i1 else b.false)
             continue
         sources = list(dict.fromkeys(e // per for e in group if e is not None))
-        if None not in group and len(group) == per and len(sources) <= 2 and words[0].type is B32:
-            out.append(_by_bytes(b, words, sources, group, per))
+        whole = _bytes_of(group, per) if None not in group and len(group) == per else None
+        if whole is not None and len(sources) <= 2 and words[0].type is B32:
+            out.append(_by_bytes(b, words, sources, whole, min(per, 4)))
             continue
         raw = [b.i32(0) if e is None else _raw(b, value, e) for e in group]
         out.append(b.bitcast(_join(raw, dtype, low), register_type(dtype)))
     return from_words(b, wanted, dtype, out)
+
+
+def _bytes_of(group: Sequence[Any], per: int) -> Sequence[int] | None:
+    """The elements of a word, of 8 in pairs that fill a byte; None where elements of less than a byte part."""
+    if per <= 4:
+        return group
+    pairs = list(zip(group[::2], group[1::2]))
+    if per > 8 or any(low % 2 or high != low + 1 for low, high in pairs):
+        return None
+    return [low // 2 for low, _ in pairs]
 
 
 def _by_bytes(b: Any, words: Sequence[Value], sources: Sequence[int], group: Sequence[Any], per: int) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 import packed
 import pytest
 from agree import TARGETS, agree
-from products import M, N
+from products import K, M, N
 
 import wavedsl as wd
 
@@ -162,3 +162,24 @@ def test_units_that_do_not_fit_are_refused(dtype: wd.DType, n: int, tile: int, t
     with pytest.raises(wd.ConstraintError) as caught:
         kernel.compile(bytes_of((16, n), dtype), np.zeros((16, n), np.float32), target="gfx942")
     assert text in str(caught.value) and "argument a" in str(caught.value) and "^" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("dtype", PACKED, ids=str)
+def test_registers_in_another_order(dtype: wd.DType, target: str) -> None:
+    """What a product starts from: elements of 4 bits were taken for whole bytes as words were put together anew."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 128, 0)])
+    def kernel(
+        a: wd.Memory[M, N, dtype], x: wd.Memory[M, K, wd.f16], y: wd.Memory[K, N, wd.f16], b: wd.Memory[M, N, wd.f32]
+    ):  # fmt: skip
+        wd.write(wd.mma(wd.read(x), wd.read(y), wd.cast(wd.read(a), wd.f32)), b)
+
+    codes = np.random.default_rng(4).integers(0, 1 << dtype.bits, (128, 32)).astype(np.uint8)
+    data = packed.pack(codes, dtype.bits).view(dtype.storage)
+    x, y = (np.random.default_rng(5).integers(-2, 3, shape).astype(np.float16) for shape in ((128, 16), (16, 32)))
+    out = np.zeros((128, 32), np.float32)
+    compiled = agree(kernel, [data, x, y, out], target)
+    compiled.emulate(data, x, y, out)
+    want = packed.numbers(codes, dtype).astype(np.float32) + x.astype(np.float32) @ y.astype(np.float32)
+    np.testing.assert_array_equal(out, want)
