@@ -24,7 +24,7 @@ def place_address(
     outside = 0
     inside = dict(fixed)
     linear_fixed = place.linear_address({d: fixed.get(d, 0) for d in place.dims})
-    if not place.xor or linear_fixed % window == 0:
+    if (not place.xor or linear_fixed % window == 0) and not _carries(place, lanes, fixed):
         outside, inside = linear_fixed, {}
     address: Any = 0
     for p in place.pieces:
@@ -47,6 +47,18 @@ def place_address(
     elif place.xor:
         address = place.swizzle(address)
     return total(b, [address, outside])
+
+
+def _carries(place: Place, lanes: Mapping[str, Any], fixed: Mapping[str, int]) -> bool:
+    """Whether a lane part and its constant may have a bit in common along a dimension that is cut in pieces: their sum
+    then lies elsewhere than the sum of their addresses."""
+    for d in {p.dim for p in place.pieces}:
+        part, constant = lanes.get(d, 0), fixed.get(d, 0)
+        cuts = sum(p.dim == d for p in place.pieces)
+        bits = part if isinstance(part, int) else ~part.zeros
+        if cuts > 1 and bits & constant:
+            return True
+    return False
 
 
 def _address_by_bits(b: Builder, place: Place, columns: Columns, fixed: Mapping[str, int]) -> Any:

@@ -240,3 +240,23 @@ def test_a_choice_between_two_literals(dtype: wd.DType, target: str) -> None:
         wd.write(one, y)
 
     agree(kernel, [whole((130, 1), dtype), whole((1, 130), dtype, 1)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("waves", [3, 5, 6])
+def test_copies_by_a_number_of_threads_that_is_no_power_of_two(waves: int, target: str) -> None:
+    """Six rows further down a bit of the row changes that lies elsewhere in shared memory: the address was the sum."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 16 * waves, 0),
+            wd.WaveConstraint(M, 16),
+            wd.WorkgroupConstraint(N, 17, 1),
+            wd.TilingConstraint(K, 16),
+        ]
+    )
+    def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32](1)), c)
+
+    for n, k in ((2, 1), (17, 16)):
+        agree(kernel, [whole((1, k), wd.f16), whole((n, k), wd.f16, 1), whole((1, n), wd.f32, 2)], target)
