@@ -247,4 +247,4 @@ def until_swapped(
     return loop.results[2]
 
 
-__all__ = ["emit_atomic", "one_workgroup", "until_swapped"]
+__all__ = ["differing", "emit_atomic", "one_workgroup", "shared_dims", "until_swapped"]

@@ -14,11 +14,18 @@ from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.rows import rows_of
 from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import Kernel, vector
+from wavedsl.ir.kernel_ir import Kernel, Value, vector
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")
 TRIPS = 3
+
+
+def store_sums(b: Builder, sums: Value) -> None:
+    """A lane's 16 sums, one behind the other in y."""
+    for part in range(4):
+        words = b.bitcast(b.slice(sums, 4 * part, 4), vector(4))
+        b.store_global(b.buffer(b.param(1), 8192), b.mul(b.tid(), 64), words, bytes=16, imm=16 * part)
 
 
 def summed(chip: str) -> Kernel:
@@ -36,9 +43,7 @@ def summed(chip: str) -> Kernel:
     with b.for_(0, TRIPS, 1, [b.zero(vector(16, "f32"))], label="k") as loop:
         part = b.load_shared(b.add(b.mul(tid, 8), b.mul(loop.iv, 0)), bytes=8, type=vector(2))
         loop.yield_([b.mma(atom, part, part, loop.carried[0])])
-    for part in range(4):
-        words = b.bitcast(b.slice(loop.results[0], 4 * part, 4), vector(4))
-        b.store_global(b.buffer(b.param(1), 8192), b.mul(tid, 64), words, bytes=16, imm=16 * part)
+    store_sums(b, loop.results[0])
     return kernel
 
 
@@ -107,9 +112,7 @@ def branching(chip: str) -> Kernel:
         b.store_shared(b.mul(tid, 8), x)
     with b.for_(0, TRIPS, 1, [b.zero(vector(16, "f32"))], label="k") as loop:
         loop.yield_([b.mma(atom, x, x, loop.carried[0])])
-    for part in range(4):
-        words = b.bitcast(b.slice(loop.results[0], 4 * part, 4), vector(4))
-        b.store_global(b.buffer(b.param(1), 8192), b.mul(tid, 64), words, bytes=16, imm=16 * part)
+    store_sums(b, loop.results[0])
     return kernel
 
 
