@@ -19,12 +19,7 @@ def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
     (ptxas' C7513)."""
     order = list(steps)
     for product in [s for s in steps if s.node is not None and not low.inference.mmas[s.node.id].a_shared]:
-        needed, before = set(product.uses), []
-        for s in reversed(order[: order.index(product)]):
-            if needed.intersection(s.defs):
-                needed.update(s.uses)
-                before.append(s)
-        mine = {id(s) for s in before}
+        mine = {id(s) for s in _needed(order[: order.index(product)], product)}
         first = next((s for s in order if s.node is not None and id(s) not in mine), product)
         at = order.index(first)
         moved = [s for s in order[at : order.index(product)] if id(s) in mine]
@@ -48,15 +43,24 @@ def products_together(low: Lowering, steps: Sequence[Step]) -> list[Step]:
         if last < 0:
             continue
         started = {k for s in order[: last + 1] if s.node is not None for k in s.defs}
-        needed, mine = set(product.uses), []
-        for s in reversed(order[last + 1 : at]):
-            if needed.intersection(s.defs):
-                needed.update(s.uses)
-                mine.append(s)
+        mine = _needed(order[last + 1 : at], product)
         passed = [s for s in order[last + 1 : at] if all(s is not m for m in mine)]
         free = all(s.kind == "compute" and s.name.split()[0] in SAME for s in mine)
-        if needed.intersection(started) or not free or not any(started.intersection(s.uses) for s in passed):
+        waits = any(started.intersection(s.uses) for s in (*mine, product))
+        if waits or not free or not any(started.intersection(s.uses) for s in passed):
             continue
-        order[last + 1 : at + 1] = [*reversed(mine), product, *passed]
+        order[last + 1 : at + 1] = [*mine, product, *passed]
         low.started_early.add(product.node.id)
     return order
+
+
+def _needed(before: Sequence[Step], product: Step) -> list[Step]:
+    """The steps that a product needs, itself or through others: for values, or for what it reads in shared memory."""
+    keys, buffers, found = set(product.uses), set(product.reads), []
+    for s in reversed(before):
+        if keys.intersection(s.defs) or (s.kind in ("swrite", "acopy") and s.buffer in buffers):
+            keys.update(s.uses)
+            if s.kind == "sread":
+                buffers.add(s.buffer)
+            found.append(s)
+    return found[::-1]

@@ -260,3 +260,27 @@ def test_copies_by_a_number_of_threads_that_is_no_power_of_two(waves: int, targe
 
     for n, k in ((2, 1), (17, 16)):
         agree(kernel, [whole((1, k), wd.f16), whole((n, k), wd.f16, 1), whole((1, n), wd.f32, 2)], target)
+
+
+def test_a_product_overtakes_but_not_the_stores_of_its_operand() -> None:
+    """sm_90a started the second product in front of the shared stores of what it multiplies."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 64)])
+    def kernel(
+        x: wd.Memory[M, D, wd.bf16],
+        turned: wd.Memory[N, M, wd.GLOBAL, wd.bf16],
+        scores: wd.Memory[M, N, wd.f32],
+        y: wd.Memory[M, D, wd.f32],
+    ):
+        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0)])
+        def loop(acc):
+            ones = wd.Register[N, D, wd.bf16](1)
+            first = wd.clamp(wd.mma(wd.read(x), ones), -60, 60)
+            acc = wd.mma(wd.clamp(wd.read(turned), -60, 60), ones, acc)
+            wd.write(first, scores)
+            return acc
+
+        wd.write(loop, y)
+
+    arrays = [whole((20, 64), wd.bf16), whole((130, 20), wd.bf16, 1), whole((20, 130), wd.f32), whole((20, 64), wd.f32)]
+    agree(kernel, arrays, "sm_90a")
