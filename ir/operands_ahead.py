@@ -21,7 +21,7 @@ from typing import Any
 from wavedsl.ir.graph import Region
 from wavedsl.ir.kernel_ir import I64, Op, Value
 from wavedsl.ir.loop_frame import LoopFrame
-from wavedsl.ir.lower_async import Issue, pieces
+from wavedsl.ir.lower_async import Issue, pieces, starts_at_zero
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import release, wait_full
@@ -73,6 +73,9 @@ def operands_ahead(
     if any(set(carried).intersection(steps[i].uses) for i in making):
         return "an operand depends on what the loop carries"
     made = {k for i in making for k in steps[i].defs}
+    addends = [steps[i].node.inputs[2] for i in products if len(steps[i].node.inputs) > 2]
+    if any(made.intersection(low.keys(x)) for x in addends if not starts_at_zero(x)):
+        return "a product adds to what its trip makes"
     if made.intersection(carried.values()):
         return "the loop carries what an operand is made of"
     passed = {k for s in steps if s.kind == "yield" and results.issuperset(s.uses) for k in s.defs}

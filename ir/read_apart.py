@@ -18,10 +18,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region
-from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.read_once import what_is_read
+from wavedsl.ir.read_once import what_is_read, with_reads
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.views import placement
 
@@ -31,18 +30,7 @@ def read_apart(graph: Graph, waves: int) -> Graph:
     uses = {n.id: found for n in _staged(graph, waves) if len(found := _contractions(graph, n)) > 1}
     if not uses:
         return graph
-    other: dict[tuple[int, int], Node] = {}
-    """User, input position → the read of its own; the first contraction of a read keeps it."""
-
-    def change(copy: Copy, n: Node) -> Node:
-        inputs = tuple(other.get((n.id, i), copy.made[x.id]) for i, x in enumerate(n.inputs))
-        node = copy.same(n, inputs)
-        for users in list(uses.get(n.id, {}).values())[1:]:
-            again = copy.add(n.op, node.inputs, n.attrs, n.type, n.loc)
-            other.update(dict.fromkeys(users, again))
-        return node
-
-    return copied(graph, change)
+    return with_reads(graph, uses)
 
 
 def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:

@@ -284,3 +284,48 @@ def test_a_product_overtakes_but_not_the_stores_of_its_operand() -> None:
 
     arrays = [whole((20, 64), wd.bf16), whole((130, 20), wd.bf16, 1), whole((20, 130), wd.f32), whole((20, 64), wd.f32)]
     agree(kernel, arrays, "sm_90a")
+
+
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("dtype, sums", [(wd.i8, wd.i32), (wd.f8e4m3, wd.f32), (wd.f16, wd.f32)])
+def test_a_tile_that_two_products_contract_along_different_dimensions(
+    dtype: wd.DType, sums: wd.DType, used: bool
+) -> None:
+    """sm_90a read tiles of 8-bit elements with K across memory; and where the first product is needed by nobody, it
+    looked for its addend among what was made for the second."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32)])
+    def kernel(
+        x: wd.Memory[M, D, dtype],
+        rows: wd.Memory[N, D, dtype],
+        weights: wd.Memory[M, N, dtype],
+        y: wd.Memory[M, D, sums],
+        scores: wd.Memory[M, N, sums],
+    ):
+        @wd.iterate(N, init_args=[wd.Register[M, D, sums](0)])
+        def loop(acc):
+            tile = wd.read(rows)
+            found = wd.mma(wd.read(x), tile, wd.Register[M, N, sums](2))
+            if used:
+                wd.write(found, scores)
+            return wd.mma(wd.read(weights), tile, acc)
+
+        wd.write(loop, y)
+
+    m, n = (80, 70) if used else (64, 64)
+    arrays = [whole((m, 32), dtype), whole((n, 32), dtype, 1), whole((m, n), dtype, 2)]
+    agree(kernel, [*arrays, whole((m, 32), sums, 3), whole((m, n), sums, 4)], "sm_90a")
+
+
+def test_a_loop_that_replaces_what_it_carries_by_a_product() -> None:
+    """sm_90a: the addend is made in the trip, while the operand is made in the trip before."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+    def kernel(x: wd.Memory[M, K, wd.f16], y: wd.Memory[N, K, wd.f16], z: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(x) * 2, wd.read(y), wd.Register[M, N, wd.f32](2))
+
+        wd.write(loop, z)
+
+    agree(kernel, [whole((64, 128), wd.f16), whole((64, 128), wd.f16, 1), whole((64, 64), wd.f32, 2)], "sm_90a")
