@@ -10,7 +10,7 @@ Invariant: the graph that was traced is not changed.
 
 from __future__ import annotations
 
-from wavedsl.ir.graph import Graph, Node, Region
+from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.views import placement
 
@@ -49,7 +49,8 @@ def _for_both(graph: Graph, region: Region) -> dict[int, set[int]]:
     work = [x for n in region.nodes if n.op == "read" for x in placed[n.id]]
     while work:
         x = work.pop()
-        if x.id in inside and x.id not in placing and not x.dims:
+        single = isinstance(x.type, ValueType) and not x.dims  # not what a branch gives, several values together
+        if x.id in inside and x.id not in placing and single:
             placing.add(x.id)
             work += placed[x.id] if x.op == "read" else x.inputs
     out = {}

@@ -329,3 +329,24 @@ def test_a_loop_that_replaces_what_it_carries_by_a_product() -> None:
         wd.write(loop, z)
 
     agree(kernel, [whole((64, 128), wd.f16), whole((64, 128), wd.f16, 1), whole((64, 64), wd.f32, 2)], "sm_90a")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_that_a_loop_counts_places_what_is_read(target: str) -> None:
+    """A pass that looks for numbers that place tiles took what a loop gives, several values, for one."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 16)])
+    def kernel(x: wd.Memory[M, N, wd.f32], table: wd.Memory[P, wd.f32], y: wd.Memory[M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](1)])
+        def loop(acc):
+            def up(total, n):
+                return total * 2, n + 1
+
+            start = [wd.Register[M, wd.f32](1), wd.Register[wd.i32](0)]
+            total, n = wd.while_loop(lambda total, n: n < 3, up, start)
+            more = wd.read(table, mapping=wd.IndexMapping((), {P: n}))
+            return acc + wd.sum(wd.read(x), dim=N) + total + more
+
+        wd.write(loop, y)
+
+    agree(kernel, [whole((20, 40), wd.f32), np.arange(9, dtype=np.float32), whole((20,), wd.f32)], target)

@@ -31,16 +31,16 @@ class Blocks(State):
         products = [d for d in ("M", "N") if d in self.dims and (d not in self.loops or d in self.inside) and d != dim]
         kinds = []
         if len(products) == 2 and (self.kind == "product" or self.chance(0.3)):
-            kinds.append("mma")
+            kinds.append("scaled" if self.scaled is not None and dim == "K" else "mma")
         if self.kind == "chain" and dim == "N":
             kinds.append("chain")
         for _ in range(self.one((0, 1, 1, 2)) if kinds else self.one((1, 1, 2))):
             kinds.append(self.one(("total", "total", "any", "any")))
         first: list[tuple[str, str, Type]] = []
         for how in kinds:
-            if how in ("mma", "chain"):
-                dims = tuple(products) if how == "mma" else ("M", "D")
-                kind = Type(dims, PRODUCTS[self.operand], 1 << 20)
+            if how in ("mma", "chain", "scaled"):
+                dims = ("M", "D") if how == "chain" else tuple(products)
+                kind = Type(dims, "f32" if how == "scaled" else PRODUCTS[self.operand], 1 << 20)
                 start = kind.fill(self.one((0, 0, 1)))
                 old = self.pick(lambda t, kind=kind: t.alike(kind) and t.bound <= LIMIT)
                 if old is not None and self.chance(0.3):
@@ -66,7 +66,7 @@ class Blocks(State):
         for how, start, kind in first:
             name = self.name()
             carried.append((name, kind, start))
-            if how not in ("mma", "chain"):
+            if how not in ("mma", "chain", "scaled"):
                 self.scope.append((name, kind))
         self.region(int(self.rng.integers(0, 4)), len(self.inside) + self.branches)
         if self.chance(0.12):
@@ -82,13 +82,19 @@ class Blocks(State):
         for _, kind, _ in carried:
             block.names.append((self.name(), kind))
         self.body.append(block)
-        self.scope += block.names
+        for (how, _, _), (name, kind) in zip(first, block.names):
+            if how == "scaled":  # no whole numbers
+                self.let(self.body, f"small({name})", Type(kind.dims, kind.dtype, LIMIT))
+            else:
+                self.scope.append((name, kind))
 
     def hopperish(self) -> bool:
         return "cluster" in self.program.hopper
 
     def next_value(self, how: str, name: str, kind: Type, dim: str) -> str:
         """What a loop hands to its next trip for a carried value."""
+        if how == "scaled":
+            return self.scaled_product((name, kind))[0]
         if how == "mma":
             acc = (name, kind)
             if self.chance(0.12):

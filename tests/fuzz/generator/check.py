@@ -16,6 +16,7 @@ import numpy as np
 
 import wavedsl as wd
 from generator.program import Array, Program
+from generator.state import BLOCK
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 
@@ -51,16 +52,26 @@ def kernel_of(program: Program, target: str = "") -> Any:
 def arguments(program: Program) -> list[Any]:
     """Arrays of whole numbers, the same for every run of a program; the flag comes last."""
     sizes = {**program.sizes, **program.subs}
+    sizes.update({f"{d} / {BLOCK}": n // BLOCK for d, n in program.sizes.items()})
     found: list[Any] = []
     for place, array in enumerate(program.arrays):
         rng = np.random.default_rng([program.seed, place])
         dtype = getattr(wd, array.dtype)
-        if dtype.bits == 4:
-            shape = [sizes[d] for d in array.dims]
+        shape = [sizes[d] for d in array.dims]
+        if dtype.bits < 8:
             low, high = (array.low, array.high + 1) if array.low == array.high else (0, 256)
-            found.append(rng.integers(low, high, (*shape[:-1], shape[-1] // 2)).astype(np.uint8).view(dtype.storage))
+            packed = rng.integers(low, high, (*shape[:-1], shape[-1] * dtype.bits // 8))
+            found.append(packed.astype(np.uint8).view(dtype.storage))
             continue
-        whole = rng.integers(array.low, array.high + 1, [sizes[d] for d in array.dims]).astype(dtype.storage)
+        numbers = rng.integers(array.low, array.high + 1, shape)
+        if dtype == wd.f8e8m0:
+            found.append(numbers.astype(np.uint8).view(dtype.storage))
+            continue
+        if array.special:
+            kinds = rng.choice([0.0, np.nan, np.inf, -np.inf], numbers.shape, p=[0.94, 0.02, 0.02, 0.02])
+            numbers = numbers + kinds
+        with np.errstate(invalid="ignore"):
+            whole = numbers.astype(dtype.storage)
         found.append(laid_out(whole, array))
     return [*found, np.int32(program.flag)]
 

@@ -10,7 +10,7 @@ from generator.program import Do, Program, Type
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 5
+VERSION = 6
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -34,6 +34,7 @@ class _Draw(Values, Memory, Blocks):
         self.program = Program(seed, {}, {}, [], [], int(self.rng.integers(0, 3)))
         while self.cut() > MOST and not self.chance(0.04):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
+        self.special = self.chance(0.15)
         self.options()
         self.write_body()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generator.program import Array, Do, Let, Type
-from generator.state import EXACT, LIMIT, PRODUCTS, SUMS, VALUES, State
+from generator.state import BLOCK, EXACT, LIMIT, PRODUCTS, SUMS, VALUES, State
 
 
 class Memory(State):
@@ -149,7 +149,7 @@ class Memory(State):
         dims = (left, right)
         bound = ba * bb * trips
         how = ""
-        if self.operand == "f32" and self.chance(0.5) and max(ba, bb) <= EXACT["tf32"]:
+        if self.operand == "f32" and not self.special and self.chance(0.5) and max(ba, bb) <= EXACT["tf32"]:
             how = self.one((", precision='tf32'", ", precision='3xtf32'"))
         if acc is None:
             start = self.chance(0.4)
@@ -161,6 +161,21 @@ class Memory(State):
         kind = Type(acc[1].dims, sums, acc[1].bound)
         self.body.append(Let(name, kind, f"wd.mma({ta}, {tb}, {acc[0]}{how})"))
         return name, kind
+
+    def scaled_product(self, acc: tuple[str, Type]) -> tuple[str, Type]:
+        """A step of a loop over K with a scale for each block of it."""
+        assert self.scaled is not None
+        parts = []
+        for free, dtype in zip(acc[1].dims, self.scaled):
+            batch = ("B",) if self.batch and self.chance(0.6) else ()
+            for dims, kind, low, high in ((("K",), dtype, -3, 3), ((f"K / {BLOCK}",), "f8e8m0", 127, 128)):
+                space = self.one(("SHARED", "GLOBAL", None)) if kind == dtype else None
+                made = Array(f"a{len(self.program.arrays)}", (*batch, free, *dims), kind, low, high, space)
+                self.program.arrays.append(made)
+                parts.append(f"wd.read({made.name})")
+        name = self.name()
+        self.body.append(Let(name, acc[1], f"wd.scaled_mma({', '.join(parts)}, {acc[0]})"))
+        return name, acc[1]
 
     def bring(self, value: tuple[str, Type], to: int) -> tuple[str, int]:
         """An operand's text with a smaller bound."""

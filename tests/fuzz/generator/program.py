@@ -31,7 +31,8 @@ class Type:
 
 @dataclass
 class Array:
-    """An argument: `dims` outermost first, `low` and `high` of its whole numbers; `spread`: how it lies in memory."""
+    """An argument: `dims` outermost first, `low` and `high` of its whole numbers; `spread`: how it lies in memory;
+    `special`: whether some elements are NaN or infinite."""
 
     name: str
     dims: tuple[str, ...]
@@ -40,6 +41,7 @@ class Array:
     high: int
     space: str | None = None
     spread: str = "plain"
+    special: bool = False
 
     def annotation(self) -> str:
         space = () if self.space is None else (f"wd.{self.space}",)
@@ -164,6 +166,8 @@ class Program:
         )
         if spread:
             lines.append(f"# in memory: {spread}")
+        if any(a.special for a in self.arrays):
+            lines.append(f"# NaN and infinities in {', '.join(a.name for a in self.arrays if a.special)}")
         return "\n".join(lines) + "\n"
 
 

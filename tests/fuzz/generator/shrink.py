@@ -36,7 +36,7 @@ def _simpler(program: Program) -> Iterator[Program]:
                 drop_unused(made)
                 yield made
     for i in range(len(program.arrays)):
-        for name, value in (("space", None), ("spread", "plain")):
+        for name, value in (("space", None), ("spread", "plain"), ("special", False)):
             if getattr(program.arrays[i], name) != value:
                 made = copy.deepcopy(program)
                 setattr(made.arrays[i], name, value)

@@ -29,6 +29,12 @@ PRODUCTS = {
     "f8e5m2": "f32", "f8e4m3fnuz": "f32", "f8e5m2fnuz": "f32",
 }  # fmt: skip
 """Operands of matrix products and what they are summed in."""
+BLOCK = 32
+"""Elements with one scale."""
+SCALED = (
+    ("f4e2m1", "f4e2m1"), ("f8e4m3", "f4e2m1"), ("f8e5m2", "f8e4m3"), ("f6e2m3", "f6e2m3"), ("f6e3m2", "f4e2m1"),
+)  # fmt: skip
+"""Operands of scaled products: pairs whose sums are exact in f32 for scales of 1 and 2."""
 INTEGER_MAX = {f"{k}{b}": (1 << (b - (k == "i"))) - 1 for k in "iu" for b in (8, 16, 32, 64)}
 
 
@@ -122,7 +128,10 @@ class State:
             self.waves["N"] = waves[1]
         else:
             self.cover.add("N")
-        if self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
+        self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.08) else None
+        if self.scaled is not None:
+            self.add_loop("K", self.one((32, 64, 128)), BLOCK * int(self.rng.integers(1, 6)))
+        elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
             self.add_loop("K", self.one((8, 16, 16, 32, 32, 64, 24)), self.extent(100))
         if self.chance(0.2):
             self.add_loop("L", self.one((1, 2, 8, 16)), int(self.rng.integers(1, 24)))
@@ -174,10 +183,21 @@ class State:
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
+        if self.chance(0.06):
+            p.cut.append(self.hardware())
         if self.chance(0.2):
             p.dynamic = tuple(
                 d for d in ("M", "N", "K", "L") if d in p.sizes and d not in self.cover and self.chance(0.5)
             )
+
+    def hardware(self) -> str:
+        """What the user asks of the chip; most of it holds on some chips only."""
+        waves = f"({self.waves['M']}, {self.waves['N']}, 1)"
+        ways = (
+            "threads_per_wave=32", "threads_per_wave=64", "threads_per_wave=128", f"waves_per_block={waves}",
+            f"vector_shapes={{M: {self.one((1, 2, 16))}}}",
+        )  # fmt: skip
+        return f"wd.HardwareConstraint({self.one(ways)})"
 
     # ---- variables
 
@@ -231,7 +251,10 @@ class State:
             text, bound = f"small({text})", LIMIT
         if dtype not in INTEGER_MAX and dtype not in SUMS:
             bound = 64
-        return f"wd.cast({text}, wd.{dtype})", Type(kind.dims, dtype, min(bound, INTEGER_MAX.get(dtype, bound)))
+        text = f"wd.cast({text}, wd.{dtype})"
+        if self.special and kind.dtype in SUMS and dtype in INTEGER_MAX:  # infinities become the largest integers
+            text, bound = f"small({text})", LIMIT
+        return text, Type(kind.dims, dtype, min(bound, INTEGER_MAX.get(dtype, bound)))
 
     # ---- arrays
 
@@ -249,7 +272,8 @@ class State:
             if len(dims) > 1
             else self.one(("plain", "plain", "columns"))
         )
-        made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread)
+        special = self.special and low != high and dtype not in INTEGER_MAX and self.chance(0.5)
+        made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread, special)
         self.program.arrays.append(made)
         return made
 
@@ -342,7 +366,6 @@ class State:
 
     def written(self) -> set[str]:
         return self.atomics | {a.name for a in self.program.arrays if a.low == a.high}
-
 
 
 def union(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
