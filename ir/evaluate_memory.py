@@ -57,8 +57,10 @@ def _coordinates(
             given.append(_expression(run, c, mapping.dims))
     hidden = run.hidden(*given, *values, *run.active)
     dims = (*hidden, *(d for d in mapping.dims if d not in run.index_dims))
-    stray = [d for v in (*given, *values) for d in v.dims if d not in dims]
-    if stray:
+    stray = tuple(dict.fromkeys(d for v in (*given, *values) for d in v.dims if d not in dims))
+    if stray and not ROWS[node.op].effect:  # each tile along them reads what its numbers say
+        dims = (*stray, *dims)
+    elif stray:
         raise ConstraintError(
             f"{run.graph.name}: what happens to {argument.name} depends on the tile along {names(stray)}, which its "
             "mapping does not have",

@@ -350,3 +350,21 @@ def test_a_number_that_a_loop_counts_places_what_is_read(target: str) -> None:
         wd.write(loop, y)
 
     agree(kernel, [whole((20, 40), wd.f32), np.arange(9, dtype=np.float32), whole((20,), wd.f32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_read_whose_place_depends_on_another_tile(target: str) -> None:
+    """The evaluator refused reads as it refuses writes: a loop's trips, and so what it carries, depend on the tile."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.TilingConstraint(K, 2)], subs={N: 3})
+    def kernel(table: wd.Memory[P, wd.i32], rows: wd.Memory[K, wd.i32], y: wd.Memory[M, N, wd.i32]):
+        start = [wd.Register[N, wd.i32](0), wd.Register[N, wd.i32](0)]
+
+        @wd.iterate(K, stop=wd.tile_stop(M), init_args=start)
+        def loop(place, total):
+            found = wd.read(table, mapping=wd.IndexMapping((N,), {P: place}))
+            return place + wd.sum(wd.read(rows), dim=K), total + found
+
+        wd.write(wd.broadcast(loop[1], M, N), y)
+
+    agree(kernel, [np.arange(9, 49, dtype=np.int32), np.ones(9, np.int32), np.zeros((9, 3), np.int32)], target)
