@@ -96,7 +96,10 @@ def _carried_out(run: Run, node: Node, active: Named, dims: tuple[Any, ...]) -> 
 def _expression(run: Run, expr: Any, dims: tuple[Any, ...]) -> Named:
     """An index expression over the element's own indices; other symbols are their numbers."""
     own = [d for d in (*run.graph.index_dims, *dims) if expr.has(d)]
-    known = {s: sympy.Integer(run.symbols[s]) for s in expr.free_symbols if s not in own}
+    # A dimension such as `K / 32` counts by itself, whatever K is.
+    names_of = [d if d.is_Symbol else sympy.Dummy(integer=True) for d in own]
+    expr = expr.xreplace({d: s for d, s in zip(own, names_of) if d is not s})
+    known = {s: sympy.Integer(run.symbols[s]) for s in expr.free_symbols if s not in names_of}
     expr = expr.xreplace(known)
     if not own:
         return Named((), np.asarray(int(expr), np.int64))
@@ -105,9 +108,9 @@ def _expression(run: Run, expr: Any, dims: tuple[Any, ...]) -> Named:
         ranges.append(
             np.arange(*run.span(d), dtype=np.int64).reshape([-1 if a == axis else 1 for a in range(len(own))])
         )
-    if expr == own[0]:
+    if expr == names_of[0]:
         return Named((own[0],), ranges[0])
-    result = np.asarray(sympy.lambdify(own, expr, modules="numpy")(*ranges))
+    result = np.asarray(sympy.lambdify(names_of, expr, modules="numpy")(*ranges))
     whole = np.rint(result).astype(np.int64)
     if not np.array_equal(whole, result):
         raise ConstraintError(f"{run.graph.name}: the index {expr} is not whole", hint="use sympy.floor")

@@ -70,7 +70,7 @@ def started_once(low: Lowering, n: Node, init: Node, value: Fragment) -> Fragmen
     d, bits = _shared_by(low, n)
     first: Value | None = None
     if low.plans[d].waves > 1:
-        first = b.cmp("eq", low.wave_digit[d], 0)
+        first = b.cmp("eq", low.digit(d), 0)
     if bits:
         first = both(b, first, b.cmp("eq", b.and_(b.lane(), sum(1 << bit for bit in bits)), 0))
     assert first is not None

@@ -88,7 +88,11 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
 
 def shared_dims(low: Lowering, dims: Sequence[str]) -> list[str]:
     """Dimensions that workgroups are spread over and a value does not have. (Index dimensions: every one has it.)"""
-    return [d for d, p in low.plans.items() if p.role == "workgroup" and p.trips != 1 and d not in dims]
+    own = low.cut_along(dims)
+    return [
+        d for d, p in low.plans.items()
+        if p.role == "workgroup" and p.trips != 1 and d not in own and d not in low.followed
+    ]  # fmt: skip
 
 
 def differing(low: Lowering, n: Node, shared: Sequence[str]) -> list[str]:
@@ -113,8 +117,9 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
     """What `lane` of the wave that carried an atomic out got, in every wave that shares it, through shared memory."""
     b, lanes = low.b, low.target.wave_size
     writer: Any = b.wave()
-    for d in low.partition.dims:
-        if low.plans[str(d)].waves > 1 and str(d) not in layout.dims:
+    own = low.cut_along(layout.dims)
+    for d in low.partition.order:
+        if low.plans[str(d)].waves > 1 and str(d) not in own:
             writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
     size = sum(v.type.words for v in values) * lanes * 4
     start = 0

@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import gcd
 from typing import Any, NamedTuple
 
+import sympy
 from wavedsl.ir.access import element_groups, gather_words, sub_word, total, vector_elements, whole_buffer
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bits import number_of
@@ -31,15 +32,21 @@ from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_mas
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mapped_runs import longest_run, run_length
 from wavedsl.ir.steps import Context
+from wavedsl.ir.symbols import dim_name
 
 
 def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
-    """The node's mapping; an atomic without one goes to its own coordinates."""
+    """The node's mapping; an atomic without one goes to its own coordinates. In coordinates a dimension of the value
+    such as `K / 32` is a symbol of that name: it counts by itself, whatever K is.
+    """
     found: ResolvedMapping | None = n.attrs.get("mapping")
-    if found is not None:
+    if found is None:
+        dims = low.graph.argument(n.attrs["memory"]).dims
+        found = ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
+    derived = {d: sympy.Symbol(dim_name(d), integer=True, nonnegative=True) for d in found.dims if not d.is_Symbol}
+    if not derived:
         return found
-    dims = low.graph.argument(n.attrs["memory"]).dims
-    return ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
+    return replace(found, coords=tuple(c if isinstance(c, int) else c.xreplace(derived) for c in found.coords))
 
 
 class Groups(NamedTuple):
@@ -79,7 +86,7 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     name = str(along)
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
     width, bits = vector_elements(seen, layout, low.plans, store, repeats)
-    if coords[c] != info.dims[c]:
+    if str(coords[c]) != info.names[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
         most = gcd(width, info.extent_multiple(c) * repeats, longest, _multiple(low, name))
@@ -146,7 +153,7 @@ class MappedAccess:
             inside = b.cmp("ult", where, limit)
             return (b.trunc(where) if where.type is I64 else where), inside
         where = self.expression(c, element)
-        if c == self.info.dims[i]:
+        if str(c) == self.info.names[i]:
             return where, b.true  # its own dimension: what sticks out is masked with the value's
         return where, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
 

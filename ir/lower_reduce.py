@@ -458,7 +458,8 @@ def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[
 def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[list[Cell]]:
     """Per cell, what the same lane of every wave along `dim` holds, in order of the waves, through shared memory."""
     b, count = low.b, low.plans[dim].waves
-    key = next(x for x in low.partition.dims if str(x) == dim)
+    (cut,) = low.cut_along([dim])
+    key = next(x for x in low.partition.dims if str(x) == cut)
     divisor, _ = low.partition.wave_radix(key)
     lanes = low.target.wave_size
     flat = [v for cell in cells for v in cell]
@@ -466,7 +467,7 @@ def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
-    first = b.sub(b.wave(), b.mul(low.wave_digit[dim], divisor))
+    first = b.sub(b.wave(), b.mul(low.digit(dim), divisor))
 
     def place(v: Value, start: int, wave: Value) -> Any:
         return total(b, [low.reduced_at, b.mul(b.lane(), v.type.words * 4), b.mul(wave, size), start])

@@ -154,7 +154,7 @@ def _follow(first: _Block, second: _Block, join: Join) -> _Block:
 def _across_waves(low: Lowering, d: str, totals: list[Cell], join: Join, identity: Cell) -> list[Cell | None]:
     """Per line, the sum of what earlier waves hold; the identity in the first."""
     b = low.b
-    digit = low.wave_digit[d]
+    digit = low.digit(d)
     out: list[Cell | None] = []
     for per_wave in gathered_from_waves(low, d, totals):
         before = identity

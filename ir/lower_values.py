@@ -272,7 +272,7 @@ def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Nod
     """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None
-    names = set(dims)
+    names = low.cut_along(dims)
     for d, digit in low.wave_digit.items():
         if d not in names and low.plans[d].waves > 1:
             first = b.cmp("eq", digit, 0)

@@ -9,7 +9,7 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -147,6 +147,10 @@ class Lowering:
         start = self.base if base is None else base
         wave = {d: scaled(b, self.digit(d), self.plans[d].wave) for d in dims}
         return Position({d: self._start(start, d) for d in dims}, wave)
+
+    def cut_along(self, dims: Iterable[str]) -> set[str]:
+        """The dimensions whose cuts tell where elements along `dims` are: of one such as `K / 32`, K."""
+        return {self.followed[d][0] if d in self.followed else d for d in dims}
 
     def digit(self, dim: str) -> Any:
         """This wave's share of a dimension: which one counts."""

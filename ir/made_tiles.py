@@ -178,10 +178,11 @@ def _shares(low: Lowering, layout: Layout) -> list[Value]:
     b = low.b
     number: Any = 0
     count = 1
-    for d, plan in low.plans.items():
-        if plan.waves > 1 and d not in layout.dims:
-            number = total(b, [b.mul(low.wave_digit[d], count), number])
-            count *= plan.waves
+    own = low.cut_along(layout.dims)
+    for d, digit in low.wave_digit.items():
+        if low.plans[d].waves > 1 and d not in own:
+            number = total(b, [b.mul(digit, count), number])
+            count *= low.plans[d].waves
     columns = [layout.inner.coordinate_columns(d) for d in layout.dims]
     same = [
         number_of(x) for i, x in enumerate(layout.inner.ins) if kind_of(x) == "l" and not any(c[i] for c in columns)

@@ -39,8 +39,8 @@ def _one_place(n: Node) -> tuple[Any, ...]:
     if mapping is None or not (dtype in _WHOLE or (n.op == "atomic_add" and dtype in (dt.f32, dt.f64))):
         return ()
     apart = {d for x in n.inputs[1:] for d in x.dims}
-    apart |= {s for c in mapping.coords if not isinstance(c, int) for s in getattr(c, "free_symbols", ())}
-    return tuple(d for d in n.inputs[0].dims if d not in apart)
+    coords = [c for c in mapping.coords if not isinstance(c, int)]
+    return tuple(d for d in n.inputs[0].dims if d not in apart and not any(c.has(d) for c in coords))
 
 
 def _joined(copy: Copy, n: Node, dims: tuple[Any, ...]) -> Node:

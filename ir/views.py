@@ -69,7 +69,7 @@ def placement(graph: Graph, n: Node) -> Placement | None:
         elif c == dim and (dim in mapping.dims or dim in index_dims):
             own.append(dim)
             continue
-        elif not c.free_symbols & set(values):
+        elif not any(c.has(d) for d in values):
             found.fixed[dim_name(dim)] = c
             continue
         else:

@@ -1,0 +1,92 @@
+"""Dimensions such as `K / 32` where waves and workgroups share K: written, gathered, scattered, summed, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+from products import BK, BM, K, M
+
+import wavedsl as wd
+
+GRID = [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(K, BK, 1), wd.WaveConstraint(K, BK / 2)]
+LOOP = [wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / 2)]
+TILES = {BM: 16, BK: 128}
+SIZES = {M: 32, K: 256}
+
+
+def blocks(dtype: type = np.float32) -> np.ndarray:
+    """[M, K / 32], all elements different."""
+    return np.arange(32 * 8).reshape(32, 8).astype(dtype)
+
+
+@wd.wave(GRID, subs=TILES)
+def copied(s: wd.Memory[M, K / 32, wd.f32], o: wd.Memory[M, K / 32, wd.f32], x: wd.Memory[M, K, wd.f32]):
+    wd.write(wd.read(s) + wd.cast(wd.index(K / 32), wd.f32), o)
+    wd.write(wd.read(x) * 2.0, x)
+
+
+@wd.wave(GRID, subs=TILES)
+def moved(s: wd.Memory[M, K / 32, wd.f32], o: wd.Memory[M, K / 32, wd.f32]):
+    later = wd.read(s, mapping=wd.IndexMapping((M, K / 32), {K / 32: K / 32 + 1}))
+    wd.write(later, o, mapping=wd.IndexMapping((M, K / 32), {M: (M + 3) % 32}))
+
+
+@wd.wave(GRID, subs=TILES)
+def counted(
+    s: wd.Memory[M, K / 32, wd.i32], o: wd.Memory[M, K / 32, wd.i32], n: wd.Memory[M, K / 32, wd.i32],
+    columns: wd.Memory[K / 32, wd.i32], rows: wd.Memory[M, wd.i32],
+):  # fmt: skip
+    x = wd.read(s)
+    wd.write(wd.atomic_add(x, n), o)
+    wd.atomic_add(x, columns, mapping=wd.IndexMapping((M, K / 32), {}))
+    wd.atomic_add(x, rows, mapping=wd.IndexMapping((M, K / 32), {M: M}))
+
+
+@wd.wave(LOOP, subs=TILES)
+def summed(s: wd.Memory[M, K / 32, wd.i32], before: wd.Memory[M, K / 32, wd.i32], o: wd.Memory[M, wd.i32]):
+    @wd.iterate(K, init_args=[wd.Register[M, wd.i32](0)])
+    def loop(total):
+        x = wd.read(s)
+        wd.write(wd.cumsum(x, dim=K / 32) + total, before)
+        return total + wd.sum(x, dim=K / 32)
+
+    wd.write(loop, o)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_written(target: str, oracle: Callable[[str], str]) -> None:
+    s, x = blocks(), np.ones((32, 256), np.float32)
+    agree(copied, [s, np.zeros_like(s), x], target, oracle, subs=SIZES)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mapped(target: str, oracle: Callable[[str], str]) -> None:
+    s = blocks()
+    agree(moved, [s, np.zeros_like(s)], target, oracle, subs=SIZES)
+    found, want = np.zeros_like(s), np.zeros_like(s)
+    moved.evaluate(s, found)
+    want[(np.arange(32) + 3) % 32, :7] = s[:, 1:]
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_atomics(target: str, oracle: Callable[[str], str]) -> None:
+    s = blocks(np.int32)
+    args = [s, np.zeros_like(s), np.full_like(s, 7), np.zeros(8, np.int32), np.zeros(32, np.int32)]
+    agree(counted, args, target, oracle, subs=SIZES)
+    counted.evaluate(*args)
+    for got, want in zip(args[1:], (np.full_like(s, 7), s + 7, s.sum(0), s.sum(1))):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sums_and_scans(target: str, oracle: Callable[[str], str]) -> None:
+    s = blocks(np.int32)
+    args = [s, np.zeros_like(s), np.zeros(32, np.int32)]
+    agree(summed, args, target, oracle, subs=SIZES)
+    summed.evaluate(*args)
+    np.testing.assert_array_equal(args[1], np.cumsum(s, axis=1))
+    np.testing.assert_array_equal(args[2], s.sum(1))
