@@ -6,6 +6,7 @@
     plan      ways to cut and to lay out, best first                                              plans.py
       apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
+      fence     where one of the waves that hold elements writes them back                     write_back.py
       infer     which lane and register holds which element of every value                       infer.py
     lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
       place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py

@@ -20,6 +20,7 @@ from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
+from wavedsl.ir.write_back import by_warps, by_waves
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def _plan(
 ) -> Plan:
     partition = cut(graph, resolved, target, widen)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
+    graph = by_waves(graph, partition)
     if not any(atom.asynchronous for atom in target.mma_atoms):
         graph = numbers_apart(read_apart(graph, partition.waves))
     return _laid_out(graph, partition, target, resolved.hardware, rows)
@@ -93,6 +95,10 @@ def _laid_out(
     graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
 ) -> Plan:
     inference = infer(graph, partition, target, hardware, rows)
+    if any(atom.asynchronous for atom in target.mma_atoms):
+        apart = by_warps(graph, inference)
+        if apart is not graph:
+            graph, inference = apart, infer(apart, partition, target, hardware, rows)
     trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)

@@ -352,14 +352,14 @@ for _space in ("buffer", "global", "flat"):
     _atomic(_space, "pk_add_f16", "pk_add_f16", "u32", 1, CDNA2_UP if _space != "flat" else CDNA3_UP)
     _atomic(_space, "pk_add_bf16", "pk_add_bf16", "u32", 1, CDNA4 if _space == "buffer" else CDNA3_UP)
 
-for _name, _on in (
-    ("buffer_wbinvl1", GFX90A),
-    ("buffer_wbinvl1_vol", GFX90A),
-    ("buffer_wbl2", CDNA2_UP),
-    ("buffer_inv", CDNA3_UP),
-    ("buffer_invl2", GFX90A),
+for _name, _on, _does in (
+    ("buffer_wbinvl1", GFX90A, "invalidate"),
+    ("buffer_wbinvl1_vol", GFX90A, "invalidate"),
+    ("buffer_wbl2", CDNA2_UP, "writeback"),
+    ("buffer_inv", CDNA3_UP, "invalidate"),
+    ("buffer_invl2", GFX90A, ""),
 ):
     for _targets, _scopes in _CACHE.items():
         if _targets & _on:
             inst(_name, "", Unit.VMEM, "MUBUF", special="nothing", targets=_targets & _on, modifiers=_scopes,
-                 counters=("vmcnt",), doc="cache maintenance; caches are not modelled")  # fmt: skip
+                 counters=("vmcnt",), extra=_does, doc="cache maintenance; caches are not modelled")  # fmt: skip

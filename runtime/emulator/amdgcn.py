@@ -177,6 +177,8 @@ class _Engine:
         st.wg = np.repeat(np.arange(n), self.waves)
         st.wave = np.tile(np.arange(self.waves), n)
         self.env.new_batch(n, self.lds)
+        if self.checker is not None and self.checker.globals is not None:
+            self.checker.globals.new_batch(groups)
         st.lds_base = (st.wg * self.env.stride)[:, None]
         sgprs = self.launch.registers(st, self.workgroup_of)
         if self.private:
@@ -390,6 +392,8 @@ class _Engine:
     def _passed(self, st: State) -> None:
         if self.checker is not None:
             self.checker.lds.barrier(st)
+            if self.checker.globals is not None:
+                self.checker.globals.barrier(st)
         st.epoch = st.epoch + 1
 
     def _release(self, states: list[State]) -> None:
@@ -484,6 +488,8 @@ class _Engine:
                     if self.checker is None:
                         return lambda st: None
                     return self.checker.waitcnt(line, index)
+                if inst.extra in ("writeback", "invalidate") and self.checker is not None and self.checker.globals:
+                    return self.checker.globals.maintenance(line)
                 return self._guarded(shared(self.context, line, index), index)
             except Unsupported as e:
                 message = str(e)

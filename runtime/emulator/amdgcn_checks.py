@@ -16,6 +16,7 @@ In: every executed block and every memory access. Out: findings. Rules, by the n
   (16-bit halves, bytes, lanes) count as writes.
 (RACE) Two waves of a workgroup touch the same LDS byte between the same two barriers, at least one writing (another
   value). An access that was not waited for when its wave passed a barrier also belongs to the time after the barrier.
+  Of global memory, see amdgcn_global.py.
 
 Registers that need attention are one bit mask, so an instruction that touches none costs one test.
 """
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.amdgcn import hazard_rules
 from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.runtime.emulator.amdgcn_global import watched
 from wavedsl.runtime.emulator.amdgcn_lds import LdsShadow
 from wavedsl.runtime.emulator.amdgcn_marks import Flight, Info, Marks, bits_of, mask_of, name_of
 from wavedsl.runtime.emulator.amdgcn_state import LANES, U32, State
@@ -66,6 +68,7 @@ class Checker:
         has_dma = any(x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "dma" for x in lines)
         self.undefined = Undefined(engine)
         self.lds = LdsShadow(engine, min([4, *sizes]), has_dma, engine.waves > 1)
+        self.globals = watched(engine, engine.memory)
 
     # ---- batches, blocks
 
@@ -314,6 +317,8 @@ class Checker:
                 self._drain(st, st.vm, vm)
             if lgkm is not None and st.lgkm:
                 self._drain(st, st.lgkm, lgkm)
+            if vm == 0 and self.globals is not None:
+                self.globals.waited(st)
             self._recount(st)
 
         return step

@@ -63,6 +63,11 @@ def smem(ctx: Context, env: Env, line: Line, index: int) -> Step:
             mask = np.zeros((st.waves, LANES), bool)
             mask[:, 0] = fault.mask
             check.fault(st, index, "out-of-bounds", f"reads {fault.message}", mask)
+        if check is not None and check.globals is not None:
+            good = inside[0] if buffer else None
+            if fault is not None:
+                good = ~fault.mask if good is None else good & ~fault.mask
+            check.globals.scalar(st, index, at, size, good)
         for i in range(n):
             r = first + i
             st.S32[r >> 1, :, r & 1] = words[i]

@@ -64,8 +64,11 @@ def _placed(address: Address, access: Access, env: Env) -> Address:
 class Access:
     """Reads and writes of the lanes of one instruction in whatever memory their addresses lie."""
 
-    def __init__(self, env: Env, index: int, space: str):
-        self.env, self.index, self.space = env, index, space
+    def __init__(self, env: Env, line: Line, index: int):
+        assert line.inst is not None
+        self.env, self.index, self.space = env, index, line.inst.extra
+        self.watch = None if env.check is None else env.check.globals
+        self.strong = self.watch is not None and self.watch.strong(line)
 
     def load(self, st: State, address: np.ndarray, active: Active, size: int) -> np.ndarray:
         """Words [k, wave, lane], zero for inactive lanes."""
@@ -77,18 +80,25 @@ class Access:
         words, fault = env.memory.load(flat, size)
         if fault is not None:
             self.fault(st, fault, active, "reads")
+        if self.watch is not None:
+            self.watch.read(st, self.index, flat, size, active, self.strong)
         return spread(active, words, st.waves)
 
     def store(self, st: State, address: np.ndarray, active: Active, words: np.ndarray, size: int) -> None:
-        env = self.env
         other = self._not_global(st, address, active)
         if other is not None:
             self._mixed_store(st, address, active, words, size, other)
             return
         if active is None:
-            fault = env.memory.store(address.reshape(-1), words.reshape(words.shape[0], -1), size)
+            self._put(st, address.reshape(-1), active, words.reshape(words.shape[0], -1), size)
         else:
-            fault = env.memory.store(address[active], words[:, active], size)
+            self._put(st, address[active], active, words[:, active], size)
+
+    def _put(self, st: State, at: np.ndarray, active: Active, words: np.ndarray, size: int) -> None:
+        """Store to global memory: addresses [n], words [k, n] of the active lanes."""
+        if self.watch is not None:
+            self.watch.write(st, self.index, at, size, active, words, self.strong)
+        fault = self.env.memory.store(at, words, size)
         if fault is not None:
             self.fault(st, fault, active, "writes")
 
@@ -142,6 +152,8 @@ class Access:
             out[:, rest] = words
             if fault is not None:
                 self.fault(st, fault, rest, "reads")
+            if self.watch is not None:
+                self.watch.read(st, self.index, address[rest], size, rest, self.strong)
         if shared.any():
             position, inside = lds_lanes(self.env, st, self.index, (address & 0xFFFFFFFF).astype(U32), size, shared)
             if self.env.check is not None:
@@ -165,9 +177,7 @@ class Access:
         live = every_lane(st) if active is None else active
         rest = live & ~shared & ~private
         if rest.any():
-            fault = self.env.memory.store(address[rest], words[:, rest], size)
-            if fault is not None:
-                self.fault(st, fault, rest, "writes")
+            self._put(st, address[rest], rest, words[:, rest], size)
         if shared.any():
             position, inside = lds_lanes(self.env, st, self.index, (address & 0xFFFFFFFF).astype(U32), size, shared)
             if self.env.check is not None:
@@ -190,7 +200,7 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
     size, convert = mem.bytes, mem.convert
     n = (size + 3) // 4
     address = address_of(ctx, env, line, index, size)
-    access = Access(env, index, inst.extra)
+    access = Access(env, line, index)
     regs = ctx.regs
     check = env.check
     private = inst.extra == "scratch"
@@ -266,9 +276,13 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
         def put(which: np.ndarray, new: np.ndarray) -> None:
             env.memory.store(where[which], new, size)
 
-        if not where.size or reduce_atomic(where, words, mem, get, put):
+        if not where.size:
             return
         order = None if check is None else check.permutation(where.size)
+        if access.watch is not None:
+            access.watch.atomic(st, index, where, size, chosen, order, mem.returns)
+        if reduce_atomic(where, words, mem, get, put):
+            return
         old = apply_atomic(where, words, mem, get, put, order)
         if mem.returns:
             out = spread(chosen, old, st.waves)
@@ -293,7 +307,7 @@ def vmem_lds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         m0_mask &= U32(0x3FFFC)
     offset = int(line.modifiers.get("offset", 0))
     address = address_of(ctx, env, line, index, size)
-    access = Access(env, index, inst.extra)
+    access = Access(env, line, index)
     m0 = vector_raw(ctx.regs, Reg("s", 124))
     check = env.check
     lane = np.arange(LANES, dtype=I64) * slot

@@ -82,8 +82,9 @@ def run_ptx(
     cluster3 = _cluster(function, grid3, cluster)
     statics = place_statics(module, function, memory)
     launch = Launch(
-        module, function, grid3, block3, target, bool(checks), memory, params, shared_bytes, statics, cluster3
-    )
+        module, function, grid3, block3, target, bool(checks), memory, params, shared_bytes, statics, cluster3,
+        min([a.spec.item_size for a in args if isinstance(a, TensorMap)], default=16),
+    )  # fmt: skip
     rng = np.random.default_rng(seed)
     ranks = cluster3[0] * cluster3[1] * cluster3[2]
     order = rng.permutation(total // ranks) if checks else np.arange(total // ranks)
@@ -236,6 +237,11 @@ def _pack(params: list[Param], args: Sequence[Any], memory: GlobalMemory) -> np.
     return block
 
 
+def _name(p: Param) -> str:
+    """What findings call an array: the user's name, where the text is ours."""
+    return p.name.removeprefix("param_") or p.name
+
+
 def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
     if a is None:
         return bytes(p.size)
@@ -244,13 +250,13 @@ def _bytes_of(p: Param, a: Any, memory: GlobalMemory) -> bytes:
     if isinstance(a, TensorMap):
         if p.size != BYTES or p.align % ALIGNMENT:
             raise LaunchError(f"parameter {p.name} is no tensor map: {BYTES} bytes aligned to {ALIGNMENT} are needed")
-        return encode(a.spec, memory.add(a.array, p.name) + a.shift)
+        return encode(a.spec, memory.add(a.array, _name(p)) + a.shift)
     if isinstance(a, np.ndarray) and a.ndim == 0 and p.size == a.itemsize and p.size != 8:
         return a.tobytes()
     if isinstance(a, np.ndarray):
         if p.size != 8:
             raise LaunchError(f"parameter {p.name} has {p.size} bytes and cannot hold the address of an array")
-        return memory.add(a, p.name).to_bytes(8, "little")
+        return memory.add(a, _name(p)).to_bytes(8, "little")
     if isinstance(a, np.generic):
         return a.tobytes()
     if isinstance(a, bool | int):

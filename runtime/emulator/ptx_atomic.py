@@ -63,6 +63,8 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
         turn = turn[np.argsort(place, kind="stable")]
         place = np.sort(place)
         starts = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1]))) if len(turn) else turn
+        if space == "global" and m.globals is not None:
+            m.globals.atomic(inst, pc, place, size, lanes[turn])
         lengths = np.diff(np.append(starts, len(turn)))
         rounds = int(lengths.max()) if len(turn) else 0
 

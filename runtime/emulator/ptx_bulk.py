@@ -157,17 +157,21 @@ class BulkCopies:
             self.barriers.progress(mask)
             lanes = self._lanes(mask)
             at, bar = dst(lanes), mbar(lanes)
-            for part, chunks, size, span, origin in get(lanes):
+            for part, chunks, size, span, origin, places in get(lanes):
                 which = np.searchsorted(lanes, part)
                 if registers:
                     self._place_words(inst, pc, part, at[which], bar[which], chunks, size)
                 else:
-                    self._place(inst, pc, part, at[which], bar[which], ctas, chunks, size, span, unit, remote, origin)
+                    bars = bar[which]
+                    codes = self._place(inst, pc, part, at[which], bars, ctas, chunks, size, span, unit, remote, origin)
+                    for address, width, position, _ in places:
+                        by = np.zeros(len(part), np.int64) if codes is None else codes
+                        self.m.globals.bulk_read(inst, pc, address, width, part[position], by[position])
 
         return run
 
     def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
-        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor)]."""
+        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor, what is read)]."""
         at = address_of(self.m, Address(tensor.base, tensor.offset))
         coords = [self._values(c, "s32") for c in tensor.coords]
 
@@ -180,9 +184,9 @@ class BulkCopies:
                 if found is None:
                     continue
                 spec, base = found
-                chunks = self.boxes.gather(inst, spec, base, corner[:, on], lanes[on])
-                if chunks is not None:
-                    yield lanes[on], chunks, spec.box_bytes, spec.swizzle, base
+                read = self.boxes.gather(inst, spec, base, corner[:, on], lanes[on])
+                if read is not None:
+                    yield lanes[on], read[0], spec.box_bytes, spec.swizzle, base, read[1]
 
         return get
 
@@ -202,12 +206,15 @@ class BulkCopies:
                 if own:
                     index = self._source(inst, pc, part, np.array([a]), n, 0, 16, None)
                     if index is not None:
-                        yield part, self.chunks()[index], n, 0, 0
+                        yield part, self.chunks()[index], n, 0, 0, []
                     continue
-                words, fault = m.memory.load(a + 16 * np.arange(n // 16), 16)
+                where_ = a + 16 * np.arange(n // 16)
+                words, fault = m.memory.load(where_, 16)
                 if fault is not None:
                     self.m.tell("out-of-bounds", inst, f"reads {n} bytes: {fault.message}", int(part[0]))
-                yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0, a
+                watched = m.globals is not None and fault is None
+                places = [(where_, 16, np.zeros(n // 16, np.int64), None)] if watched else []
+                yield part, np.ascontiguousarray(words.T).view(CHUNK).reshape(1, -1), n, 0, a, places
 
         return get
 
@@ -227,7 +234,7 @@ class BulkCopies:
         def get(lanes: Array) -> Any:
             words = words_of(self.m, parts, type_, lanes)
             for i in range(len(lanes)):
-                yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0, 0
+                yield lanes[i : i + 1], np.ascontiguousarray(words[:, i]), size, 0, 0, []
 
         return get
 
@@ -245,31 +252,34 @@ class BulkCopies:
         unit: int,
         remote: bool,
         origin: int,
-    ) -> None:
-        """Issue loads of `size` bytes for lanes: where they go, whom they overwrite, and when they arrive."""
+    ) -> Array | None:
+        """Issue loads of `size` bytes for lanes: where they go, whom they overwrite, and when they arrive. By lane the
+        code of the phase that its load completes, where global memory is watched: 0 for loads into several CTAs, whose
+        phases are known in none of the others.
+        """
         m = self.m
         thread = int(lanes[0])
         cta, at = m.resolve(at, lanes) if remote else (m.cta_of[lanes], at)
         bar_cta, bar = m.resolve(bar, lanes) if remote else (m.cta_of[lanes], bar)
         if (cta != bar_cta).any():
             self.m.tell("hazard", inst, "destination and mbarrier lie in different CTAs", thread)
-            return
+            return None
         skew = at % unit != 0
         if skew.any():
             i = int(np.argmax(skew))
             self.m.tell("misaligned", inst, f"destination {int(at[i]):#x} is not a multiple of {unit}", int(lanes[i]))
-            return
+            return None
         beyond = (at < SHARED_BASE) | (at - SHARED_BASE + size > m.shared_bytes)
         if beyond.any():
             i = int(np.argmax(beyond))
             text = f"writes {size} bytes at byte {int(at[i]) - SHARED_BASE} of {m.shared_bytes} of shared memory"
             self.m.tell("out-of-bounds", inst, text, int(lanes[i]))
-            return
+            return None
         op = np.arange(len(lanes))
         if ctas is not None:
             op, cta = self._multicast(inst, lanes, ctas(lanes))
             if not len(op):
-                return
+                return None
         address = swizzled(at[op][:, None] + 16 * np.arange(size // 16), span) - SHARED_BASE
         index = (cta[:, None] * m.shared_stride + address) >> 4
         granules: Array = None
@@ -278,6 +288,7 @@ class BulkCopies:
             granules = granules + (cta * m.shadow.per_cta)[:, None]
             m.defects(inst, m.shadow.write_by(granules, m.global_warp[lanes[op]], pc), lanes[op])
         now = self.chunks()
+        codes = np.zeros(len(lanes), np.int64) if m.globals is not None else None
         if m.checks:
             now[index] = POISON
         for i, lane in enumerate(op.tolist()):
@@ -285,6 +296,9 @@ class BulkCopies:
             phase = self.barriers.find(inst, key, lanes[lane : lane + 1])
             if phase is None:
                 continue
+            if codes is not None and len(op) == len(lanes):
+                row, clock = int(m.global_warp[lanes[lane]]), phase.base + phase.completed + 1
+                codes[lane] = m.globals.phase_code(row, phase.column, clock)
             if m.trace is not None:
                 copies = int(np.count_nonzero(op == lane))
                 m.trace.signal(pc, lanes[lane : lane + 1], "copy", key, size, origin, copies)
@@ -295,6 +309,7 @@ class BulkCopies:
                 phase.late.append(load)
             else:
                 load.arrive()
+        return codes
 
     def _multicast(self, inst: Inst, lanes: Array, masks: Array) -> tuple[Array, Array]:
         """Lane positions and CTAs of a multicast: one copy for every CTA of each lane's mask."""
@@ -423,7 +438,7 @@ class BulkCopies:
                     place: Array = corner[:, on],
                     found: tuple[TensorMapSpec, int] = found,
                 ) -> None:
-                    self.boxes.scatter(inst, row, *found, place[:, which], part[which], chunks)
+                    self.boxes.scatter(inst, row, pc, *found, place[:, which], part[which], chunks)
 
                 issue(part, index, ticks, put)
 
@@ -440,7 +455,7 @@ class BulkCopies:
                     continue
 
                 def put(which: Array, chunks: Array, a: int = a, thread: int = int(part[0])) -> None:
-                    self._run(inst, row, a, chunks, thread)
+                    self._run(inst, row, pc, a, chunks, thread)
 
                 issue(part, index, ticks, put)
 
@@ -450,11 +465,15 @@ class BulkCopies:
 
         return run
 
-    def _run(self, inst: Inst, row: isa.Inst, address: int, chunks: Array, thread: int) -> None:
+    def _run(self, inst: Inst, row: isa.Inst, pc: int, address: int, chunks: Array, thread: int) -> None:
         """Put a run of bytes into global memory, or combine it with what is there."""
         m = self.m
         words = np.ascontiguousarray(chunks.reshape(-1)).view(np.uint32).reshape(-1, 4).T
         where = address + 16 * np.arange(words.shape[1])
+        if m.globals is not None:
+            reduces = "reduce" in row.effects
+            threads = np.full(len(where), thread)
+            m.globals.bulk_write(inst, pc, where, 16, threads, None if reduces else words, reduces)
         if "reduce" in row.effects:
             found = m.memory.find(address)
             size = 16 * words.shape[1]

@@ -108,6 +108,8 @@ class AsyncCopies:
             got, fault = m.memory.load(address, int(c))
             if fault is not None:
                 frm._outside(fault, kept)
+            elif m.globals is not None:
+                m.globals.read(frm.inst, frm.pc, address, int(c), kept, False, False)
             words[: got.shape[0], at] = got
         return words
 
@@ -118,6 +120,8 @@ class AsyncCopies:
         got, fault = m.memory.load(kept_address, width)
         if fault is not None:
             frm._outside(fault, kept)
+        if m.globals is not None:
+            frm.watch(kept_address, kept, fault)
         if got.shape[1] == n:
             return got
         words = np.zeros((width // 4, n), np.uint32)

@@ -136,6 +136,8 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
         return lambda mask: m.shadow.fence_inits(_warps(m, mask))
     if "proxy" in row.effects and row.mods.get("kind") != "alias" and row.mods.get("space") != "global":
         return lambda mask: m.shadow.fence(_warps(m, mask))
+    if m.globals is not None and "scope" in row.mods and "mbarrier" not in row.effects:
+        return m.globals.fence(row) or _nothing
     return _nothing
 
 

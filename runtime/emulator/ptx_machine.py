@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx.isa import NUMPY, PACKED, TYPE_BITS
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.loc import Loc
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param, Reg, Variable
 from wavedsl.runtime.emulator.ptx_shadow import Defect, SharedShadow
@@ -60,6 +61,8 @@ class Launch:
     """Space and address of each `.global` and `.const` variable."""
     cluster: tuple[int, int, int] = (1, 1, 1)
     """CTAs per cluster along each axis; the grid is a multiple of it."""
+    item_size: int = 16
+    """Bytes of the smallest element of a tensor map, 16 without one."""
 
 
 class Machine:
@@ -89,6 +92,8 @@ class Machine:
         self.live = np.zeros(self.T, np.bool_)
         self.first = 0
         self._conflict_memo: dict[bytes, int] = {}
+        self.globals: Any = None
+        """The watch over global memory (`ptx_global.WatchedMemory`), None without checks."""
         self.trace: Any = None
         """The `Tracer` while a batch runs of which something is recorded."""
         self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}
@@ -214,6 +219,8 @@ class Machine:
             self.shadow = SharedShadow(
                 self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents
             )
+            if self.globals is not None:
+                self.globals.new_batch()
 
     def visit(self, inst: Inst, cta: Array, lanes: Array) -> None:
         """Threads use shared memory of CTAs of the cluster, which must not end before they know of it."""
@@ -309,13 +316,17 @@ class Machine:
 
     def report(self, kind: str, inst: Inst, message: str, thread: int | None = None) -> None:
         """List a defect of an instruction, shown by one thread."""
-        loc = None
-        if inst.loc is not None and inst.loc[0] in self.module.files and inst.loc[1] > 0:
-            loc = self.module.location(inst.loc, inst.line)
+        loc = self._location(inst)
         group, wave, lane = None, None, None
         if thread is not None:
             group, wave, lane = self.whereabouts(thread)
         self.collector.add(Finding(kind, message, " ".join(inst.text.split()), loc, group, wave, lane, inst.line))
+
+    def _location(self, inst: Inst) -> Loc | None:
+        """The user's line of an instruction, where the text names it."""
+        if inst.loc is not None and inst.loc[0] in self.module.files and inst.loc[1] > 0:
+            return self.module.location(inst.loc, inst.line)
+        return None
 
     def tell(self, kind: str, inst: Inst, message: str, thread: int) -> None:
         """`report`, once for an instruction and kind."""
@@ -332,7 +343,9 @@ class Machine:
         if pc < 0:
             return ""
         other = self.function.insts[pc]
-        return f"; the other is line {other.line}: {' '.join(other.text.split())}"
+        loc = self._location(other)
+        where = f" ({loc})" if loc is not None else ""
+        return f"; the other is line {other.line}: {' '.join(other.text.split())}{where}"
 
     def whereabouts(self, thread: int) -> tuple[tuple[int, int, int], int, int]:
         """(CTA, warp, lane) of a thread number of this batch."""

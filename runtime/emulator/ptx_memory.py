@@ -259,6 +259,7 @@ class Access:
         self.counted = counted
         words = set(inst.name.split("."))
         self.strong = bool(words & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
+        self.incoherent = "nc" in words
         self.address = address_of(m, address)
         self.shared = Window(m, "shared", space == "generic" or "shared::cluster" in words)
         self.local = Window(m, "local")
@@ -300,6 +301,8 @@ class Access:
             words, fault = m.memory.load(address, width)
             if fault is not None:
                 self._outside(fault, lanes)
+            if m.globals is not None and space == "global":
+                self.watch(address, lanes, fault)
             return words, lanes
         if space == "param":
             return self._load_param(address, lanes), lanes
@@ -367,6 +370,8 @@ class Access:
             self.record(space, address, kept)
             if kept is not lanes:
                 words = words[:, positions_of(lanes, kept, m.T)]
+            if m.globals is not None:
+                m.globals.write(self.inst, self.pc, address, width, kept, words, self.strong)
             try:
                 fault = m.memory.store(address, words, width)
             except ValueError as e:  # the array behind the address is read-only
@@ -408,6 +413,14 @@ class Access:
                 i if kept is None else int(kept[i]),
             )
         self.touch_shared(offset, kept, (old == (words & np.uint32(limit))).all(axis=0))
+
+    def watch(self, address: Array, lanes: Array, fault: Any) -> None:
+        """Tell who watches over global memory of a read."""
+        m = self.m
+        if fault is not None:
+            lanes = np.flatnonzero(~fault.mask) if lanes is None else lanes[~fault.mask]
+            address = address[~fault.mask]
+        m.globals.read(self.inst, self.pc, address, self.width, lanes, self.strong, self.incoherent)
 
     def record(self, space: str, address: Array, lanes: Array) -> None:
         """Tell the tracer of an access, where one records."""

@@ -17,6 +17,7 @@ from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
 from wavedsl.runtime.emulator.ptx_copies import AsyncCopies
 from wavedsl.runtime.emulator.ptx_decode import Engines, decode, guarded
 from wavedsl.runtime.emulator.ptx_flow import Flow
+from wavedsl.runtime.emulator.ptx_global import watched
 from wavedsl.runtime.emulator.ptx_machine import Machine, Mask
 from wavedsl.runtime.emulator.ptx_mbarrier import MBarriers
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst, Reg, as_arg
@@ -91,7 +92,8 @@ def prepare(m: Machine, flow: Flow) -> Program:
     if found is None:
         found = flow.known[key] = looked_up(insts, m.module.version, *key)
     rows, trouble, effects = found
-    m.granule = _granule(insts, rows)
+    m.granule = _granule(insts, rows, "shared")
+    m.globals = watched(m, insts, rows, min(_granule(insts, rows, "global"), m.launch.item_size))
     m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
@@ -172,14 +174,14 @@ def _external_call(m: Machine, inst: Inst) -> Any:
     return step
 
 
-def _granule(insts: list[Inst], rows: list[isa.Inst | None]) -> int:
-    """The smallest access to shared memory (or through a generic address) in the program, in bytes."""
+def _granule(insts: list[Inst], rows: list[isa.Inst | None], of: str) -> int:
+    """The smallest access to a state space (or through a generic address) in the program, in bytes."""
     small = 16
     for inst, row in zip(insts, rows):
         if row is None or not row.effects & {"load", "store", "async"}:
             continue
         space = row.mods.get("space", "")
-        if space and not space.startswith("shared"):
+        if space and not space.startswith(of) and "async" not in row.effects:
             continue
         if "async" in row.effects:
             sizes = [a.value for a in inst.args if isinstance(a, Imm)]

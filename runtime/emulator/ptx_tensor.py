@@ -6,7 +6,7 @@ put there; `tensormap` instructions as closures `step(mask)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
@@ -86,9 +86,9 @@ class TensorBoxes:
 
     def _elements(
         self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, writes: bool
-    ) -> tuple[Array, Array, Array] | None:
-        """The tensor as a flat array of elements, and of every element of the lanes' boxes [lanes, n] its index there
-        and whether it lies in the tensor. `coords` [rank, lanes]."""
+    ) -> tuple[Array, int, Array, Array] | None:
+        """The tensor as a flat array of elements and its address, and of every element of the lanes' boxes [lanes, n]
+        its index there and whether it lies in the tensor. `coords` [rank, lanes]."""
         m = self.m
         size = spec.item_size
         index = np.zeros((len(lanes),) + (1,) * spec.rank, np.int64)
@@ -104,7 +104,7 @@ class TensorBoxes:
         n = len(lanes)
         index, inside = index.reshape(n, -1), np.broadcast_to(inside, index.shape).reshape(n, -1)
         if not inside.any():
-            return np.zeros(1, f"u{size}"), np.zeros_like(index), inside
+            return np.zeros(1, f"u{size}"), 0, np.zeros_like(index), inside
         # Coordinates 0 may lie in front of the array: what counts is where the first element inside the tensor lies.
         first = int(index.min(where=inside, initial=np.iinfo(np.int64).max))
         allocation = m.memory.find(base + first * size)
@@ -116,7 +116,8 @@ class TensorBoxes:
             m.tell("out-of-bounds", inst, f"argument `{allocation.name}` is read-only", int(lanes[0]))
             return None
         before = (base - allocation.base) // size
-        data = allocation.data[(base - allocation.base) % size :]
+        skew = (base - allocation.base) % size
+        data = allocation.data[skew:]
         data = data[: len(data) // size * size].view(f"u{size}")
         index = index + before
         top = int(index.max(where=inside, initial=0))
@@ -126,35 +127,75 @@ class TensorBoxes:
             text = f"the tensor map reaches {over} bytes past the end of argument `{allocation.name}`"
             m.tell("out-of-bounds", inst, text, lane)
             inside = inside & (index < len(data))
-        return data, index, inside
+        return data, allocation.base + skew, index, inside
 
-    def gather(self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array) -> Array | None:
-        """The lanes' boxes as chunks [lanes, n], outside elements filled."""
+    def gather(
+        self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array
+    ) -> tuple[Array, list[Run]] | None:
+        """The lanes' boxes as chunks [lanes, n], outside elements filled, and what is read for them, by position of the
+        lane (only where something is checked)."""
         found = self._elements(inst, spec, base, coords, lanes, False)
         if found is None:
             return None
-        data, index, inside = found
+        data, origin, index, inside = found
+        places = [] if self.m.globals is None else list(_runs(origin, index, inside, spec))
         if inside.all():
             values = data.take(index)
         else:
             values = data.take(np.where(inside, index, 0))
             values[~inside] = fill_bits(spec)
-        return np.ascontiguousarray(values).view(CHUNK)
+        return np.ascontiguousarray(values).view(CHUNK), places
 
     def scatter(
-        self, inst: Inst, row: isa.Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array, chunks: Array
+        self,
+        inst: Inst,
+        row: isa.Inst,
+        pc: int,
+        spec: TensorMapSpec,
+        base: int,
+        coords: Array,
+        lanes: Array,
+        chunks: Array,
     ) -> None:
         """Put boxes [lanes, chunks] into the tensor, or combine them with it; what lies outside is dropped."""
         found = self._elements(inst, spec, base, coords, lanes, True)
         if found is None:
             return
-        data, index, inside = found
+        data, origin, index, inside = found
         values = np.ascontiguousarray(chunks).view(data.dtype)
-        if "reduce" not in row.effects:
+        reduces = "reduce" in row.effects
+        if self.m.globals is not None:
+            for address, size, position, where in _runs(origin, index, inside, spec):
+                part = np.ascontiguousarray(values[where]).view(np.uint8).reshape(len(address), size)
+                words = np.zeros((len(address), (size + 3) // 4 * 4), np.uint8)
+                words[:, :size] = part
+                put = None if reduces else np.ascontiguousarray(words.view(np.uint32).T)
+                self.m.globals.bulk_write(inst, pc, address, size, lanes[position], put, reduces)
+        if not reduces:
             data[index[inside]] = values[inside]
             return
         kind = _DTYPES[spec.data_type]
         combine(self.m, data, index, values, inside, row.mods["op"], kind)
+
+
+Run = tuple[Array, int, Array, Array]
+"""Addresses of pieces of global memory, their size in bytes, the position of the lane of each, and which elements of
+the boxes they are (mask [lanes, n])."""
+
+
+def _runs(origin: int, index: Array, inside: Array, spec: TensorMapSpec) -> Iterator[Run]:
+    """The elements of boxes [lanes, n] that lie in the tensor: by 16 bytes where all of these do, else one by one."""
+    size = spec.item_size
+    per = 16 // size
+    whole = inside.reshape(len(inside), -1, per).all(axis=2)
+    address = origin + index * size
+    first = address[:, ::per]
+    whole &= first % 16 == 0
+    if whole.any():
+        yield first[whole], 16, np.nonzero(whole)[0], np.repeat(whole, per, axis=1)
+    rest = inside & ~np.repeat(whole, per, axis=1)
+    if rest.any():
+        yield address[rest], size, np.nonzero(rest)[0], rest
 
 
 def combine(m: Machine, data: Array, index: Array, values: Array, inside: Array, op: str, kind: str) -> None:

@@ -167,7 +167,8 @@ def test_shared_memory(oracle, target):
   %u = sub i32 255, %t
   %q2 = getelementptr [256 x i32], ptr addrspace(3) @L, i32 0, i32 %u
   %x = load i32, ptr addrspace(3) %q2
-  %o = atomicrmw add ptr addrspace(1) %po, i32 0 syncscope("agent") monotonic
+  %q3 = getelementptr i32, ptr addrspace(1) %po, i32 %t
+  %o = atomicrmw add ptr addrspace(1) %q3, i32 0 syncscope("agent") monotonic
   %r = add i32 %x, 1"""
     declares = "declare void @llvm.amdgcn.s.barrier()\n@L = internal addrspace(3) global [256 x i32] poison"
     for seed in range(3):

@@ -1,0 +1,109 @@
+"""Waves that hold the same elements of an array wait for each other before one of them writes these back.
+
+In: a traced graph and how it is cut. Out: a graph with fences. Where waves are spread over a dimension that an array
+lacks (they share K, and C has none), each of them reads all that it needs of the array, and one alone writes. A wave
+that is late would read what has been written: C's new numbers for its old ones in `alpha * A B + beta * C`. So between
+a read and the write behind it stands a fence of the workgroup's own scope; in a loop one stands behind the write as
+well, for the next trip's reads. Fences between reads and writes of different elements are the tracer's
+(`tracer/builder.py`), and of what nobody reads there is nothing to wait for.
+
+Four warps that are one wave to the compiler (a warpgroup) share elements in the same way where a layout has replicas in
+lanes of different warps, or a read has others than the write: what is read and written by layouts is looked at then.
+
+Invariant: the graph that was traced is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region
+from wavedsl.ir.graph_copy import Copy, copied
+from wavedsl.ir.infer import Inference
+from wavedsl.ir.layout import Layout
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partition import Partition
+from wavedsl.ir.views import is_tile
+
+WARP = 32
+"""Lanes that run together where four warps are one wave."""
+
+
+def by_waves(graph: Graph, partition: Partition) -> Graph:
+    """`graph`, itself where no waves share what one of them writes back."""
+    shared = {n.id for n, _ in read_before(graph) if _one_of_several(graph, partition, n)}
+    return fenced(graph, shared) if shared else graph
+
+
+def by_warps(graph: Graph, inference: Inference) -> Graph:
+    """The same for the warps of warpgroups, by the layouts of what they read and write."""
+    shared = {n.id for n, reads in read_before(graph) if not _same_warps(graph, inference, n, reads)}
+    return fenced(graph, shared) if shared else graph
+
+
+def read_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
+    """Writes and atomics with the reads of the same array in front of them, no fence between."""
+    found: list[tuple[Node, list[Node]]] = []
+
+    def walk(region: Region, reads: dict[str, list[Node]]) -> None:
+        for n in region.nodes:
+            if n.op == "fence":
+                reads.clear()
+            elif n.op == "read":
+                reads.setdefault(n.attrs["memory"], []).append(n)
+            elif n.op in REGIONS:
+                walk(n.attrs["body"], reads)
+            elif "memory" in n.attrs and ROWS[n.op].effect and reads.get(n.attrs["memory"]):
+                found.append((n, list(reads[n.attrs["memory"]])))
+
+    walk(graph.region, {})
+    return found
+
+
+def fenced(graph: Graph, writes: Collection[int]) -> Graph:
+    """A copy with a fence in front of each of these writes and, in a loop, behind it."""
+    looped = {n.id for region in graph.regions() if region is not graph.region for n in region.nodes}
+
+    def change(copy: Copy, n: Node) -> Node:
+        if n.id not in writes:
+            return copy.same(n)
+        copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
+        made = copy.same(n)
+        if n.id in looped:
+            copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
+        return made
+
+    return copied(graph, change)
+
+
+def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
+    """Whether waves are spread over a dimension that the elements written do not have."""
+    dims = graph.argument(write.attrs["memory"]).dims if is_tile(graph, write) else write.inputs[0].dims
+    own = {partition.derived[d][0] if d in partition.derived else d for d in dims}
+    return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
+
+
+def _same_warps(graph: Graph, inference: Inference, write: Node, reads: Collection[Node]) -> bool:
+    """Whether each element is read by the warp alone that writes it."""
+    value = write.inputs[0]
+    layout = inference.demands.get((write.id, 0), inference.layouts.get(value.id))
+    if layout is None or not is_tile(graph, write):
+        return False
+    owners = _owners(layout)
+    if owners is None:
+        return False
+    return all(is_tile(graph, r) and _owners(inference.layouts[r.id]) == owners for r in reads)
+
+
+def _owners(layout: Layout) -> dict[tuple[int, ...], int] | None:
+    """Element → the warp of the wave that holds it; None where several do."""
+    points = layout.points()
+    warps = np.broadcast_to((np.arange(points.shape[1]) // WARP)[None, :, None], points.shape[:3])
+    order = sorted(range(len(layout.dims)), key=lambda i: layout.dims[i])
+    pairs = np.unique(np.column_stack([*(points[..., i].reshape(-1) for i in order), warps.reshape(-1)]), axis=0)
+    found = {tuple(row[:-1]): row[-1] for row in pairs.tolist()}
+    return found if len(found) == len(pairs) else None
+
+
+__all__ = ["by_warps", "by_waves", "fenced", "read_before"]

@@ -1,0 +1,496 @@
+"""What is known about every piece of global memory: who wrote it last, who read it since, and who knows of that.
+
+In: accesses and fences of either emulator. Out: `Clash`es, accesses that nothing orders: one of them writes, the other
+is by another wave, and neither synchronises with the other. The idea is that of the shadow of shared memory: waves have
+clocks, a *granule* (the smallest access of the program) remembers the last write and two of the last reads with the
+clock of who made them, and an access is in order when its wave knows that clock. A *domain* is what meets at barriers,
+a workgroup or a cluster; how its waves know each other is the vendor's (`Agents`).
+
+Domains know of each other through memory alone. An access that is atomic, or strong (`relaxed`, `acquire`, `sc1`, …),
+at an address hands on what its wave has released (by a fence of the chip's scope) to whoever accesses the address so
+after it and then acquires (by such a fence). So a missing fence between the parts of a sum and the workgroup that adds
+them is a clash, although no cache is modelled.
+
+Not reported, since the numbers are the same in any order or the habit is harmless: writes that leave memory as it was,
+strong reads, atomics among each other, and, in programs that compare and swap, ordinary reads of what atomics change.
+
+A code is an access's `domain + 1`, column and clock in one int64; 0: nobody. Two reads suffice to find some reader
+other than the writer, though not always the one that is out of order: of three readers the oldest is forgotten.
+
+Memory is cut into pages that are made when they are touched. Reads of a page are kept as they come, and looked at when
+somebody writes to it, so arrays that a kernel only reads cost little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from wavedsl.runtime.emulator.memory import GlobalMemory
+
+Array = Any
+
+DOMAIN, COLUMN = 44, 32
+"""First bits of the domain and the column in a code; the clock is below."""
+COLUMNS = 1 << (DOMAIN - COLUMN)
+DOMAINS = (1 << 63 - DOMAIN) - 1
+CLOCK = (1 << COLUMN) - 1
+MANY = COLUMNS - 1
+"""The column of waves of one domain that wrote the same value at once."""
+PAGE = 26
+"""Bits of an address within a page: no array is as near to another."""
+KEPT = 1 << 21
+"""Granules read that a page keeps before it looks at them."""
+
+
+class Agents(Protocol):
+    """The waves of a batch, by *rows*: how an emulator tells who knows whom."""
+
+    def codes(self, rows: Array) -> Array:
+        """Domain, column and clock of each row (int64), as of now."""
+
+    def known(self, rows: Array, columns: Array) -> Array:
+        """The clock of another column of its domain up to which each row knows what that one did (int64)."""
+
+    def releases(self) -> bool:
+        """Whether anybody of the batch has released anything."""
+
+    def released(self, row: int) -> Array | None:
+        """By column of the domain the clock up to which a strong access of `row` hands on what was done, or None."""
+
+
+@dataclass(frozen=True)
+class Clash:
+    """The access (position in the given arrays) that is out of order, what it does and where, and the other one's
+    instruction.
+    """
+
+    position: int
+    what: str
+    address: int
+    other: int
+
+
+@dataclass(eq=False)
+class Mailbox:
+    """What strong accesses at one address have released: by domain the clocks of its columns and the numbers that
+    they have in the order of release, and what the releasing waves had acquired themselves.
+    """
+
+    count: int = 0
+    by_domain: dict[int, list[tuple[int, Array]]] = field(default_factory=dict)
+    acquired: list[tuple[int, list[Event]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A wave (column and clock of its domain) has seen the first `count` releases of a mailbox."""
+
+    column: int
+    clock: int
+    mail: Mailbox
+    count: int
+    instruction: int
+
+
+@dataclass(eq=False)
+class Log:
+    """What waves of a domain have seen of others, and what they have acquired of that."""
+
+    observed: list[Event] = field(default_factory=list)
+    acquired: list[Event] = field(default_factory=list)
+
+
+class Page:
+    """The granules of a stretch of one array: codes and instructions of accesses."""
+
+    def __init__(self, low: int, high: int, granule: int):
+        """Of addresses [low, high)."""
+        self.low, self.high, self.granule = low, high, granule
+        self.first = low // granule
+        self.size = -(-high // granule) - self.first
+        self.write_code: Array = None
+        """int64 per granule, None while nobody has written to the page."""
+        self.write_inst: Array = None
+        self.atomic: Array = None
+        self.lane: Array = None
+        self.read_code: Array = None
+        self.other_read: Array = None
+        self.read_inst: Array = None
+        self.kept: list[tuple[Array, Array, int, int]] = []
+        self.count = 0
+
+    def cells(self, addresses: Array, size: int) -> Array:
+        """Granule numbers [rows, k] of accesses of `size` bytes."""
+        first = addresses // self.granule - self.first
+        k = max(1, size // self.granule)
+        if k == 1:
+            return first[:, None]
+        return np.minimum(first[:, None] + np.arange(k), self.size - 1)
+
+    def keep(self, cells: Array, codes: Array, inst: int) -> None:
+        """Remember reads; they are looked at later."""
+        self.kept.append((cells[:, 0].astype(np.int32), codes, cells.shape[1], inst))
+        self.count += cells.size
+        if self.count > KEPT:
+            self.look()
+
+    def look(self) -> None:
+        """Bring the readers of each granule up to date."""
+        if not self.kept:
+            return
+        if self.read_code is None:
+            self.read_code = np.zeros(self.size, np.int64)
+            self.other_read = np.zeros(self.size, np.int64)
+            self.read_inst = np.zeros(self.size, np.int32)
+        where, who, what = [], [], []
+        for first, codes, k, inst in self.kept:
+            cells = first if k == 1 else np.minimum(first[:, None] + np.arange(k), self.size - 1).reshape(-1)
+            where.append(cells)
+            who.append(codes if k == 1 else np.repeat(codes, k))
+            what.append(np.full(len(cells), inst, np.int32))
+        self.kept, self.count = [], 0
+        cells, codes = np.concatenate(where), np.concatenate(who)
+        before = self.read_code.take(cells)
+        moved = (before != 0) & ((before ^ codes) >> COLUMN != 0)
+        self.other_read[cells[moved]] = before[moved]
+        self.read_code[cells] = codes
+        self.read_inst[cells] = np.concatenate(what)
+        after = self.read_code.take(cells)
+        lost = (after ^ codes) >> COLUMN != 0
+        self.other_read[cells[lost]] = codes[lost]
+
+    def written(self) -> None:
+        """Make room for writers."""
+        if self.write_code is None:
+            self.write_code = np.zeros(self.size, np.int64)
+            self.write_inst = np.zeros(self.size, np.int32)
+            self.atomic = np.zeros(self.size, np.bool_)
+            self.lane = np.zeros(self.size, np.int32)
+
+    def refine(self) -> None:
+        """Track single bytes from here on."""
+        self.look()
+        skip = self.low - self.first * self.granule
+        for name in ("write_code", "write_inst", "atomic", "lane", "read_code", "other_read", "read_inst"):
+            old = getattr(self, name)
+            if old is not None:
+                setattr(self, name, np.repeat(old, self.granule)[skip:])
+        self.first, self.size = self.low, self.size * self.granule - skip
+        self.granule = 1
+
+
+class GlobalShadow:
+    """Global memory of one launch. `granule`: bytes of the smallest access of the program; it becomes 1 at the first
+    access that is not aligned to it. `swaps`: whether the program compares and swaps.
+    """
+
+    def __init__(self, memory: GlobalMemory, agents: Agents, granule: int, swaps: bool):
+        self.memory, self.agents, self.granule, self.swaps = memory, agents, granule, swaps
+        self.pages: dict[int, Page] = {}
+        self.mail: dict[int, Mailbox] = {}
+        self.logs: dict[int, Log] = {}
+
+    # ------------------------------------------------------------------------------------------------ accesses
+
+    def read(
+        self, addresses: Array, size: int, rows: Array, inst: int, *, strong: bool = False, nc: bool = False,
+        by: Array | None = None,
+    ) -> Clash | None:  # fmt: skip
+        """Reads of `size` bytes at addresses [n] by rows [n]. `nc`: through a cache that sees no writes of this launch.
+        `by`: codes of agents that read for the rows, as bulk copies do (a code of 0 leaves no trace).
+        """
+        found = None
+        for page, lanes in self._parts(addresses, size):
+            at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
+            cells = page.cells(at, size)
+            codes = self.agents.codes(row)
+            if page.write_code is not None and not strong and found is None:
+                writer = page.write_code.take(cells)
+                bad = self._unordered(writer, codes, row)
+                if bad is not None and self.swaps:
+                    bad &= ~page.atomic.take(cells)
+                say = "reads what {} wrote, and nothing orders the two:"
+                if nc and bad is None and (writer != 0).any():
+                    bad, say = writer != 0, "reads through a cache that does not see it (.nc) what {} wrote:"
+                found = self._clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
+            if not strong:
+                if by is not None:
+                    codes = by if lanes is None else by[lanes]
+                    traced = codes != 0
+                    cells, codes = cells[traced], codes[traced]
+                if len(codes):
+                    page.keep(cells, codes, inst)
+        return found
+
+    def write(
+        self, addresses: Array, size: int, rows: Array, inst: int, *, words: Array | None = None, atomic: bool = False,
+        strong: bool = False,
+    ) -> Clash | None:  # fmt: skip
+        """Writes of `size` bytes at addresses [n] by rows [n], before memory changes. `words` [k, n]: what is written
+        (None: not known). Atomics and strong writes are in order among each other.
+        """
+        found = None
+        mild = atomic or strong
+        for page, lanes in self._parts(addresses, size):
+            at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
+            put = words if words is None or lanes is None else words[:, lanes]
+            page.look()
+            page.written()
+            cells = page.cells(at, size)
+            codes = self.agents.codes(row)
+            writer = page.write_code.take(cells)
+            over = self._unordered(writer, codes, row)
+            if over is not None and mild:
+                over &= ~page.atomic.take(cells)
+            before = None
+            readers = writer
+            if page.read_code is not None and not mild:
+                for slot in (page.read_code, page.other_read):
+                    readers = slot.take(cells)
+                    before = self._unordered(readers, codes, row)
+                    if before is not None:
+                        break
+            stay = None
+            if (over is not None or before is not None) and put is not None:
+                same = self._same(at, size, put)
+                if same.any():
+                    if over is not None:
+                        stay = over & same[:, None]
+                        over &= ~same[:, None]
+                    if before is not None:
+                        before &= ~same[:, None]
+            if found is None:
+                say = "overwrites what {} wrote, and nothing orders the two:"
+                found = self._clash(page, cells, over, lanes, writer, codes, say, page.write_inst)
+            if found is None:
+                say = "overwrites what {} reads, and nothing orders the two:"
+                found = self._clash(page, cells, before, lanes, readers, codes, say, page.read_inst)
+            broad = np.broadcast_to(codes[:, None], cells.shape)
+            if stay is None:
+                page.write_code[cells] = broad
+            else:
+                page.write_code[cells[~stay]] = broad[~stay]
+            page.write_inst[cells] = inst
+            page.atomic[cells] = mild
+            if not mild:
+                clash = self._at_once(page, cells, codes, at, size, put, lanes)
+                found = clash if found is None else found
+        return found
+
+    def _at_once(
+        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array
+    ) -> Clash | None:
+        """Lanes of one instruction that write to one place: their values should agree."""
+        first, number = cells[:, 0], np.arange(len(cells), dtype=np.int32)
+        page.lane[first] = number
+        winner = page.lane.take(first)
+        lost = np.flatnonzero(winner != number)
+        if not len(lost):
+            return None
+        winner = winner[lost]
+        differ = (codes[lost] ^ codes[winner]) >> COLUMN != 0
+        if differ.any():
+            elsewhere = (codes[lost] ^ codes[winner]) >> DOMAIN != 0
+            page.write_code[cells[lost[differ]]] |= MANY << COLUMN
+            page.write_code[cells[lost[elsewhere]]] = 0
+        if words is None:
+            return None
+        limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
+        clash = (((words[:, lost] ^ words[:, winner]) & limit) != 0).any(axis=0)
+        if not clash.any():
+            return None
+        i = int(np.argmax(clash))
+        position = int(lost[i])
+        who = _who(int(codes[lost[i]]), int(codes[winner[i]]))
+        what = f"writes another value than {who}, and nothing orders the two:"
+        return Clash(position if lanes is None else int(lanes[position]), what, int(at[position]), -1)
+
+    def _same(self, at: Array, size: int, words: Array) -> Array:
+        """Which writes leave memory as it is."""
+        old, fault = self.memory.load(at, size)
+        limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
+        same = (((old ^ words) & limit) == 0).all(axis=0)
+        return same if fault is None else same | fault.mask
+
+    # ------------------------------------------------------------------------------------------------ order
+
+    def _unordered(self, before: Array, codes: Array, rows: Array) -> Array | None:
+        """Where [rows, k] an earlier access (codes [rows, k]) is by another wave that the row does not know to have
+        made it; None: nowhere.
+        """
+        other = ((before ^ codes[:, None]) >> COLUMN != 0) & (before != 0)
+        if not other.any():
+            return None
+        i, j = np.nonzero(other)
+        theirs, row = before[i, j], rows[i]
+        here = theirs >> DOMAIN == codes[i] >> DOMAIN
+        column, clock = theirs >> COLUMN & MANY, theirs & CLOCK
+        fine = here & (column == MANY)
+        ask = np.flatnonzero(here & ~fine)
+        if len(ask):
+            fine[ask] = self.agents.known(row[ask], column[ask]) >= clock[ask]
+        ask = np.flatnonzero(~here)
+        if len(ask) and self.logs:
+            fine[ask] = self._told_of(theirs[ask], row[ask], codes[i[ask]])
+        if fine.all():
+            return None
+        out = np.zeros(before.shape, np.bool_)
+        out[i[~fine], j[~fine]] = True
+        return out
+
+    def _told_of(self, theirs: Array, rows: Array, codes: Array) -> Array:
+        """Whether rows have acquired what waves of other domains did."""
+        out = np.zeros(len(theirs), np.bool_)
+        for row in np.unique(rows).tolist():
+            on = np.flatnonzero(rows == row)
+            log = self.logs.get(int(codes[on[0]]) >> DOMAIN)
+            if log is None or not log.acquired:
+                continue
+            events = self._mine(log.acquired, row, int(codes[on[0]]))
+            for code in np.unique(theirs[on]).tolist():
+                seen: set[tuple[int, int]] = set()
+                if any(_covers(e.mail, e.count, code, seen) for e in events):
+                    out[on[theirs[on] == code]] = True
+        return out
+
+    def _mine(self, events: list[Event], row: int, code: int) -> list[Event]:
+        """Those that a row knows of."""
+        own = code >> COLUMN & MANY
+        others = sorted({e.column for e in events if e.column != own})
+        known = dict(zip(others, self.agents.known(np.full(len(others), row), np.array(others, np.int64)).tolist()))
+        return [e for e in events if e.column == own or known[e.column] >= e.clock]
+
+    # ------------------------------------------------------------------------------------------------ synchronisation
+
+    def synchronise(
+        self, addresses: Array, rows: Array, inst: int, *, reads: bool, writes: bool, acquires: bool = False
+    ) -> None:
+        """Strong or atomic accesses at addresses [n] by rows [n], in this order: they hand on what their rows have
+        released, and see what others have; with `acquires` they know it at once.
+        """
+        writes = writes and self.agents.releases()
+        if not (writes or (reads and self.mail)):
+            return
+        # A wave's first access of an address hands on, its last sees most.
+        keys = list(zip(addresses.tolist(), rows.tolist()))
+        turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
+        if writes:
+            turns += [(i, True, key) for key, i in {k: i for i, k in reversed(list(enumerate(keys)))}.items()]
+        for _, hands_on, (address, row) in sorted(turns):
+            code = int(self.agents.codes(np.array([row]))[0])
+            if hands_on:
+                self._hand_on(address, row, code)
+            elif address in self.mail:
+                self._see(self.mail[address], code, inst, acquires)
+
+    def _see(self, mail: Mailbox, code: int, inst: int, acquires: bool) -> None:
+        log = self.logs.setdefault(code >> DOMAIN, Log())
+        column = code >> COLUMN & MANY
+        events = log.acquired if acquires else log.observed
+        last = next((e for e in reversed(events) if e.mail is mail and e.column == column), None)
+        if last is None or last.count != mail.count:
+            events.append(Event(column, code & CLOCK, mail, mail.count, inst))
+
+    def _hand_on(self, address: int, row: int, code: int) -> None:
+        clocks = self.agents.released(row)
+        if clocks is None:
+            return
+        mail = self.mail.setdefault(address, Mailbox())
+        mail.by_domain.setdefault(code >> DOMAIN, []).append((mail.count, clocks))
+        log = self.logs.get(code >> DOMAIN)
+        if log is not None and log.acquired:
+            mail.acquired.append((mail.count, self._mine(log.acquired, row, code)))
+        mail.count += 1
+
+    def acquire(self, rows: Array, under_way: Callable[[int], bool] = lambda inst: False) -> None:
+        """Rows fence: what they know to have been seen, they may use. `under_way(inst)`: an access whose result has not
+        come back, which the fence does not cover.
+        """
+        if not self.logs:
+            return
+        for row, code in zip(rows.tolist(), self.agents.codes(rows).tolist()):
+            log = self.logs.get(code >> DOMAIN)
+            if log is None:
+                continue
+            column, clock = code >> COLUMN & MANY, code & CLOCK
+            for e in self._mine(log.observed, row, code):
+                if not under_way(e.instruction):
+                    log.acquired.append(Event(column, clock, e.mail, e.count, e.instruction))
+
+    # ------------------------------------------------------------------------------------------------ places
+
+    def _parts(self, addresses: Array, size: int) -> Iterator[tuple[Page, Array]]:
+        """Pages with the positions of the accesses that begin there (None: all of them). What lies in no array is left
+        out.
+        """
+        if not len(addresses):
+            return
+        if self.granule > 1 and (size % self.granule or int(np.bitwise_or.reduce(addresses)) % self.granule):
+            for page in self.pages.values():
+                page.refine()
+            self.granule = 1
+        low, high = int(addresses.min()), int(addresses.max())
+        if low >> PAGE == high >> PAGE:
+            found = self._page(low >> PAGE)
+            if found is not None and found.low <= low and high + size <= found.high:
+                yield found, None
+                return
+        which = addresses >> PAGE
+        for number in np.unique(which).tolist():
+            found = self._page(number)
+            if found is not None:
+                inside = (which == number) & (addresses >= found.low) & (addresses + size <= found.high)
+                if inside.any():
+                    yield found, np.flatnonzero(inside)
+
+    def _page(self, number: int) -> Page | None:
+        found = self.pages.get(number)
+        if found is None:
+            begin, end = number << PAGE, (number + 1) << PAGE
+            inside = [a for a in self.memory.allocations if a.base < end and begin < a.end]
+            if not inside:
+                return None
+            low, high = min(a.base for a in inside), max(a.end for a in inside)
+            found = self.pages[number] = Page(max(begin, low), min(end, high), self.granule)
+        return found
+
+    def _clash(
+        self, page: Page, cells: Array, bad: Array | None, lanes: Array, theirs: Array, codes: Array, say: str,
+        insts: Array,
+    ) -> Clash | None:  # fmt: skip
+        if bad is None or not bad.any():
+            return None
+        i, j = (int(x[0]) for x in np.nonzero(bad))
+        cell = int(cells[i, j])
+        what = say.format(_who(int(codes[i]), int(theirs[i, j])))
+        return Clash(i if lanes is None else int(lanes[i]), what, (page.first + cell) * page.granule, int(insts[cell]))
+
+    def place(self, address: int) -> str:
+        """A byte of global memory in words."""
+        found = self.memory.find(address)
+        return f"address {address:#x}" if found is None else f"byte {address - found.base} of argument `{found.name}`"
+
+
+def _who(mine: int, theirs: int) -> str:
+    if mine >> DOMAIN != theirs >> DOMAIN:
+        return "another workgroup"
+    return "the same wave" if mine >> COLUMN == theirs >> COLUMN else "another wave"
+
+
+def _covers(mail: Mailbox, count: int, code: int, seen: set[tuple[int, int]]) -> bool:
+    """Whether the first `count` releases of a mailbox hand on what `code` did, themselves or by what they acquired."""
+    key = id(mail), count
+    if key in seen:
+        return False
+    seen.add(key)
+    column, clock = code >> COLUMN & MANY, code & CLOCK
+    for number, clocks in mail.by_domain.get(code >> DOMAIN, ()):
+        if number < count and (column == MANY or (column < len(clocks) and int(clocks[column]) >= clock)):
+            return True
+    for number, events in mail.acquired:
+        if number < count and any(_covers(e.mail, e.count, code, seen) for e in events):
+            return True
+    return False

@@ -1,0 +1,167 @@
+"""What nothing orders in global memory: findings name the user's lines, and fences that go missing are found.
+
+The texts of all other tests here have none: they run with every check on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import agree
+from products import BK, BM, BN, TARGETS, K, M, N
+from two_sums import arguments, fused
+from wavedsl.ir import plans
+
+import wavedsl as wd
+
+T, BT = wd.symbols("T BT")
+GRID = [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)]
+FOUR_WAVES = [wd.WorkgroupConstraint(N, BN, 0), wd.WaveConstraint(N, BN / 4), wd.TilingConstraint(T, BT)]
+
+
+@wd.wave(GRID, subs={BM: 32, BN: 32})
+def shifted(x: wd.Memory[M, N, wd.f32]):
+    mine = wd.read(x)
+    wd.write(mine + 1.0, x, mapping=wd.IndexMapping((M, N), {M: (M + 1) % 64}))
+
+
+@wd.wave(FOUR_WAVES, subs={BN: 256, BT: 1})
+def over_trips(x: wd.Memory[N, wd.f32], trips: wd.Memory[T, wd.f32]):
+    @wd.iterate(T, init_args=[])
+    def loop() -> None:
+        there = wd.read(x, mapping=wd.IndexMapping((N,), {N: (N + 1) % 256}))
+        wd.write(there * 2.0 + 1.0, x)
+
+
+@wd.wave(FOUR_WAVES, subs={BN: 256, BT: 1})
+def over_fenced_trips(x: wd.Memory[N, wd.f32], trips: wd.Memory[T, wd.f32]):
+    @wd.iterate(T, init_args=[])
+    def loop() -> None:
+        there = wd.read(x, mapping=wd.IndexMapping((N,), {N: (N + 1) % 256}))
+        wd.fence()
+        wd.write(there * 2.0 + 1.0, x)
+        wd.fence()
+
+
+def findings(compiled: Any, *args: Any) -> list[Any]:
+    report = compiled.emulate(*args, checks="report")
+    assert all(f.kind == "race" for f in report.findings), report.findings
+    return list(report.findings)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_workgroups_that_write_what_others_read(target: str) -> None:
+    """Every workgroup moves its rows down by one: the first row of the next is somebody else's."""
+    x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    found = findings(shifted.compile(x, target=target), x)
+    assert found and "another workgroup" in found[0].message and "of argument `x`" in found[0].message
+    lines = [int(n) for n in re.findall(r"test_races\.py:(\d+)", f"{found[0].message} {found[0].location}")]
+    text = Path(__file__).read_text().splitlines()
+    assert sorted(text[n - 1].strip()[:8] for n in lines) == ["mine = w", "wd.write"], "both of the user's lines"
+    with pytest.raises(wd.EmulationError, match="another workgroup"):
+        shifted.compile(x, target=target).emulate(x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_trips_of_one_loop(target: str) -> None:
+    """Waves run ahead of each other unless a fence stands between the trips."""
+    args = np.arange(256, dtype=np.float32), np.zeros(5, np.float32)
+    found = findings(over_trips.compile(*args, target=target), *args)
+    assert found and "another wave" in found[0].message
+    assert not findings(over_fenced_trips.compile(*args, target=target), *args)
+
+
+RELEASES = {"gfx942": "buffer_wbl2", "gfx950": "buffer_wbl2"}
+ACQUIRES = {"gfx90a": "buffer_wbinvl1_vol", "gfx942": "buffer_inv", "gfx950": "buffer_inv"}
+
+
+@pytest.mark.parametrize("form", ["split_k", "stream_k"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_sums_without_fences(target: str, form: str) -> None:
+    """The last workgroup adds the parts of the others: without a release, or without an acquire, it may miss some."""
+    schedule = wd.Schedule(split_k=3) if form == "split_k" else wd.Schedule(stream_k=5)
+    compiled = fused(schedule, waves=True).compile(*arguments(64, 32, 130), target=target)
+    assert not findings(compiled, *arguments(64, 32, 130))
+    if target.startswith("sm"):
+        without = [compiled.asm.replace("fence.acq_rel.gpu;", semantics) for semantics in FENCES[target]]
+    elif target == "gfx90a":
+        without = [_drop(compiled.asm, ACQUIRES[target])]
+    else:
+        without = [_drop(compiled.asm, RELEASES[target]), _drop(compiled.asm, ACQUIRES[target])]
+    for text in without:
+        assert text != compiled.asm
+        found = findings(replace(compiled, asm=text), *arguments(64, 32, 130))
+        assert any("another workgroup" in f.message for f in found)
+
+
+FENCES = {"sm_80": ("", "fence.acq_rel.cta;"), "sm_90a": ("", "fence.acquire.gpu;", "fence.release.gpu;")}
+
+
+def _drop(text: str, mnemonic: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.strip().startswith(mnemonic))
+
+
+ALONG_K = [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)]
+
+
+@wd.wave([*ALONG_K, wd.WaveConstraint(K, BK / 4)], subs={BM: 16, BN: 16, BK: 64})
+def in_place(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(loop + 2.0 * wd.read(c), c)
+
+
+@wd.wave([ALONG_K[0], ALONG_K[2], wd.WaveConstraint(K, BK / 4)], subs={BM: 16, BK: 64})
+def in_place_per_trip(a: wd.Memory[M, K, wd.f32], c: wd.Memory[M, wd.f32]):
+    @wd.iterate(K, init_args=[])
+    def loop() -> None:
+        wd.write(wd.read(c) + wd.sum(wd.read(a), dim=K), c)
+
+
+@wd.wave(ALONG_K, subs={BM: 64, BN: 64, BK: 64})
+def columns_in_place(
+    a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], bias: wd.Memory[N, wd.f32]
+):
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    old = wd.read(bias)
+    wd.write(old + 1.0, bias)
+    wd.write(loop + old, c)
+
+
+def _in_place(kernel: Any) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    whole = [rng.integers(-3, 4, s).astype(d) for s, d in (((64, 192), np.float16), ((64, 192), np.float16))]
+    c = rng.integers(-3, 4, (64, 64)).astype(np.float32)
+    if kernel is in_place_per_trip:
+        return [whole[0].astype(np.float32), c[0].copy()]
+    return [*whole, c] if kernel is in_place else [*whole, c, c[0].copy()]
+
+
+@pytest.mark.parametrize("kernel", [in_place, in_place_per_trip, columns_in_place], ids=lambda k: k.name)
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_one_of_several_waves_writes_back(
+    target: str, kernel: Any, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waves that all read what one of them writes back wait for each other; without that the emulator finds it."""
+    args = _in_place(kernel)
+    sizes = {M: 64, K: 192} if kernel is in_place_per_trip else {M: 64, N: 64, K: 192}
+
+    agree(kernel, args, target, oracle, subs=sizes)
+    monkeypatch.setattr(plans, "by_waves", lambda graph, partition: graph)
+    monkeypatch.setattr(plans, "by_warps", lambda graph, inference: graph)
+    assert findings(fresh(kernel).compile(*args, target=target, subs=sizes), *_in_place(kernel))
+
+
+def fresh(kernel: Any) -> Any:
+    """The kernel as if nothing had been compiled yet."""
+    return wd.wave(list(kernel.constraints), subs=dict(kernel.subs))(kernel.function)

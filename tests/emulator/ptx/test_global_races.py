@@ -1,0 +1,162 @@
+# ruff: noqa: E501 (PTX text reads better in one line)
+"""Accesses of global memory that nothing orders are found in PTX, and ordered ones are not taken for such."""
+
+import numpy as np
+import pytest
+from ptx_harness import run
+
+IDS = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.s32 %r3, %r1, %r2, %r0; ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];\n"
+MINE = "mul.wide.u32 %d2, %r3, 4; add.s64 %d2, %d0, %d2;\n"
+NEXT_WARP = "add.u32 %r4, %r0, 32; and.b32 %r4, %r4, 63; mul.wide.u32 %d3, %r4, 4; add.s64 %d3, %d0, %d3;\n"
+FIRST = "setp.ne.u32 %p0, %r0, 0; @%p0 bra SKIP;\n"
+
+
+def races(body, args, **options):
+    found = [run(IDS + body + "\nret;", [a.copy() for a in args], seed=seed, **options).findings for seed in range(4)]
+    assert all(f.kind == "race" for fs in found for f in fs), found
+    return [str(f) for fs in found for f in fs]
+
+
+def arrays(n=64):
+    return [np.arange(n, dtype=np.uint32), np.zeros(n, np.uint32)]
+
+
+def test_ctas_that_write_one_element():
+    other = "st.global.b32 [%d0], %r1;"
+    found = races(other, arrays(), grid=3)
+    assert found and "another workgroup" in found[0] and "byte 0 of argument `p0`" in found[0]
+    assert not races("mov.u32 %r5, 7; st.global.b32 [%d0], %r5;", arrays(), grid=3), "one value in any order"
+
+
+@pytest.mark.parametrize("grid", [3, 700])
+def test_a_cta_that_reads_what_another_writes(grid):
+    """Also where the two do not run together: 700 CTAs take several batches."""
+    body = MINE + "st.global.b32 [%d2], %r3; ld.global.b32 %r5, [%d0+4]; add.s64 %d2, %d2, 0;"
+    found = races(body, [np.full(32 * grid, 9, np.uint32), np.zeros(1, np.uint32)], grid=grid)
+    assert found and "another workgroup" in found[0]
+    before = MINE + "ld.global.b32 %r5, [%d0+4]; st.global.b32 [%d2], %r3;"
+    found = races(before, [np.full(32 * grid, 9, np.uint32), np.zeros(1, np.uint32)], grid=grid)
+    assert any("overwrites what another workgroup reads" in f for f in found)
+
+
+def test_warps_of_a_cta():
+    store, load = MINE + "add.u32 %r6, %r3, 100; st.global.b32 [%d2], %r6;\n", NEXT_WARP + "ld.global.b32 %r5, [%d3];\n"
+    assert any("reads what another wave wrote" in f or "overwrites what another wave reads" in f for f in races(store + load, arrays(), block=64))
+    assert not races(store + "bar.sync 0;\n" + load, arrays(), block=64)
+    assert any("another wave" in f for f in races(load + store, arrays(), block=64))
+    assert not races(load + "bar.sync 0;\n" + store, arrays(), block=64)
+
+
+def test_all_warps_read_and_one_writes():
+    """The writer read last itself; the others' reads are remembered."""
+    body = "ld.global.b32 %r5, [%d0+12]; setp.ne.u32 %p0, %r0, 33; @%p0 bra SKIP; st.global.b32 [%d0+12], %r0; SKIP:\n"
+    assert races(body, arrays(), block=96)
+    assert not races(body.replace("setp", "bar.sync 0; setp", 1), arrays(), block=96)
+
+
+def test_lanes_of_a_warp():
+    found = races("st.global.b32 [%d0], %r0;", arrays())
+    assert found and "writes another value than the same wave" in found[0]
+    assert not races("mov.u32 %r5, 3; st.global.b32 [%d0], %r5;", arrays())
+
+
+def test_values_that_stay():
+    """A write that leaves memory as it was changes nothing for anybody."""
+    body = "ld.global.b32 %r5, [%d0]; st.global.b32 [%d0], %r5;"
+    assert not races(body, arrays(), block=64, grid=3)
+
+
+def test_narrow_neighbours():
+    """Bytes of one word belong to different CTAs; accesses that are no multiple of the smallest one find bytes, too."""
+    body = "mul.wide.u32 %d2, %r3, 1; add.s64 %d2, %d0, %d2; st.global.b8 [%d2], %r3;"
+    assert not races(body, [np.zeros(96, np.uint8), np.zeros(1, np.uint32)], grid=3)
+    body = "mul.wide.u32 %d2, %r1, 1; add.s64 %d2, %d0, %d2; " + FIRST + "st.global.b8 [%d2], %r3; ld.global.b32 %r7, [%d1]; SKIP:"
+    assert not races(body, [np.zeros(96, np.uint8), np.zeros(1, np.uint32)], grid=3)
+
+
+def test_non_coherent_loads():
+    body = MINE + "add.u32 %r6, %r3, 100; st.global.b32 [%d2], %r6; ld.global.nc.b32 %r5, [%d2];"
+    found = races(body, arrays())
+    assert found and ".nc" in found[0]
+    assert not races(MINE + "ld.global.nc.b32 %r5, [%d2];", arrays())
+
+
+# Each CTA writes its part and takes a ticket; the last one adds the parts.
+PARTS = """mul.wide.u32 %d2, %r3, 4; add.s64 %d2, %d0, %d2; add.u32 %r6, %r3, 1; st.global.b32 [%d2], %r6;
+RELEASE
+bar.sync 0;
+mov.u32 %r7, 0;
+setp.ne.u32 %p0, %r0, 0; @%p0 bra TAKEN;
+RELEASE_ONE
+TICKET
+st.shared.b32 [sm], %r7;
+TAKEN: bar.sync 0;
+ld.shared.b32 %r7, [sm];
+setp.ne.u32 %p1, %r7, 4; @%p1 bra SKIP;
+ACQUIRE
+mov.u32 %r8, 0; mov.u32 %r9, 0;
+L: mad.lo.u32 %r10, %r8, %r2, %r0; mul.wide.u32 %d4, %r10, 4; add.s64 %d4, %d0, %d4; ld.global.b32 %r11, [%d4]; add.u32 %r9, %r9, %r11; add.u32 %r8, %r8, 1;
+setp.lt.u32 %p2, %r8, 5; @%p2 bra L;
+mul.wide.u32 %d5, %r0, 4; add.s64 %d5, %d1, %d5; st.global.b32 [%d5+4], %r9; SKIP:"""
+FENCE = "fence.acq_rel.gpu;"
+TICKET = "atom.global.add.u32 %r7, [%d1], 1;"
+
+
+def parts(release="", one="", acquire="", ticket=TICKET):
+    body = PARTS.replace("RELEASE_ONE", one).replace("RELEASE", release).replace("ACQUIRE", acquire).replace("TICKET", ticket)
+    results = [np.zeros(5 * 64, np.uint32), np.zeros(65, np.uint32)]
+    return races(body, results, block=64, grid=5, variables=".shared .align 4 .b8 sm[4];")
+
+
+@pytest.mark.parametrize(
+    "fences",
+    [
+        {"release": FENCE, "acquire": FENCE},
+        {"one": FENCE, "acquire": FENCE},
+        {"one": "membar.gl;", "acquire": "fence.sc.gpu;"},
+        {"acquire": FENCE, "ticket": "atom.release.gpu.global.add.u32 %r7, [%d1], 1;"},
+        {"ticket": "atom.acq_rel.gpu.global.add.u32 %r7, [%d1], 1;"},
+        {"one": "fence.release.gpu;", "acquire": "fence.acquire.gpu;"},
+    ],
+)
+def test_tickets_hand_on_what_fences_release(fences):
+    assert not parts(**fences)
+
+
+@pytest.mark.parametrize(
+    "fences",
+    [
+        {},
+        {"release": FENCE, "one": FENCE},
+        {"acquire": FENCE},
+        {"one": "fence.acq_rel.cta;", "acquire": FENCE},
+        {"one": FENCE, "acquire": "fence.acq_rel.cluster;"},
+        {"one": "fence.acquire.gpu;", "acquire": FENCE},
+        {"one": FENCE, "acquire": "fence.release.gpu;"},
+    ],
+)
+def test_missing_fences(fences):
+    found = parts(**fences)
+    assert any("another workgroup" in f and "ld.global.b32 %r11" in f for f in found)
+
+
+def test_chains_of_ctas():
+    """CTA n waits for n - 1 and hands on: the last knows what the first wrote, through all between."""
+    body = """setp.ne.u32 %p0, %r0, 0; @%p0 bra SKIP;
+    mul.wide.u32 %d2, %r1, 4; add.s64 %d3, %d1, %d2; add.s64 %d2, %d0, %d2;
+    setp.eq.u32 %p1, %r1, 0; @%p1 bra READY;
+    WAIT: ld.acquire.gpu.global.b32 %r5, [%d3+-4]; setp.eq.u32 %p2, %r5, 0; @%p2 bra WAIT;
+    READY: ld.global.b32 %r6, [%d0]; add.u32 %r6, %r6, 1; st.global.b32 [%d2], %r6;
+    mov.u32 %r7, 1; st.release.gpu.global.b32 [%d3], %r7; SKIP:"""
+    args = [np.zeros(3, np.uint32), np.zeros(3, np.uint32)]
+    assert not races(body, args, grid=3)
+    found = races(body.replace("st.release.gpu", "st.relaxed.gpu"), args, grid=3)
+    assert any("another workgroup" in f for f in found)
+
+
+def test_atomics_and_ordinary_accesses():
+    add = "atom.global.add.u32 %r5, [%d0], 1;\n"
+    assert not races(add, arrays(), block=64, grid=4)
+    assert any("another" in f for f in races(add + "ld.global.b32 %r6, [%d0];", arrays(), block=64, grid=4))
+    swap = "and.b32 %r9, %r0, 28; setp.ne.u32 %p1, %r9, 0; @%p1 bra SKIP; ld.global.b32 %r6, [%d0]; L: mov.u32 %r7, %r6; add.u32 %r8, %r7, 1; atom.global.cas.b32 %r6, [%d0], %r7, %r8; setp.ne.u32 %p0, %r6, %r7; @%p0 bra L; SKIP:"
+    assert not races(swap, arrays(), block=64, grid=2), "the usual loop around a compare-and-swap"
