@@ -28,6 +28,7 @@ from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
 from wavedsl.ir.uneven_tiles import Work, uneven
 from wavedsl.ir.views import is_tile, placement
+from wavedsl.ir.write_back import written_before
 
 STRIDE = 16
 """Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
@@ -130,6 +131,9 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
     found = placement(low.graph, staged.node)
     if found is None:
         return f"elements of {info.name} are moved one by one"
+    if written_before(low.graph, staged.node):
+        # Copies run ahead of the waves that write, on barriers of their own, and past what ordinary stores wrote.
+        return f"the kernel writes {info.name} before it reads it"
     if not all(simple(low.graph, c) for c in found.numbers()):
         return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     assert tile is not None

@@ -61,6 +61,27 @@ def read_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
     return found
 
 
+def written_before(graph: Graph, read: Node) -> bool:
+    """Whether a kernel may have written an array before it reads it: in front of the read, or in a loop around both."""
+    inside: dict[int, tuple[int, ...]] = {}
+
+    def walk(region: Region, loops: tuple[int, ...]) -> None:
+        for n in region.nodes:
+            inside[n.id] = loops
+            if n.op in REGIONS:
+                walk(n.attrs["body"], loops if n.op == "when" else (*loops, n.id))
+
+    walk(graph.region, ())
+    order = {number: i for i, number in enumerate(inside)}
+    return any(
+        ROWS[w.op].effect
+        and w.attrs.get("memory") == read.attrs["memory"]
+        and (order[w.id] < order[read.id] or set(inside[w.id]) & set(inside[read.id]))
+        for w in graph.all_nodes()
+        if w.id in inside
+    )
+
+
 def fenced(graph: Graph, writes: Collection[int]) -> Graph:
     """A copy with a fence in front of each of these writes and, in a loop, behind it."""
     looped = {n.id for region in graph.regions() if region is not graph.region for n in region.nodes}
@@ -106,4 +127,4 @@ def _owners(layout: Layout) -> dict[tuple[int, ...], int] | None:
     return found if len(found) == len(pairs) else None
 
 
-__all__ = ["by_warps", "by_waves", "fenced", "read_before"]
+__all__ = ["by_warps", "by_waves", "fenced", "read_before", "written_before"]

@@ -165,3 +165,34 @@ def test_one_of_several_waves_writes_back(
 def fresh(kernel: Any) -> Any:
     """The kernel as if nothing had been compiled yet."""
     return wd.wave(list(kernel.constraints), subs=dict(kernel.subs))(kernel.function)
+
+
+@wd.wave(
+    [wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(N, BN), wd.TilingConstraint(K, BK)],
+    subs={BM: 64, BN: 64, BK: 64},
+)
+def made_then_multiplied(
+    x: wd.Memory[M, K, wd.f16], a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]
+):
+    @wd.iterate(K, init_args=[])
+    def make() -> None:
+        wd.write(wd.read(x) * 2.0, a)
+
+    @wd.iterate(N, init_args=[])
+    def over_n() -> None:
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_operands_that_the_kernel_has_written(target: str, oracle: Any) -> None:
+    """On sm_90a a copying warpgroup would fetch them before they are written: all threads copy behind the fence."""
+    rng = np.random.default_rng(1)
+    x, b = (rng.integers(-2, 3, (128, 192)).astype(np.float16) for _ in range(2))
+    compiled = agree(made_then_multiplied, [x, np.zeros_like(x), b, np.zeros((128, 128), np.float32)], target, oracle)
+    if target == "sm_90a":
+        assert not [a for a in compiled.decisions.atoms if "copy.bulk" in a.ops]
+        assert any("the kernel writes a before it reads it" in r for r in compiled.decisions.reasons)
