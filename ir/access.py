@@ -242,7 +242,9 @@ class GlobalAccess:
                 self.masked.append(i)
         self.padded = [
             d for d in self.names
-            if self.covers[d][0] > self.covers[d][1] and (store or plans[d].role == "loop") and plans[d].role != "index"
+            if self.covers[d][0] > self.covers[d][1]
+            and (store or info.written or plans[d].role == "loop")
+            and plans[d].role != "index"
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
         trip."""

@@ -54,6 +54,8 @@ class ArrayInfo:
     """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
     beyond: bool = False
     """Whether an array of run-time size may span more than `NEAR`: the one that it was compiled with does."""
+    written: bool = False
+    """Whether the kernel that reads it also writes it: what sticks out of a tile may be changing then."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

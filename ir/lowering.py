@@ -29,6 +29,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
 from wavedsl.ir.matrix_count import k_issues, result_tiles
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.repeated import Repeated
@@ -58,7 +59,10 @@ class Lowering:
         choices: Choices,
     ):
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
-        self.arrays, self.target, self.dynamic, self.choices = arrays, target, dynamic, choices
+        touched = [(n.attrs["memory"], ROWS[n.op].effect) for n in graph.all_nodes() if "memory" in n.attrs]
+        both_ways = {name for name, effect in touched if effect} & {name for name, effect in touched if not effect}
+        self.arrays = {n: replace(info, written=True) if n in both_ways else info for n, info in arrays.items()}
+        self.target, self.dynamic, self.choices = target, dynamic, choices
         self.b = Builder(kernel, target)
         self.plans: Mapping[str, DimPlan] = {dim_name(d): p for d, p in partition.dims.items()}
         self.followed = {dim_name(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}

@@ -196,3 +196,14 @@ def test_operands_that_the_kernel_has_written(target: str, oracle: Any) -> None:
     if target == "sm_90a":
         assert not [a for a in compiled.decisions.atoms if "copy.bulk" in a.ops]
         assert any("the kernel writes a before it reads it" in r for r in compiled.decisions.reasons)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 20, 0), wd.WorkgroupConstraint(N, 64, 1)])
+def doubled_in_place(x: wd.Memory[M, N, wd.u8]):
+    wd.write(wd.read(x) * 2, x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_sticks_out_of_a_tile_is_not_read_where_others_write(target: str, oracle: Any) -> None:
+    """Fragments of 32 rows hold tiles of 20: the rows behind them belong to the next workgroup, which changes them."""
+    agree(doubled_in_place, [np.arange(25 * 399).reshape(25, 399).astype(np.uint8)], target, oracle)
