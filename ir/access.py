@@ -119,7 +119,7 @@ def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
 
 
 def vector_elements(
-    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], store: bool, repeats: int = 1
+    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], repeats: int = 1
 ) -> tuple[int, tuple[int, ...]]:
     """(elements per access, the element bits one access covers): a power of two up to 16 bytes. `repeats`: neighbours
     of the value that share one element of the array."""
@@ -181,8 +181,7 @@ def element_groups(layout: Layout, bits: Sequence[int]) -> list[tuple[int, ...]]
 class GlobalAccess:
     """One array seen through one layout at one position: gives the operands of its loads and stores.
 
-    `guard` (uniform) switches the whole access off. `lanes`: what a lane adds per dimension, where the layout does
-    not say.
+    `lanes`: what a lane adds per dimension, where the layout does not say; `columns`: the same as columns of a number.
     `covers`: per dimension, elements reached from the position on and how many of them belong to it. `limits`: per
     dimension whose tile starts anywhere, even before the array, the coordinate at which it ends (not negative).
     """
@@ -465,8 +464,7 @@ def _difference_fits(x: Value, y: Value) -> bool:
 
 
 def load_group(
-    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None,
-    cache: str | None = None,
+    b: Builder, access: GlobalAccess, group: Sequence[int], width: int, guard: Value | None, cache: str | None = None,
 ) -> Value:  # fmt: skip
     """One vector load: `width` packed elements as 32-bit words."""
     offsets = access.layout.coords(group[0])
@@ -534,7 +532,7 @@ def store_value(
 ) -> None:  # fmt: skip
     """Write every element of a fragment; `before` is called before each store (of `store_groups`)."""
     dtype = value.dtype
-    width, _ = vector_elements(access.info, access.layout, access.plans, True)
+    width, _ = vector_elements(access.info, access.layout, access.plans)
     per = per_register(dtype)
     for group in store_groups(access):
         if before is not None:
@@ -557,7 +555,7 @@ def store_value(
 
 def store_groups(access: GlobalAccess) -> Sequence[tuple[int, ...]]:
     """Elements of each store of a fragment."""
-    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans, True)[1])
+    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans)[1])
 
 
 def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:

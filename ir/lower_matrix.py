@@ -25,7 +25,6 @@ from wavedsl.ir.steps import Context, Env, Key, Step
 
 
 def port_registers(
-    low: Lowering,
     layout: Layout,
     side: str,
     strings: Mapping[str, str],
@@ -93,8 +92,8 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
         for t, tile in enumerate(tiles):
             off_a = {plan.m: tile.get(plan.m, 0), plan.k: koff} if plan.m else {plan.k: koff}
             off_b = {plan.n: tile.get(plan.n, 0), plan.k: koff} if plan.n else {plan.k: koff}
-            regs_a = port_registers(low, plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
-            regs_b = port_registers(low, plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
+            regs_a = port_registers(plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
+            regs_b = port_registers(plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
             uses = list(dict.fromkeys(k for r in regs_a for k in groups_a[r]))
             uses += [k for r in regs_b for k in groups_b[r] if k not in uses]
             at = [scale.place(off) for scale, off in zip(scales, (off_a, off_b))]
@@ -310,14 +309,14 @@ def prepare_step(
 
     def emit(context: Context) -> None:
         if rounded:
-            wide = zero_beyond(low, source.inputs[0], operand(low, source, 0, context), k, context, beyond)
+            wide = zero_beyond(low, operand(low, source, 0, context), k, context, beyond)
             count = wide.layout.elements_per_lane
             made = [lower_elementwise(low.b, source, [wide.element(low.b, i)]) for i in range(count)]
             context.env[key] = from_elements(low.b, wide.layout, source.dtype, made)
             return
         value = operand(low, n, position, context)
         if neutral:
-            value = zero_beyond(low, source, value, k, context, beyond)
+            value = zero_beyond(low, value, k, context, beyond)
         context.env[key] = value
 
     valu = low.target.cost("valu")

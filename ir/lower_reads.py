@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, vector_elements
@@ -18,7 +17,6 @@ from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Step
-from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.views import is_tile, placement
 
 
@@ -45,11 +43,9 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     assert s.loads is not None
     buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
-    plans, partition, unit = low.plans, low.partition, low.units(n)
-    if unit is not None:
-        plans = unit.plans
-        partition = replace(partition, dims={d: plans[dim_name(d)] for d in partition.dims})
-    _, digit_dims = wave_digits(s.layout, partition, plans)
+    unit = low.units(n)
+    plans = low.plans if unit is None else unit.plans
+    _, digit_dims = wave_digits(s.layout, plans)
     made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
@@ -112,7 +108,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     if unit is not None:
         info, layout, plans = unit.info, unit.layout, unit.plans
         extents, strides = unit.extents(b, extents), unit.strides(strides)
-    width, bits = vector_elements(info, layout, plans, False)
+    width, bits = vector_elements(info, layout, plans)
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
@@ -140,7 +136,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            context.env["f", n.id, g] = load_group(b, access, group, width, guard, n.attrs.get("cache"))
             if moves:
                 ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 

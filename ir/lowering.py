@@ -523,8 +523,8 @@ class Lowering:
             return mapped_groups(self, n, self.layout(n), False).groups
         unit = self.units(n)
         if unit is not None:
-            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans, False)[1])
-        _, bits = vector_elements(info, self.layout(n), self.plans, False)
+            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans)[1])
+        _, bits = vector_elements(info, self.layout(n), self.plans)
         return element_groups(self.layout(n), bits)
 
     def repeats(self, n: Node) -> int:

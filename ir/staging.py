@@ -59,7 +59,7 @@ def plan_staged(
     )
     request = _Request(
         info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
-        any(_ragged(x, partition, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
+        any(_ragged(x, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
     )  # fmt: skip
     found: list[_Candidate] = []
     error: WaveError | None = None
@@ -229,17 +229,17 @@ def _placed(request: _Request, way: CopyWay, stores: SharedAccess) -> tuple[Plac
         raise (problem or error) from None
 
 
-def _ragged(layout: Layout, partition: Partition, plans: Mapping[str, DimPlan]) -> bool:
+def _ragged(layout: Layout, plans: Mapping[str, DimPlan]) -> bool:
     """Whether a wave's tile is no multiple of its fragment."""
-    return len(wave_digits(layout, partition, plans)[1]) < sum(plans[d].waves > 1 for d in layout.dims)
+    return len(wave_digits(layout, plans)[1]) < sum(plans[d].waves > 1 for d in layout.dims)
 
 
 def _fragment_addresses(request: _Request, choice: PlaceChoice) -> AddressPlan:
     """How the read's fragments are addressed. Raises CompileError where those of any of the reads cannot be."""
     own, *others = request.layouts
-    addresses = plan_place_addresses(choice, own, request.partition, request.plans)
+    addresses = plan_place_addresses(choice, own, request.plans)
     for i, other in enumerate(others):
-        plan_place_addresses(_seen_by(choice, i), other, request.partition, request.plans)
+        plan_place_addresses(_seen_by(choice, i), other, request.plans)
     return addresses
 
 
@@ -279,7 +279,7 @@ def taken_too(copied: Staged, i: int, node: Node, layout: Layout, partition: Par
     choice = _seen_by(copied.cost, i)
     loads = choice.accesses[0].plan
     assert loads is not None
-    addresses = plan_place_addresses(choice, layout, partition, plans)
+    addresses = plan_place_addresses(choice, layout, plans)
     return replace(
         copied, node=node, layout=layout, loads=loads, addresses=addresses, groups=loads.groups(layout), cost=choice,
         copied_by=copied.node,
@@ -386,7 +386,7 @@ def plan_fetched(
     order = memory_order(info, layout)
     fast = order[-1]
     extents = {d: plans[d].tile for d in order}
-    if tile_extents(layout, order, plans) != extents or _ragged(layout, partition, plans):
+    if tile_extents(layout, order, plans) != extents or _ragged(layout, plans):
         raise ConstraintError(f"argument {info.name}: the waves' fragments do not cover its tile exactly", node.loc)
     access = SharedAccess("fragments", "read", layout, 1, partition.waves, VECTOR_ATOMS)
     best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
@@ -404,7 +404,7 @@ def plan_fetched(
             if cost is None or cost.plan is None:
                 continue
             choice = PlaceChoice(tile.place, cost.worst, cost.worst * partition.waves, cost.instructions, 1, (cost,))
-            addresses = plan_place_addresses(choice, layout, partition, plans)
+            addresses = plan_place_addresses(choice, layout, plans)
         except CompileError:  # says why, but here it only means: look for another place
             continue
         if best is None or choice.cycles < best[0]:
