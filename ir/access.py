@@ -218,61 +218,69 @@ class GlobalAccess:
         if columns is None and lanes is None:
             columns = Columns(b.lane(), {d: layout.lane_columns(d) for d in layout.dims})
         self._columns = columns
-        self.ended = self._ended(limits or {}) if target.buffer_bounds else None
-        free_outermost = target.buffer_bounds and info.rows_follow() and self.ended is None
-        self.masked: list[int] = []
-        """Dimensions that need a compare."""
-        in_voff: set[int] = set()
         self.limits = limits or {}
-        for i, d in enumerate(self.names):
-            plan = plans[d]
-            if d in self.limits:
-                in_voff.add(i)  # the tile may start before the array: the scalar offset must not be negative
-                continue
-            if plan.role == "index":
-                continue
-            reach, share = self.covers[d]
-            sticks_out = plan.ragged or reach > share or d in info.cut
-            if not sticks_out:
-                continue
-            if i == 0 and free_outermost:
-                in_voff.add(i)
-            else:
-                self.masked.append(i)
+        self.ended = self._ended() if target.buffer_bounds else None
+        self.masked, in_voff = self._checked(target)
         self.padded = [
             d for d in self.names
             if self.covers[d][0] > self.covers[d][1] and (store or plans[d].role == "loop") and plans[d].role != "index"
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
         trip."""
-        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, strides)]
-        lane_terms = self._lane_terms()
-        self.soff: Any = 0
-        self.voff: Any
-        if self.ended is not None:
-            view, d = self.ended, self.names[self.ended.axis]
-            end, reach = self.limits[d], self.covers[d][0]
-            row = first_row(b, self._first(d), reach, end)
-            if info.large:
-                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
-                self.buffer, row = ended_window(b, info, view, around, row, reach, end)
-            else:
-                self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
-                self.soff = total(b, [uniform[i] for i in view.inner])
-            self.voff = total(b, [*lane_terms, scaled(b, row, view.stride)])
-        elif info.large:
-            self.buffer = self._buffer(self._wide_offset(range(len(self.names))))
-            self.voff = total(b, lane_terms)
-        else:
-            self.buffer = self._buffer(None)
-            self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
-            self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
+        self.buffer, self.voff, self.soff = self._addressed(in_voff)
         least = self.voff if isinstance(self.voff, int) else self.voff.lo
         self.signed = bool(self.limits) and (least is None or least < 0)
         """Whether a lane's offset may be that of an element in front of the array: as an unsigned number it lies far
         behind its end, and an immediate would not bring it back."""
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def _checked(self, target: Target) -> tuple[list[int], set[int]]:
+        """(dimensions that need a compare, dimensions whose tile starts at a place that the lanes' offset must hold):
+        where the buffer's end says what is outside, and where the tile may start before the array, since a scalar
+        offset is neither checked nor negative."""
+        free_outermost = target.buffer_bounds and self.info.rows_follow() and self.ended is None
+        masked: list[int] = []
+        in_voff: set[int] = set()
+        for i, d in enumerate(self.names):
+            plan = self.plans[d]
+            if d in self.limits:
+                in_voff.add(i)
+                continue
+            if plan.role == "index":
+                continue
+            reach, share = self.covers[d]
+            sticks_out = plan.ragged or reach > share or d in self.info.cut
+            if not sticks_out:
+                continue
+            if i == 0 and free_outermost:
+                in_voff.add(i)
+            else:
+                masked.append(i)
+        return masked, in_voff
+
+    def _addressed(self, in_voff: set[int]) -> tuple[Value, Any, Any]:
+        """(buffer, bytes that a lane adds, bytes that the wave adds) of the lane's first element."""
+        b, info = self.b, self.info
+        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, self.strides)]
+        lane_terms = self._lane_terms()
+        if self.ended is not None:
+            view, d = self.ended, self.names[self.ended.axis]
+            end, reach = self.limits[d], self.covers[d][0]
+            row = first_row(b, self._first(d), reach, end)
+            soff: Any = 0
+            if info.large:
+                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
+                buffer, row = ended_window(b, info, view, around, row, reach, end)
+            else:
+                buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
+                soff = total(b, [uniform[i] for i in view.inner])
+            return buffer, total(b, [*lane_terms, scaled(b, row, view.stride)]), soff
+        if info.large:
+            return self._buffer(self._wide_offset(range(len(self.names)))), total(b, lane_terms), 0
+        buffer = self._buffer(None)
+        soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
+        return buffer, total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff]), soff
 
     def _first(self, d: str) -> Any:
         """The first coordinate of this wave's tile."""
@@ -288,11 +296,11 @@ class GlobalAccess:
             offset = b.add(offset, b.mul(wide, b.i64(s) if isinstance(s, int) else b.zext(s)))
         return offset
 
-    def _ended(self, limits: Mapping[str, Any]) -> Ended | None:
+    def _ended(self) -> Ended | None:
         """How a buffer may end where the tile does, in place of comparisons; None where it may not."""
-        if len(limits) != 1:
+        if len(self.limits) != 1:
             return None
-        axis = self.names.index(next(iter(limits)))
+        axis = self.names.index(next(iter(self.limits)))
         single = [i for i, d in enumerate(self.names) if self.plans[d].role == "index"]
         return ended(self.info, axis, self.covers[self.names[axis]][0], single)
 
