@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.facts import BITS, full, multiple_of
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
@@ -486,16 +486,17 @@ def load_group(
 def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
     """A fragment from loads of groups of elements: words are taken over whole where a group fills them, else put
     together."""
-    per = per_register(dtype)
-    where: dict[int, tuple[Value, int]] = {}
-    for group, value in loads:
-        for position, element in enumerate(group):
-            where[element] = (value, position)
-    count = layout.elements_per_lane
-    words = [
-        join_word(b, dtype, [where[e] for e in range(first, min(first + per, count))]) for first in range(0, count, per)
-    ]
+    where = {element: (value, position) for group, value in loads for position, element in enumerate(group)}
+    words = [join_register(b, layout, dtype, i, where.__getitem__) for i in range(register_count(layout, dtype))]
     return from_words(b, layout, dtype, words)
+
+
+def join_register(
+    b: Builder, layout: Layout, dtype: DType, index: int, source: Callable[[int], tuple[Value, int]]
+) -> Value:
+    """One register of a value from its elements, each given as for `join_word` by its number in the value."""
+    per, count = per_register(dtype), layout.elements_per_lane
+    return join_word(b, dtype, [source(e) for e in range(index * per, min(index * per + per, count))])
 
 
 def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -> Value:
