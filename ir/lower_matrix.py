@@ -319,11 +319,10 @@ def prepare_step(
             value = zero_beyond(low, value, k, context, beyond)
         context.env[key] = value
 
-    valu = low.target.cost("valu")
     clocks = low.issue_clocks() * max(1, register_count(low.layout(source), source.dtype))
-    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    resources, latency = low.valu_cost(clocks)
     name, uses = f"operand {position} of %{n.id}", low.keys(source.inputs[0] if rounded else source)
-    return Step(name, "compute", resources, valu.latency, uses, (key,), emit, "", n.loc)
+    return Step(name, "compute", resources, latency, uses, (key,), emit, "", n.loc)
 
 
 def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int], prepared: Key | None) -> Value:

@@ -79,7 +79,6 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
     """One step per register that several narrow loads fill."""
     b = low.b
     home = {e: (g, position) for g, group in enumerate(s.groups) for position, e in enumerate(group)}
-    valu = low.target.cost("valu")
     steps = []
     for r, group in enumerate(low.read_groups(n)):
         parts = [home[e] for e in group]
@@ -90,9 +89,9 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 
         uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
         clocks = low.issue_clocks() * max(1, len(uses) - 1)
-        resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        resources, latency = low.valu_cost(clocks)
         steps.append(
-            Step(f"join {s.name}.{r}", "compute", resources, valu.latency, uses, (("w", n.id, r),), join, "", n.loc)
+            Step(f"join {s.name}.{r}", "compute", resources, latency, uses, (("w", n.id, r),), join, "", n.loc)
         )
     return steps
 

@@ -125,15 +125,14 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
         clocks *= max(1, low.layout(n).elements_per_lane)
-    valu = low.target.cost("valu")
     defs = low.keys(n) if n.type is not None else ()
 
     def emit(context: Context, n: Node = n) -> None:
         emit_node(low, n, context)
 
-    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    resources, latency = low.valu_cost(clocks)
     # The last of its elements is ready when all have been issued.
-    latency = valu.latency + clocks - low.issue_clocks()
+    latency += clocks - low.issue_clocks()
     step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)

@@ -553,6 +553,12 @@ class Lowering:
         unit, clocks, latency = self.unit_cost(kind, wide)
         return ((unit, clocks), ("issue", self.issue_clocks())), latency
 
+    def valu_cost(self, clocks: int) -> tuple[tuple[tuple[str, int], ...], int]:
+        """(units and clocks, latency of one) of vector instructions that take so many clocks to issue."""
+        valu = self.target.cost("valu")
+        units = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        return units, valu.latency
+
     def unit_cost(self, kind: str, bytes: int) -> tuple[str, int, int]:
         """(unit, clocks for the whole workgroup, latency) of one access of one wave."""
         u = self.target.cost(kind, bytes)
