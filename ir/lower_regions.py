@@ -360,8 +360,8 @@ def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tup
     return carried
 
 
-def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Value]) -> None:
-    """File a node's results under their keys."""
+def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Any]) -> None:
+    """File a node's results, or what stands for them until they are asked for, under their keys."""
     found = iter(results)
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):

@@ -229,11 +229,12 @@ def _join_store(block: Block, i: int, size: int, rows: Rows, facts: _Facts) -> b
     for j in range(i + 1, min(i + 1 + REACH, len(insts))):
         second = insts[j]
         at = _same_place(first, second, 0, address, size)
-        more = second.ops[1] if at is not None else None
-        if more.__class__ is Ref and more.reg not in facts.products and more.reg.cls == data.reg.cls:
-            insts[j] = _joined(rows, roles.PAIR_STORES[size], (address, data, more), at, second)
-            del insts[i]
-            return True
+        if at is not None:
+            more = second.ops[1]
+            if more.__class__ is Ref and more.reg not in facts.products and more.reg.cls == data.reg.cls:
+                insts[j] = _joined(rows, roles.PAIR_STORES[size], (address, data, more), at, second)
+                del insts[i]
+                return True
         if _orders(second, False) or any(x.reg in (address.reg, data.reg) for x in second.defs):
             return False
     return False
