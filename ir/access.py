@@ -25,7 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.facts import BITS, full, multiple_of
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count, register_type
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
@@ -119,7 +119,7 @@ def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
 
 
 def vector_elements(
-    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], store: bool, repeats: int = 1
+    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], repeats: int = 1
 ) -> tuple[int, tuple[int, ...]]:
     """(elements per access, the element bits one access covers): a power of two up to 16 bytes. `repeats`: neighbours
     of the value that share one element of the array."""
@@ -181,8 +181,7 @@ def element_groups(layout: Layout, bits: Sequence[int]) -> list[tuple[int, ...]]
 class GlobalAccess:
     """One array seen through one layout at one position: gives the operands of its loads and stores.
 
-    `guard` (uniform) switches the whole access off. `lanes`: what a lane adds per dimension, where the layout does
-    not say.
+    `lanes`: what a lane adds per dimension, where the layout does not say; `columns`: the same as columns of a number.
     `covers`: per dimension, elements reached from the position on and how many of them belong to it. `limits`: per
     dimension whose tile starts anywhere, even before the array, the coordinate at which it ends (not negative).
     """
@@ -219,27 +218,9 @@ class GlobalAccess:
         if columns is None and lanes is None:
             columns = Columns(b.lane(), {d: layout.lane_columns(d) for d in layout.dims})
         self._columns = columns
-        self.ended = self._ended(limits or {}) if target.buffer_bounds else None
-        free_outermost = target.buffer_bounds and info.rows_follow() and self.ended is None
-        self.masked: list[int] = []
-        """Dimensions that need a compare."""
-        in_voff: set[int] = set()
         self.limits = limits or {}
-        for i, d in enumerate(self.names):
-            plan = plans[d]
-            if d in self.limits:
-                in_voff.add(i)  # the tile may start before the array: the scalar offset must not be negative
-                continue
-            if plan.role == "index":
-                continue
-            reach, share = self.covers[d]
-            sticks_out = plan.ragged or reach > share or d in info.cut
-            if not sticks_out:
-                continue
-            if i == 0 and free_outermost:
-                in_voff.add(i)
-            else:
-                self.masked.append(i)
+        self.ended = self._ended() if target.buffer_bounds else None
+        self.masked, in_voff = self._checked(target)
         self.padded = [
             d for d in self.names
             if self.covers[d][0] > self.covers[d][1]
@@ -248,34 +229,60 @@ class GlobalAccess:
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
         trip."""
-        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, strides)]
-        lane_terms = self._lane_terms()
-        self.soff: Any = 0
-        self.voff: Any
-        if self.ended is not None:
-            view, d = self.ended, self.names[self.ended.axis]
-            end, reach = self.limits[d], self.covers[d][0]
-            row = first_row(b, self._first(d), reach, end)
-            if info.large:
-                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
-                self.buffer, row = ended_window(b, info, view, around, row, reach, end)
-            else:
-                self.buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
-                self.soff = total(b, [uniform[i] for i in view.inner])
-            self.voff = total(b, [*lane_terms, scaled(b, row, view.stride)])
-        elif info.large:
-            self.buffer = self._buffer(self._wide_offset(range(len(self.names))))
-            self.voff = total(b, lane_terms)
-        else:
-            self.buffer = self._buffer(None)
-            self.soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
-            self.voff = total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff])
+        self.buffer, self.voff, self.soff = self._addressed(in_voff)
         least = self.voff if isinstance(self.voff, int) else self.voff.lo
         self.signed = bool(self.limits) and (least is None or least < 0)
         """Whether a lane's offset may be that of an element in front of the array: as an unsigned number it lies far
         behind its end, and an immediate would not bring it back."""
         self._in_voff = bool(in_voff)
         self._limits: dict[int, Any] = {}
+
+    def _checked(self, target: Target) -> tuple[list[int], set[int]]:
+        """(dimensions that need a compare, dimensions whose tile starts at a place that the lanes' offset must hold):
+        where the buffer's end says what is outside, and where the tile may start before the array, since a scalar
+        offset is neither checked nor negative."""
+        free_outermost = target.buffer_bounds and self.info.rows_follow() and self.ended is None
+        masked: list[int] = []
+        in_voff: set[int] = set()
+        for i, d in enumerate(self.names):
+            plan = self.plans[d]
+            if d in self.limits:
+                in_voff.add(i)
+                continue
+            if plan.role == "index":
+                continue
+            reach, share = self.covers[d]
+            sticks_out = plan.ragged or reach > share or d in self.info.cut
+            if not sticks_out:
+                continue
+            if i == 0 and free_outermost:
+                in_voff.add(i)
+            else:
+                masked.append(i)
+        return masked, in_voff
+
+    def _addressed(self, in_voff: set[int]) -> tuple[Value, Any, Any]:
+        """(buffer, bytes that a lane adds, bytes that the wave adds) of the lane's first element."""
+        b, info = self.b, self.info
+        uniform = [None if info.large else scaled(b, self._first(d), s) for d, s in zip(self.names, self.strides)]
+        lane_terms = self._lane_terms()
+        if self.ended is not None:
+            view, d = self.ended, self.names[self.ended.axis]
+            end, reach = self.limits[d], self.covers[d][0]
+            row = first_row(b, self._first(d), reach, end)
+            soff: Any = 0
+            if info.large:
+                around = self._wide_offset([i for i in range(len(self.names)) if i != view.axis])
+                buffer, row = ended_window(b, info, view, around, row, reach, end)
+            else:
+                buffer = ended_buffer(b, info, view, total(b, [uniform[i] for i in view.outer]), end)
+                soff = total(b, [uniform[i] for i in view.inner])
+            return buffer, total(b, [*lane_terms, scaled(b, row, view.stride)]), soff
+        if info.large:
+            return self._buffer(self._wide_offset(range(len(self.names)))), total(b, lane_terms), 0
+        buffer = self._buffer(None)
+        soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
+        return buffer, total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff]), soff
 
     def _first(self, d: str) -> Any:
         """The first coordinate of this wave's tile."""
@@ -291,11 +298,11 @@ class GlobalAccess:
             offset = b.add(offset, b.mul(wide, b.i64(s) if isinstance(s, int) else b.zext(s)))
         return offset
 
-    def _ended(self, limits: Mapping[str, Any]) -> Ended | None:
+    def _ended(self) -> Ended | None:
         """How a buffer may end where the tile does, in place of comparisons; None where it may not."""
-        if len(limits) != 1:
+        if len(self.limits) != 1:
             return None
-        axis = self.names.index(next(iter(limits)))
+        axis = self.names.index(next(iter(self.limits)))
         single = [i for i, d in enumerate(self.names) if self.plans[d].role == "index"]
         return ended(self.info, axis, self.covers[self.names[axis]][0], single)
 
@@ -467,8 +474,7 @@ def _difference_fits(x: Value, y: Value) -> bool:
 
 
 def load_group(
-    b: Builder, access: GlobalAccess, dtype: DType, group: Sequence[int], width: int, guard: Value | None,
-    cache: str | None = None,
+    b: Builder, access: GlobalAccess, group: Sequence[int], width: int, guard: Value | None, cache: str | None = None,
 ) -> Value:  # fmt: skip
     """One vector load: `width` packed elements as 32-bit words."""
     offsets = access.layout.coords(group[0])
@@ -482,16 +488,17 @@ def load_group(
 def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
     """A fragment from loads of groups of elements: words are taken over whole where a group fills them, else put
     together."""
-    per = per_register(dtype)
-    where: dict[int, tuple[Value, int]] = {}
-    for group, value in loads:
-        for position, element in enumerate(group):
-            where[element] = (value, position)
-    count = layout.elements_per_lane
-    words = [
-        join_word(b, dtype, [where[e] for e in range(first, min(first + per, count))]) for first in range(0, count, per)
-    ]
+    where = {element: (value, position) for group, value in loads for position, element in enumerate(group)}
+    words = [join_register(b, layout, dtype, i, where.__getitem__) for i in range(register_count(layout, dtype))]
     return from_words(b, layout, dtype, words)
+
+
+def join_register(
+    b: Builder, layout: Layout, dtype: DType, index: int, source: Callable[[int], tuple[Value, int]]
+) -> Value:
+    """One register of a value from its elements, each given as for `join_word` by its number in the value."""
+    per, count = per_register(dtype), layout.elements_per_lane
+    return join_word(b, dtype, [source(e) for e in range(index * per, min(index * per + per, count))])
 
 
 def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -> Value:
@@ -536,7 +543,7 @@ def store_value(
 ) -> None:  # fmt: skip
     """Write every element of a fragment; `before` is called before each store (of `store_groups`)."""
     dtype = value.dtype
-    width, _ = vector_elements(access.info, access.layout, access.plans, True)
+    width, _ = vector_elements(access.info, access.layout, access.plans)
     per = per_register(dtype)
     for group in store_groups(access):
         if before is not None:
@@ -559,7 +566,7 @@ def store_value(
 
 def store_groups(access: GlobalAccess) -> Sequence[tuple[int, ...]]:
     """Elements of each store of a fragment."""
-    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans, True)[1])
+    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans)[1])
 
 
 def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:

@@ -170,7 +170,7 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
         return ("load.global", "store.shared", *loads), words + taken
     if not is_tile(low.graph, n):
         return ("load.global",), "gathered, each lane its own elements"
-    return ("load.global",), "loads of " + _widths(low, info, low.layout(n), False)
+    return ("load.global",), "loads of " + _widths(low, info, low.layout(n))
 
 
 def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
@@ -180,13 +180,13 @@ def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
         return ("store.shared", "copy.bulk.store"), f"bulk copies of {outlet.tile.span}-byte rows{turned}"
     if not is_tile(low.graph, n):
         return ("store.global",), "scattered, each lane its own elements"
-    return ("store.global",), "stores of " + _widths(low, low.view_info(n), low.layout(n.inputs[0]), True)
+    return ("store.global",), "stores of " + _widths(low, low.view_info(n), low.layout(n.inputs[0]))
 
 
-def _widths(low: Lowering, info: ArrayInfo, layout: Layout, store: bool) -> str:
+def _widths(low: Lowering, info: ArrayInfo, layout: Layout) -> str:
     """Bytes that a lane accesses at a time, of a tile that lies inside the array and of one that may not."""
     plans = (whole_plans(low, low.whole), low.plans)
-    usual, last = (max(1, vector_elements(info, layout, p, store)[0] * info.dtype.bits // 8) for p in plans)
+    usual, last = (max(1, vector_elements(info, layout, p)[0] * info.dtype.bits // 8) for p in plans)
     return f"{usual} bytes per lane" + (f", of {last} in the last tile" if last != usual else "")
 
 

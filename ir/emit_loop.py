@@ -1,18 +1,21 @@
 """Kernel IR of a scheduled body: prologue, steady state and the barriers between, or straight code.
 
-In: a `BodySchedule`, its steps, their environment, the trip count. Out: ops in the builder, and the final values of
+In: a `BodySchedule` with the `LoopFrame` or the steps that it is of. Out: ops in the builder, and the final values of
 what the loop carries. Values that cross trips travel as loop-carried values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
+
+if TYPE_CHECKING:
+    from wavedsl.ir.loop_frame import LoopFrame
 
 
 def emit_steps(
@@ -69,61 +72,16 @@ def crossing(body: BodySchedule, steps: Sequence[Step]) -> list[tuple[Key, int]]
     return sorted(most.items(), key=lambda e: (maker[e[0]], e[0]))
 
 
-def emit_pipelined(
-    b: Builder,
-    body: BodySchedule,
-    steps: Sequence[Step],
-    env: Env,
-    trips: Any,
-    carried: Sequence[tuple[Key, Value]],
-    next_keys: Sequence[Key],
-    label: str,
-    parts: int = 1,
-    apart: bool = False,
-) -> list[Value]:
-    """Prologue and steady-state loop. `carried`: keys and initial values of the user's loop-carried registers,
-    `next_keys` the keys that replace them. Returns their final values. `trips`: int or uniform i32.
-    `parts`: trips that make up one of the user's. `apart`: the upper half of the waves runs a barrier behind the lower.
-    """
+def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: bool = False) -> list[Value]:
+    """Prologue and steady-state loop. Returns the final values of what the loop carries. `parts`: trips that make up
+    one of the user's. `apart`: the upper half of the waves runs a barrier behind the lower."""
+    b, steps, env, trips, carried = frame.low.b, frame.steps, frame.env, frame.trips, frame.carried
     last = body.count - 1
-
-    def exists(iteration: Any, ahead: int) -> Value | None:
-        """Whether an iteration `ahead` of the trip exists; None when it surely does."""
-        if isinstance(iteration, int) and isinstance(trips, int):
-            return None if iteration < trips else b.false
-        if not ahead and not isinstance(iteration, int):
-            return None
-        if isinstance(iteration, int):
-            return b.cmp("sgt", trips, iteration)
-        base = b.sub(iteration, ahead) if isinstance(trips, int) else iteration
-        return b.cmp("slt", base, trips - ahead if isinstance(trips, int) else trips)
-
-    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread" or steps[i].reads]
-    for j in range(last):
-        contexts: dict[int, Context | None] = {}
-        for g in range(body.count):
-            it = j - g
-            contexts[g] = StageContext(env, it, exists(it, 0), it) if it >= 0 else None
-        needed = set() if apart else {
-            p for p in body.barriers
-            if any((q >= p and g <= j) or (q < p and g <= j + 1) for q, g in early_reads)
-        }  # fmt: skip
-        trimmed = BodySchedule(
-            body.order,
-            body.stages,
-            body.count,
-            {p: body.barriers[p] for p in needed},
-            body.commits,
-            0,
-            0,
-            body.kind,
-        )
-        emit_steps(b, trimmed, steps, contexts.get)
-    cross = crossing(body, steps)
+    _emit_prologue(frame, body, apart)
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
     inits: list[Value] = [v for _, v in carried]
     slots: list[tuple[Key, int]] = []
-    for key, most in cross:
+    for key, most in crossing(body, steps):
         made = last - body.stages[maker[key]]
         for d in range(1, most + 1):
             slots.append((key, made - d))
@@ -134,23 +92,21 @@ def emit_pipelined(
         b.barrier()  # the prologue's stores to shared memory are waited for here, not in the loop
         half_barrier(b, 1)
     minimum = trips if isinstance(trips, int) else 0
-    with b.for_(0, trips, 1, inits, label=label, min_trips=1 if minimum else 0) as loop:
+    with b.for_(0, trips, 1, inits, label=frame.label, min_trips=1 if minimum else 0) as loop:
         if parts > 1:
             loop.op.attrs["parts"] = parts
-        inner = Env(env.fixed)
-        for (key, _), v in zip(carried, loop.carried):
-            inner.fixed[key] = v
+        inner = frame.inside(loop.carried)
         for (key, relative), v in zip(slots, loop.carried[len(carried) :]):
             inner.values[key, relative] = _value(b, v, env.values[key, relative])
 
         def context_of(g: int) -> Context:
             ahead = last - g
             iteration = b.add(loop.iv, ahead) if ahead else loop.iv
-            return StageContext(inner, iteration, exists(iteration, ahead), ahead)
+            return StageContext(inner, iteration, _exists(b, trips, iteration, ahead), ahead)
 
         emit_steps(b, body, steps, context_of)
         inner.iteration = 0
-        out = [inner[k] for k in next_keys]
+        out = [inner[k] for k in frame.next_keys]
         for key, relative in slots:
             out.append(_register(b, inner.values[key, relative + 1]))
         loop.yield_(out)
@@ -159,6 +115,36 @@ def emit_pipelined(
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])
+
+
+def _emit_prologue(frame: LoopFrame, body: BodySchedule, apart: bool) -> None:
+    """What the early stages do before the first trip: as many passes over the body as stages work ahead, each with one
+    stage more. Between passes only the barriers stay that an early read waits behind, none where halves run `apart`."""
+    b, steps = frame.low.b, frame.steps
+    early_reads = [(p, body.stages[i]) for p, i in enumerate(body.order) if steps[i].kind == "sread" or steps[i].reads]
+    for j in range(body.count - 1):
+        contexts: dict[int, Context | None] = {}
+        for g in range(body.count):
+            it = j - g
+            contexts[g] = StageContext(frame.env, it, _exists(b, frame.trips, it, 0), it) if it >= 0 else None
+        barriers = {} if apart else {
+            p: pending for p, pending in body.barriers.items()
+            if any((q >= p and g <= j) or (q < p and g <= j + 1) for q, g in early_reads)
+        }  # fmt: skip
+        trimmed = BodySchedule(body.order, body.stages, body.count, barriers, body.commits, 0, 0, body.kind)
+        emit_steps(b, trimmed, steps, contexts.get)
+
+
+def _exists(b: Builder, trips: Any, iteration: Any, ahead: int) -> Value | None:
+    """Whether an iteration `ahead` of the trip exists; None when it surely does."""
+    if isinstance(iteration, int) and isinstance(trips, int):
+        return None if iteration < trips else b.false
+    if not ahead and not isinstance(iteration, int):
+        return None
+    if isinstance(iteration, int):
+        return b.cmp("sgt", trips, iteration)
+    base = b.sub(iteration, ahead) if isinstance(trips, int) else iteration
+    return b.cmp("slt", base, trips - ahead if isinstance(trips, int) else trips)
 
 
 def _register(b: Builder, v: Any) -> Value:

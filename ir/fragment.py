@@ -72,11 +72,24 @@ class Fragment:
         """One element will be asked for soon: what it is loaded from may be started."""
 
 
+class OnDemand(Fragment):
+    """A value whose registers are made one by one, by `word`, where somebody asks for them."""
+
+    b: Builder
+
+    @property
+    def chunks(self) -> list[Any]:  # type: ignore[override]
+        return list(from_words(self.b, self.layout, self.dtype, self.words(self.b)).chunks)
+
+    def words(self, b: Builder) -> list[Value]:
+        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
+
+
 Source = tuple[Fragment, Sequence[int]]
 """An operand of a computed value, and per element of the result which of the operand's it needs."""
 
 
-class Lazy(Fragment):
+class Lazy(OnDemand):
     """A value whose elements are computed when somebody asks for them: `compute(i)` gives element i in its
     `scalar_type`. A chain of them that ends in a store never holds more than what is stored next. `sources`: what they
     are computed from."""
@@ -88,15 +101,6 @@ class Lazy(Fragment):
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
         self.touched: set[int] = set()
-
-    @property
-    def chunks(self) -> list[Any]:  # type: ignore[override]
-        return list(from_words(self.b, self.layout, self.dtype, self.words(self.b)).chunks)
-
-    def words(self, b: Builder) -> list[Value]:
-        if self.dtype is dt.i1:
-            return [self.element(b, i) for i in range(self.layout.elements_per_lane)]
-        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
 
     def word(self, b: Builder, index: int) -> Value:
         per = per_register(self.dtype)

@@ -13,7 +13,7 @@ from wavedsl.ir.access import combine_fields, total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.layout import Digit, Layout
-from wavedsl.ir.partition import DimPlan, Partition
+from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan, plan_addresses
 from wavedsl.ir.plan_load import LoadPlan
@@ -21,8 +21,8 @@ from wavedsl.ir.shared_search import PlaceChoice
 from wavedsl.ir.target import LoadAtom
 
 
-def wave_digits(layout: Layout, partition: Partition, plans: Mapping[str, DimPlan]) -> tuple[Layout, list[str]]:
-    """The layout with the partition's waves as digits (so that address plans know them), and the dimension of each.
+def wave_digits(layout: Layout, plans: Mapping[str, DimPlan]) -> tuple[Layout, list[str]]:
+    """The layout with the waves of a workgroup as digits (so that address plans know them), and the dimension of each.
 
     A wave tile that is no multiple of the box has no digit; its offset is added to the address instead.
     """
@@ -123,12 +123,10 @@ class FragmentLoads:
         return b.load_shared(self.address(g, slot), bytes=s.loads.bytes, atom=s.loads.atom.name, buffer=buffer)
 
 
-def plan_place_addresses(
-    choice: PlaceChoice, layout: Layout, partition: Partition, plans: Mapping[str, DimPlan]
-) -> AddressPlan:
+def plan_place_addresses(choice: PlaceChoice, layout: Layout, plans: Mapping[str, DimPlan]) -> AddressPlan:
     """The address plan of every group of the fragment, waves included. Raises CompileError where offsets do not add
     up."""
     loads = choice.accesses[0].plan
     assert loads is not None
-    full, _ = wave_digits(layout, partition, plans)
+    full, _ = wave_digits(layout, plans)
     return plan_addresses(choice.place, loads.address, loads.offsets(layout), full)

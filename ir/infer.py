@@ -30,7 +30,7 @@ from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, 
 from wavedsl.ir.layout import Layout, make_layout
 from wavedsl.ir.mma_options import mma_options
 from wavedsl.ir.mma_plan import MmaPlan, mma_plan
-from wavedsl.ir.mma_tiles import lasting_operands, makeable, paired_products, resident_operands, shared_reads
+from wavedsl.ir.mma_tiles import shared_operands
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
@@ -153,11 +153,6 @@ def _choose_products(
 ) -> dict[int, MmaPlan]:  # fmt: skip
     """The instructions of each product, those that feed each other chosen together."""
     contiguous = written_along(graph, classes)
-    wide = any(a.asynchronous for a in target.mma_atoms)
-    read_tiles = shared_reads(graph) if wide else frozenset()
-    made_tiles = makeable(graph) if wide else frozenset()
-    lasting = lasting_operands(graph, made_tiles)
-    resident = resident_operands(graph, partition, read_tiles, target) if wide else frozenset()
     class_of = {n.id: classes.find(n.id) for n in products}
     made_by: dict[int, int] = {}
     for n in products:
@@ -169,18 +164,16 @@ def _choose_products(
         for position in (0, 1)
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
-    paired = paired_products(graph, partition, feeds, read_tiles) if wide else frozenset()
+    operands = shared_operands(graph, partition, feeds, target)
     if feeds:  # what feeds another product keeps the columns of an instruction in one run
         rows = NO_ROWS
     options = {
-        n.id: mma_options(
-            n, partition, target, hardware, contiguous.get(class_of[n.id]), read_tiles, made_tiles, rows
-        )
+        n.id: mma_options(n, partition, target, hardware, contiguous.get(class_of[n.id]), operands, rows)
         for n in products
-    }  # fmt: skip
+    }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
-        return mma_plan(n, partition, target, option, order, read_tiles, made_tiles, paired, lasting, resident)
+        return mma_plan(n, partition, target, option, order, operands)
 
     return choose_chains(products, feeds, class_of, options, planned)
 

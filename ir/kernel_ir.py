@@ -160,6 +160,13 @@ class Region:
             else:
                 inside.pop()
 
+    def regions(self) -> Iterator[Region]:
+        """This region and those inside it, outer before inner, in order."""
+        yield self
+        for op in self.ops:
+            for body in op.regions:
+                yield from body.regions()
+
 
 @dataclass
 class Param:

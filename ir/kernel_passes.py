@@ -24,28 +24,24 @@ def remove_dead_code(kernel: Kernel) -> int:
     in the body reads it; then so are its init and its next value.
     Returns how many ops and carried values were deleted.
     """
+    live, live_ops = _alive(kernel)
+    return _sweep(kernel.body, live, live_ops)
+
+
+def _alive(kernel: Kernel) -> tuple[set[Value], set[Op]]:
+    """The values and ops that are alive, by the rules of `remove_dead_code`."""
     live: set[Value] = set()
     live_ops: set[Op] = set()
     work: list[Value] = []
+    owner, enclosing = _carriers(kernel.body)
 
     def use(v: Value) -> None:
         if v not in live:
             live.add(v)
             work.append(v)
 
-    owner: dict[Value, tuple[Op, int]] = {}
-    enclosing: dict[Op, Op | None] = {}
-
-    def visit(region: Region) -> None:
-        for op in region.ops:
-            enclosing[op] = region.parent
-            for body in op.regions:
-                for i, a in enumerate(body.args[1:]):
-                    owner[a] = (op, i)
-                visit(body)
-
     def keep(op: Op) -> None:
-        """The op is alive, and with it the ops around it and their steering operands."""
+        """(USE), for what steers a loop or branch, and for the ops around it (BODY)."""
         if op in live_ops:
             return
         live_ops.add(op)
@@ -61,13 +57,12 @@ def remove_dead_code(kernel: Kernel) -> int:
         if outer is not None:
             keep(outer)
 
-    visit(kernel.body)
-    for op in kernel.body.walk():
+    for op in kernel.body.walk():  # (EFFECT)
         if not op.row.pure and op.name not in ("for", "if", "yield"):
             keep(op)
     while work:
         v = work.pop()
-        if v in owner:
+        if v in owner:  # (CARRY) it is read in the body
             op, i = owner[v]
             keep(op)
             use(op.args[3 + i])
@@ -79,33 +74,45 @@ def remove_dead_code(kernel: Kernel) -> int:
                 i = v.op.results.index(v)
                 for body in v.op.regions:
                     use(body.ops[-1].args[i])
-                if v.op.name == "for":
+                if v.op.name == "for":  # (CARRY) its result is alive
                     use(v.op.args[3 + i])
                     use(v.op.regions[0].args[1 + i])
+    return live, live_ops
 
-    removed = 0
 
-    def sweep(region: Region) -> None:
-        nonlocal removed
-        kept = []
+def _carriers(body: Region) -> tuple[dict[Value, tuple[Op, int]], dict[Op, Op | None]]:
+    """(carried value → its loop and number there, op → the loop or branch around it)."""
+    owner: dict[Value, tuple[Op, int]] = {}
+    enclosing: dict[Op, Op | None] = {}
+    for region in body.regions():
         for op in region.ops:
-            if op.name == "yield":
-                kept.append(op)
-                continue
-            if op not in live_ops:
-                removed += 1
-                continue
-            kept.append(op)
-            if op.regions:
-                keeps = [r in live for r in op.results]
-                if not all(keeps):
-                    removed += keeps.count(False)
-                    remove_carried(op, keeps)
-                for body in op.regions:
-                    sweep(body)
-        region.ops[:] = kept
+            enclosing[op] = region.parent
+            for inner in op.regions:
+                for i, a in enumerate(inner.args[1:]):
+                    owner[a] = (op, i)
+    return owner, enclosing
 
-    sweep(kernel.body)
+
+def _sweep(region: Region, live: set[Value], live_ops: set[Op]) -> int:
+    """Delete what is not alive from a region and those inside it; how many ops and carried values that are."""
+    removed = 0
+    kept = []
+    for op in region.ops:
+        if op.name == "yield":
+            kept.append(op)
+            continue
+        if op not in live_ops:
+            removed += 1
+            continue
+        kept.append(op)
+        if op.regions:
+            keeps = [r in live for r in op.results]
+            if not all(keeps):
+                removed += keeps.count(False)
+                remove_carried(op, keeps)
+            for body in op.regions:
+                removed += _sweep(body, live, live_ops)
+    region.ops[:] = kept
     return removed
 
 

@@ -12,11 +12,10 @@ writes to the array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from wavedsl.ir.access import join_word
+from wavedsl.ir.access import join_register
 from wavedsl.ir.builder import Builder
-from wavedsl.ir.fragment import Fragment, Lazy, from_words, per_register, register_count
+from wavedsl.ir.fragment import Fragment, Lazy, OnDemand, per_register, register_count
 from wavedsl.ir.graph import Node, region_nodes
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loop_registers import wave_registers
@@ -87,29 +86,20 @@ def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:
     return Step(f"read {n.attrs['memory']} as results are stored", "compute", (), 0, uses, keys, emit, "", n.loc)
 
 
-class LateRead(Fragment):
+class LateRead(OnDemand):
     """A read whose loads are emitted as its elements are asked for."""
 
     def __init__(self, low: Lowering, n: Node, context: Context, loads: Sequence[Step]):
         self.layout, self.dtype = low.layout(n), n.dtype
-        self.low, self.node, self.context, self.loads = low, n, context, loads
+        self.b, self.low, self.node, self.context, self.loads = low.b, low, n, context, loads
         self.home = low.homes(n)
         self.loaded: dict[int, Value] = {}
         self.joined: dict[int, Value] = {}
 
-    @property
-    def chunks(self) -> list[Any]:  # type: ignore[override]
-        return list(from_words(self.low.b, self.layout, self.dtype, self.words(self.low.b)).chunks)
-
-    def words(self, b: Builder) -> list[Value]:
-        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
-
     def word(self, b: Builder, index: int) -> Value:
         found = self.joined.get(index)
         if found is None:
-            per, count = per_register(self.dtype), self.layout.elements_per_lane
-            parts = [self.home[e] for e in range(index * per, min(index * per + per, count))]
-            found = self.joined[index] = join_word(b, self.dtype, [(self._load(g), at) for g, at in parts])
+            found = self.joined[index] = join_register(b, self.layout, self.dtype, index, self._source)
         return found
 
     def element(self, b: Builder, index: int) -> Value:
@@ -119,6 +109,10 @@ class LateRead(Fragment):
 
     def touch(self, index: int) -> None:
         self._load(self.home[index][0])
+
+    def _source(self, element: int) -> tuple[Value, int]:
+        g, position = self.home[element]
+        return self._load(g), position
 
     def _load(self, g: int) -> Value:
         found = self.loaded.get(g)

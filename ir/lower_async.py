@@ -178,9 +178,7 @@ class Issue:
         for m in dict.fromkeys(m for m, _ in pieces(plan)):
             for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
                 where = {plan.m: m, plan.k: k}
-                numbers = port_registers(
-                    low, plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where
-                )
+                numbers = port_registers(plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
                 words = [a_words[r] for r in numbers]
                 first[m, k] = b.vec(*(w if w.type.kind == "b32" else b.bitcast(w, Type("b32")) for w in words))
         return first

@@ -40,7 +40,7 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
-    wave_guard = one_writer(low, layout, tuple(layout.dims), n)
+    wave_guard = one_writer(low, layout.dims)
     # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
     dims = (*layout.dims, *n.attrs.get("joined", ()))
     shared = () if n.attrs.get("per_workgroup") else shared_dims(low, dims)

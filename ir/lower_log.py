@@ -71,7 +71,7 @@ def _speaks(low: Lowering, value: Fragment | None, n: Node) -> Value:
     mask = b.cmp("eq", b.and_(b.lane(), replicas), 0) if replicas else b.true
     shared = shared_dims(low, dims)
     alone = differing(low, n, shared)
-    for guard in (one_writer(low, layout, dims, n), one_workgroup(low, [d for d in shared if d not in alone])):
+    for guard in (one_writer(low, dims), one_workgroup(low, [d for d in shared if d not in alone])):
         if guard is not None:
             mask = b.pand(mask, guard)
     return mask

@@ -85,7 +85,7 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     longest, repeats = runs[along]
     name = str(along)
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
-    width, bits = vector_elements(seen, layout, low.plans, store, repeats)
+    width, bits = vector_elements(seen, layout, low.plans, repeats)
     if str(coords[c]) != info.names[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
@@ -122,7 +122,7 @@ class MappedAccess:
         for c in self.mapping.coords:
             if isinstance(c, int):
                 index = operand(low, n, c, context)
-                self.columns[c] = index, aligned_elements(low, n.inputs[c], index, layout)
+                self.columns[c] = index, aligned_elements(n.inputs[c], index, layout)
         self.inputs = n.inputs
         self.inside = [
             inside_masks(low, layout, d, context)
@@ -258,7 +258,7 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
     b = low.b
     width, groups, _ = mapped_groups(low, n, value.layout, True)
     access = MappedAccess(low, n, value.layout, context, store=True)
-    guard = one_writer(low, value.layout, tuple(value.layout.dims), n)
+    guard = one_writer(low, value.layout.dims)
     words = value.words(b)
     per = per_register(value.dtype)
     size = width * access.info.elsize

@@ -25,7 +25,6 @@ from wavedsl.ir.steps import Context, Env, Key, Step
 
 
 def port_registers(
-    low: Lowering,
     layout: Layout,
     side: str,
     strings: Mapping[str, str],
@@ -66,69 +65,109 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
             n.loc,
             f"give each wave a multiple of {atom.k}",
         )
-    tiles, issues = result_tiles(plan), k_issues(plan)
-    share = -(-low.partition.waves // low.target.simds)
-    unit = "valu" if atom.instruction == "fma" else "mfma"
-    resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks() * atom.parts))
-    steps = []
-    acc = addend(n)
-    prepared: list[Any] = []
-    for source, position in zip(plan.ports, plan.positions):
-        neutral = needs_zero(low, source, plan.k)
-        key = None
-        if neutral or (n.id, position) in low.inference.demands:
-            key = ("port", n.id, position)
-            steps.append(prepare_step(low, n, position, key, neutral, plan.k))
-        prepared.append(key)
-    scales = [Scale(low, plan, port) for port in (0, 1)] if plan.scales else []
-    for scale in scales:
-        if scale.prepared is not None:
-            steps.append(prepare_step(low, n, scale.position, scale.prepared, scale.neutral, scale.block, 1))
-    groups_a, groups_b = (
-        register_keys(low, source, layout) if key is None else [(key,)] * register_count(layout, source.dtype)
-        for source, layout, key in zip(plan.ports, (plan.first, plan.second), prepared)
-    )
+    product = _Product(low, n, plan)
     beside = reductions_beside(low, n)
-    for k, koff in enumerate(issues):
-        for t, tile in enumerate(tiles):
-            off_a = {plan.m: tile.get(plan.m, 0), plan.k: koff} if plan.m else {plan.k: koff}
-            off_b = {plan.n: tile.get(plan.n, 0), plan.k: koff} if plan.n else {plan.k: koff}
-            regs_a = port_registers(low, plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
-            regs_b = port_registers(low, plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
-            uses = list(dict.fromkeys(k for r in regs_a for k in groups_a[r]))
-            uses += [k for r in regs_b for k in groups_b[r] if k not in uses]
-            at = [scale.place(off) for scale, off in zip(scales, (off_a, off_b))]
-            uses += [k for scale, (word, _) in zip(scales, at) for k in scale.keys(word) if k not in uses]
-            if k:
-                uses.append(("acc", n.id, t, k - 1))
-            elif acc is not None:
-                keys = low.keys(acc)
-                uses += [keys[t]] if len(keys) == len(tiles) else list(keys)
-            if not k:
-                uses += beside
+    return [
+        *product.preparing,
+        *(product.step(t, k, beside) for k in range(len(product.issues)) for t in range(len(product.tiles))),
+    ]
 
-            def emit(
-                context: Context, t: int = t, k: int = k, regs_a: list[int] = regs_a, regs_b: list[int] = regs_b,
-                at: list[tuple[int, int]] = at,
-            ) -> None:  # fmt: skip
-                held = [(s.word(context.env, word), byte) for s, (word, byte) in zip(scales, at)]
-                emit_mma(low, n, plan, context, t, k, regs_a, regs_b, prepared, held)
 
-            latency = atom.cycles if k + 1 < len(issues) else atom.latency
-            steps.append(
-                Step(
-                    f"mma %{n.id}.{t} k{k}",
-                    "mma",
-                    resources,
-                    latency,
-                    tuple(uses),
-                    (("acc", n.id, t, k),),
-                    emit,
-                    "",
-                    n.loc,
+class _Product:
+    """The instructions of one product: number (t, k) adds the `k`-th issue along K to the `t`-th tile of the result.
+    `preparing`: the steps that make whole operands ready."""
+
+    def __init__(self, low: Lowering, n: Node, plan: MmaPlan):
+        self.low, self.n, self.plan, self.addend = low, n, plan, addend(n)
+        self.tiles, self.issues = result_tiles(plan), k_issues(plan)
+        self.preparing: list[Step] = []
+        self.prepared: list[Key | None] = []
+        for source, position in zip(plan.ports, plan.positions):
+            neutral = needs_zero(low, source, plan.k)
+            key = None
+            if neutral or (n.id, position) in low.inference.demands:
+                key = ("port", n.id, position)
+                self.preparing.append(prepare_step(low, n, position, key, neutral, plan.k))
+            self.prepared.append(key)
+        self.scales = [Scale(low, plan, port) for port in (0, 1)] if plan.scales else []
+        for scale in self.scales:
+            if scale.prepared is not None:
+                self.preparing.append(
+                    prepare_step(low, n, scale.position, scale.prepared, scale.neutral, scale.block, 1)
+                )
+        self.keys_a, self.keys_b = (
+            register_keys(low, source, layout) if key is None else [(key,)] * register_count(layout, source.dtype)
+            for source, layout, key in zip(plan.ports, (plan.first, plan.second), self.prepared)
+        )
+
+    def step(self, t: int, k: int, beside: Sequence[Key]) -> Step:
+        """One instruction. `beside`: what comes before the first of a tile."""
+        low, n, plan, atom = self.low, self.n, self.plan, self.plan.atom
+        tile, offset = self.tiles[t], self.issues[k]
+        off_a = {plan.m: tile.get(plan.m, 0), plan.k: offset} if plan.m else {plan.k: offset}
+        off_b = {plan.n: tile.get(plan.n, 0), plan.k: offset} if plan.n else {plan.k: offset}
+        regs_a = port_registers(plan.first, "M", plan.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, off_a)
+        regs_b = port_registers(plan.second, "N", plan.b, (plan.n, plan.k), atom.b_words, atom.b_dtype, off_b)
+        uses = list(dict.fromkeys(key for r in regs_a for key in self.keys_a[r]))
+        uses += [key for r in regs_b for key in self.keys_b[r] if key not in uses]
+        at = [scale.place(off) for scale, off in zip(self.scales, (off_a, off_b))]
+        uses += [key for scale, (word, _) in zip(self.scales, at) for key in scale.keys(word) if key not in uses]
+        if k:
+            uses.append(("acc", n.id, t, k - 1))
+        elif self.addend is not None:
+            keys = low.keys(self.addend)
+            uses += [keys[t]] if len(keys) == len(self.tiles) else list(keys)
+        if not k:
+            uses += beside
+
+        def emit(context: Context) -> None:
+            env = context.env
+            scales = [(s.word(env, word), byte) for s, (word, byte) in zip(self.scales, at)]
+            a, b = (
+                port_value(low, source, layout, env, regs, prepared)
+                for source, layout, regs, prepared in zip(
+                    plan.ports, (plan.first, plan.second), (regs_a, regs_b), self.prepared
                 )
             )
-    return steps
+            env["acc", n.id, t, k] = self.multiplied(env, t, k, a, b, scales)
+
+        share = -(-low.partition.waves // low.target.simds)
+        unit = "valu" if atom.instruction == "fma" else "mfma"
+        resources = ((unit, atom.cycles * share), ("issue", low.issue_clocks() * atom.parts))
+        latency = atom.cycles if k + 1 < len(self.issues) else atom.latency
+        defs = (("acc", n.id, t, k),)
+        return Step(f"mma %{n.id}.{t} k{k}", "mma", resources, latency, tuple(uses), defs, emit, "", n.loc)
+
+    def multiplied(self, env: Env, t: int, k: int, a: Value, b: Value, scales: Sequence[tuple[Value, int]]) -> Value:
+        """The sums of a tile with the product of two fragments added to them."""
+        low, n, plan, atom = self.low, self.n, self.plan, self.plan.atom
+        shared_k = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
+        acc = env["acc", n.id, t, k - 1] if k else self.first_sums(env, t, shared_k)
+        if atom.instruction == "fma":
+            done = emit_fma(low, plan, a, b, acc)
+        elif scales:
+            (scale_a, byte_a), (scale_b, byte_b) = scales
+            both = as_words(low, scale_a), as_words(low, scale_b)
+            done = low.b.mma_scaled(atom, as_words(low, a), as_words(low, b), acc, both, (byte_a, byte_b))
+        else:
+            done = low.b.mma(atom, as_words(low, a), as_words(low, b), acc)
+        return summed_over_waves(low, plan.k, done) if shared_k and k + 1 == len(self.issues) else done
+
+    def first_sums(self, env: Env, t: int, shared_k: bool) -> Value:
+        """What the first instruction of a tile adds to: the addend, or zeros."""
+        low, b, source = self.low, self.low.b, self.addend
+        kind = register_type(self.n.dtype)
+        count = self.plan.atom.d_words // kind.words
+        if source is None:
+            return b.zero(Type(kind.kind, count))
+        keys = low.keys(source)
+        acc = env[keys[t]] if len(keys) == len(self.tiles) else None
+        if acc is None or isinstance(acc, Fragment):
+            words = low.value(source, env).words(b)
+            acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
+        if shared_k:  # the addend counts once: in the first wave
+            acc = b.select(b.cmp("eq", low.wave_digit[self.plan.k], 0), acc, b.zero(acc.type))
+        return acc
 
 
 class Scale:
@@ -232,44 +271,6 @@ def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequen
     return [words[r] for r in regs]
 
 
-def emit_mma(
-    low: Lowering, n: Node, plan: MmaPlan, context: Context, t: int, k: int, regs_a: list[int], regs_b: list[int],
-    prepared: Sequence[Key | None], scales: Sequence[tuple[Value, int]],
-) -> None:  # fmt: skip
-    b, atom, env = low.b, plan.atom, context.env
-    first, second = plan.ports
-    a = port_value(low, first, plan.first, env, regs_a, prepared[0])
-    c = port_value(low, second, plan.second, env, regs_b, prepared[1])
-    kind = register_type(n.dtype)
-    count = atom.d_words // kind.words
-    shared_k = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
-    if k:
-        acc = env["acc", n.id, t, k - 1]
-    elif (source := addend(n)) is not None:
-        keys = low.keys(source)
-        got = env[keys[t]] if len(keys) == len(result_tiles(plan)) else None
-        if got is None or isinstance(got, Fragment):
-            words = low.value(source, env).words(b)
-            acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
-        else:
-            acc = got
-        if shared_k:  # the addend counts once: in the first wave
-            acc = b.select(b.cmp("eq", low.wave_digit[plan.k], 0), acc, b.zero(acc.type))
-    else:
-        acc = b.zero(Type(kind.kind, count))
-    if atom.instruction == "fma":
-        done = emit_fma(low, plan, a, c, acc)
-    elif scales:
-        (scale_a, byte_a), (scale_b, byte_b) = scales
-        both = as_words(low, scale_a), as_words(low, scale_b)
-        done = b.mma_scaled(atom, as_words(low, a), as_words(low, c), acc, both, (byte_a, byte_b))
-    else:
-        done = b.mma(atom, as_words(low, a), as_words(low, c), acc)
-    if shared_k and k + 1 == len(k_issues(plan)):
-        done = summed_over_waves(low, plan.k, done)
-    env["acc", n.id, t, k] = done
-
-
 def summed_over_waves(low: Lowering, dim: str, part: Value) -> Value:
     """The sum of what the waves along `dim` hold of one result, in order of the waves, `SUMMED_WORDS` at a time."""
     most = max(1, SUMMED_WORDS // part.type.element.words)
@@ -310,21 +311,20 @@ def prepare_step(
 
     def emit(context: Context) -> None:
         if rounded:
-            wide = zero_beyond(low, source.inputs[0], operand(low, source, 0, context), k, context, beyond)
+            wide = zero_beyond(low, operand(low, source, 0, context), k, context, beyond)
             count = wide.layout.elements_per_lane
             made = [lower_elementwise(low.b, source, [wide.element(low.b, i)]) for i in range(count)]
             context.env[key] = from_elements(low.b, wide.layout, source.dtype, made)
             return
         value = operand(low, n, position, context)
         if neutral:
-            value = zero_beyond(low, source, value, k, context, beyond)
+            value = zero_beyond(low, value, k, context, beyond)
         context.env[key] = value
 
-    valu = low.target.cost("valu")
     clocks = low.issue_clocks() * max(1, register_count(low.layout(source), source.dtype))
-    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    resources, latency = low.valu_cost(clocks)
     name, uses = f"operand {position} of %{n.id}", low.keys(source.inputs[0] if rounded else source)
-    return Step(name, "compute", resources, valu.latency, uses, (key,), emit, "", n.loc)
+    return Step(name, "compute", resources, latency, uses, (key,), emit, "", n.loc)
 
 
 def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int], prepared: Key | None) -> Value:

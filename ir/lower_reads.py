@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, total, vector_elements
-from wavedsl.ir.copy_tile import CopyLanes, copy_access, copy_directly, store_copied, store_transposed
-from wavedsl.ir.copy_ways import transposing_clocks
+from wavedsl.ir.access import GlobalAccess, element_groups, join_word, load_group, vector_elements
+from wavedsl.ir.copy_steps import coordinate_keys, copy_steps
 from wavedsl.ir.fragment_loads import FragmentLoads, wave_digits
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.place_address import place_address
 from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
-from wavedsl.ir.shared_search import PlaceChoice
 from wavedsl.ir.staged import Staged
-from wavedsl.ir.steps import Context, Key, Step
-from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.steps import Context, Step
 from wavedsl.ir.views import is_tile, placement
 
 
@@ -31,164 +26,16 @@ def _nothing(context: Context) -> None:
 
 def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of a read through shared memory; `once`: those that use it are in a loop that comes later."""
-    b, s = low.b, low.staged[n.id]
+    s = low.staged[n.id]
     if s.copied_by is not None:
         return fragment_steps(low, n)
-    buffer = low.buffer_names[n.id]
-    info, extents, strides = low.view(n)
-    plans, partition = low.plans, low.partition
-    unit = low.units(n)
-    if unit is not None:
-        info, plans = unit.info, unit.plans
-        extents, strides = unit.extents(b, extents), unit.strides(strides)
-        partition = replace(partition, dims={d: plans[dim_name(d)] for d in partition.dims})
-    es = info.elsize
-    size, hint = s.vector * es, n.attrs.get("cache")
-    bundle: dict[str, Any] = {}
-
-    def slot_of(context: Context) -> Any:
-        return low.slot_bytes(n, context)
-
-    def copy_lanes() -> CopyLanes:
-        lanes = bundle.get("lanes")
-        if lanes is None:
-            lanes = bundle["lanes"] = CopyLanes(b, s)
-        return lanes
-
-    def copy_parts(i: int) -> tuple[dict[str, Any], dict[str, int], Value]:
-        return copy_lanes().coordinates(i)
-
-    placed_by = coordinate_keys(low, n)
-
-    def direct_step(i: int) -> Step:
-        """A copy that passes by the registers and lands lane by lane."""
-        assert s.direct is not None
-
-        def copy(context: Context) -> None:
-            if never(context.guard):
-                return
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-            copy_directly(
-                b, s, position, low.plans, low.target, i, extents, strides, limits, slot_of(context), buffer,
-                both(b, context.guard, inside), hint,
-            )  # fmt: skip
-
-        resources, latency = low.memory_cost("copy.async", size)
-        step = Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc)
-        step.sequence = "copies"
-        return step
-
-    def access_for(
-        context: Context, parts: dict[str, Any], plans: Mapping[str, DimPlan] = plans
-    ) -> tuple[GlobalAccess, Value | None]:
-        position, inside, limits = low.located(n, context, low.base_at(context.iteration))
-        if unit is not None:
-            position = unit.position(b, position)
-        access = copy_access(b, s, position, plans, low.target, copy_lanes(), parts, extents, strides, limits)
-        return access, both(b, context.guard, inside)
-
-    def ask_ahead(context: Context, i: int) -> None:
-        lanes, fixed, _ = copy_parts(i)
-        ask(low, n, context, low.plans, lambda later, plans: access_for(later, lanes, plans), fixed, size)
-
-    def block_step(first: int) -> Step:
-        """The stores of a block that is transposed in registers."""
-        keys = tuple(("c", n.id, first + r) for r in range(s.deep))
-
-        def put_block(context: Context) -> None:
-            lanes, fixed, _ = copy_parts(first)
-            rows = [context.env[k] for k in keys]
-            store_transposed(b, s, copy_lanes(), lanes, fixed, rows, slot_of(context), buffer)
-
-        stores = s.vector * s.deep // s.piece
-        resources, latency = low.memory_cost("store.shared", max(1, s.piece * es))
-        valu = low.target.cost("valu")
-        clocks = low.issue_clocks() * transposing_clocks(low.target, es, s.vector * s.deep, s.vector, s.deep)
-        moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
-        return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put_block, buffer, n.loc)
-
-    steps: list[Step] = []
-    for i in range(s.count):
-        if s.direct is not None:
-            steps.append(direct_step(i))
-            continue
-        if s.asynchronous:
-
-            def copy(context: Context, i: int = i) -> None:
-                if never(context.guard):
-                    return
-                lanes, fixed, active = copy_parts(i)
-                access, guard = access_for(context, lanes)
-                voff, soff, mask = access.operands(fixed)
-                at = place_address(b, s.place, lanes, fixed, copy_lanes().by_bit)
-                address = total(b, [at, s.offset, slot_of(context)])
-                assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
-                b.copy_async(
-                    access.buffer,
-                    voff,
-                    address,
-                    soff,
-                    bytes=size,
-                    buffer=buffer,
-                    mask=mask,
-                    guard=guard,
-                    split=False,
-                    cache=hint,
-                )
-                ask_ahead(context, i)
-
-            resources, latency = low.memory_cost("copy.async", size)
-            steps.append(Step(f"copy {s.name}.{i}", "acopy", resources, latency, placed_by, (), copy, buffer, n.loc))
-            continue
-
-        def load(context: Context, i: int = i) -> None:
-            if never(context.guard):
-                context.env["c", n.id, i] = b.zero(vector(max(size // 4, 1)))
-                return
-            lanes, fixed, active = copy_parts(i)
-            access, guard = access_for(context, lanes)
-            voff, soff, mask = access.operands(fixed)
-            context.env["c", n.id, i] = b.load_global(
-                access.buffer,
-                voff,
-                soff,
-                bytes=size,
-                mask=b.pand(mask, active),
-                guard=guard,
-                split=False,
-                bounded=True,
-                cache=hint,
-            )
-            ask_ahead(context, i)
-
-        def put(context: Context, i: int = i) -> None:
-            lanes, fixed, active = copy_parts(i)
-            store_copied(b, s, copy_lanes(), lanes, fixed, active, context.env["c", n.id, i], slot_of(context), buffer)
-
-        resources, latency = low.memory_cost("load.global", size)
-        key = ("c", n.id, i)
-        fetched = Step(f"load {s.name}.{i}", "gload", resources, latency, placed_by, (key,), load, "", n.loc)
-        fetched.words = max(1, size // 4)
-        steps.append(fetched)
-        if s.deep > 1:
-            if i % s.deep == s.deep - 1:
-                steps.append(block_step(i - s.deep + 1))
-            continue
-        pieces = s.vector // s.piece
-        resources, latency = low.memory_cost("store.shared", max(1, size // pieces))
-        resources = tuple((u, c * pieces) for u, c in resources)
-        stored = s.cost.accesses[1].worst if isinstance(s.cost, PlaceChoice) and low.target.copy_linear else 0
-        if pieces > 1 and stored:  # narrow stores keep LDS busy for less than the turn that each takes to issue
-            counted = stored // s.count * low.partition.waves
-            resources = tuple((u, c if u == "issue" else counted) for u, c in resources)
-        steps.append(Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, buffer, n.loc))
-
-    if s.loads is None or (once and n.id in low.kept):
-        if once:
-            # The readers come later: a step in their place, before which the copies have arrived.
-            steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, buffer, n.loc))
-        return steps
-    return steps + fragment_steps(low, n)
+    steps = copy_steps(low, n)
+    if s.loads is not None and not (once and n.id in low.kept):
+        return steps + fragment_steps(low, n)
+    if once:
+        # The readers come later: a step in their place, before which the copies have arrived.
+        steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, low.buffer_names[n.id], n.loc))
+    return steps
 
 
 def fragment_steps(low: Lowering, n: Node) -> list[Step]:
@@ -196,11 +43,9 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     b, s = low.b, low.staged[n.id]
     assert s.loads is not None
     buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
-    plans, partition, unit = low.plans, low.partition, low.units(n)
-    if unit is not None:
-        plans = unit.plans
-        partition = replace(partition, dims={d: plans[dim_name(d)] for d in partition.dims})
-    _, digit_dims = wave_digits(s.layout, partition, plans)
+    unit = low.units(n)
+    plans = low.plans if unit is None else unit.plans
+    _, digit_dims = wave_digits(s.layout, plans)
     made: list[FragmentLoads] = []
 
     def fragments() -> FragmentLoads:
@@ -234,7 +79,6 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
     """One step per register that several narrow loads fill."""
     b = low.b
     home = {e: (g, position) for g, group in enumerate(s.groups) for position, e in enumerate(group)}
-    valu = low.target.cost("valu")
     steps = []
     for r, group in enumerate(low.read_groups(n)):
         parts = [home[e] for e in group]
@@ -245,9 +89,9 @@ def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
 
         uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
         clocks = low.issue_clocks() * max(1, len(uses) - 1)
-        resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        resources, latency = low.valu_cost(clocks)
         steps.append(
-            Step(f"join {s.name}.{r}", "compute", resources, valu.latency, uses, (("w", n.id, r),), join, "", n.loc)
+            Step(f"join {s.name}.{r}", "compute", resources, latency, uses, (("w", n.id, r),), join, "", n.loc)
         )
     return steps
 
@@ -263,7 +107,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     if unit is not None:
         info, layout, plans = unit.info, unit.layout, unit.plans
         extents, strides = unit.extents(b, extents), unit.strides(strides)
-    width, bits = vector_elements(info, layout, plans, False)
+    width, bits = vector_elements(info, layout, plans)
     steps = []
     resources, latency = low.memory_cost("load.global", width * info.elsize)
     loop_dim = low.loop_dim
@@ -291,7 +135,7 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
             if never(guard):
                 context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, n.dtype, group, width, guard, n.attrs.get("cache"))
+            context.env["f", n.id, g] = load_group(b, access, group, width, guard, n.attrs.get("cache"))
             if moves:
                 ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
 
@@ -300,13 +144,6 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
         step.array = info.name
         steps.append(step)
     return steps
-
-
-def coordinate_keys(low: Lowering, n: Node) -> tuple[Key, ...]:
-    """Keys of the numbers that say where the tile of a read lies."""
-    found = placement(low.graph, n)
-    assert found is not None
-    return tuple(dict.fromkeys(k for x in found.numbers() for k in low.keys(x)))
 
 
 def runs_ahead(low: Lowering, x: Node, region: Any) -> bool:

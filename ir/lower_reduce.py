@@ -332,7 +332,7 @@ def operands_together(low: Lowering, n: Node, context: Context) -> tuple[Layout,
     values = [operand(low, n, i, context) for i in range(len(n.inputs))]
     layout = values[0].layout
     alike = [v if same_layout(v.layout, layout) else convert(low, v, layout) for v in values]
-    columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, alike)]
+    columns = [aligned_elements(x, v, layout) for x, v in zip(n.inputs, alike)]
     how, b = together(low, n), low.b
     cells = [how.load([v.element(b, c[i]) for v, c in zip(alike, columns)]) for i in range(layout.elements_per_lane)]
     return layout, cells, how

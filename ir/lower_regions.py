@@ -7,6 +7,7 @@ loops that hold loops are emitted as written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import (  # noqa: F401  (they register lowerings)
@@ -32,6 +33,7 @@ from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.layout import Layout
+from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.loop_registers import kept_in_shared, room_for_loads, scarce_registers
 from wavedsl.ir.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
@@ -123,15 +125,14 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
         clocks *= max(1, low.layout(n).elements_per_lane)
-    valu = low.target.cost("valu")
     defs = low.keys(n) if n.type is not None else ()
 
     def emit(context: Context, n: Node = n) -> None:
         emit_node(low, n, context)
 
-    resources = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+    resources, latency = low.valu_cost(clocks)
     # The last of its elements is ready when all have been issued.
-    latency = valu.latency + clocks - low.issue_clocks()
+    latency += clocks - low.issue_clocks()
     step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
@@ -184,102 +185,113 @@ def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
 
 
 def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
-    b = low.b
+    """A loop over tiles: what it carries in, what is done once before it, its trips, and what they leave."""
     dim = str(region.dim)
-    plan = low.plans[dim]
-    outer_dim, outer_base = low.loop_dim, dict(low.base)
-    if outer_dim is not None:
-        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
+    env, outer_dim, outer_base = enter(low, context)
+    nested = outer_dim is not None
     low.loop_dim = dim
     first, trips = loop_range(low, n, dim, context.env)
-    low.first[dim] = scaled(b, first, plan.tile)
-    env = Env(context.env.fixed)
-    for (key, it), v in context.env.values.items():
-        if it == context.env.iteration:
-            env.fixed[key] = v
-    carried: list[tuple[Key, Value]] = []
-    next_of: list[tuple[Node, Node]] = []
+    low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
     sums = late_sums(low, region)
-    low.late_sums |= {n.id for n in sums.values()}
-    for init, carry, last in zip(n.inputs, region.carries, region.yields):
-        if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
-            value = undefined(low, carry)
-            low.zero_started.add(carry.id)
-        else:
-            value = standard(b, relaid(low, low.value(init, context.env), low.layout(carry)))
-            if carry.id in sums:
-                value = started_once(low, sums[carry.id], init, value)
-        carried += list(zip(low.keys(carry), value.chunks))
-        next_of.append((carry, last))
+    low.late_sums |= {x.id for x in sums.values()}
+    carried = _first_values(low, n, region, sums, trips, context.env)
     once = invariant_reads(low, region)
     if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
         parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
         low.loop_dim, low.base = outer_dim, outer_base
-        for i, carry in enumerate(region.carries):
-            promise = parts.result(i)
-            for c in range(chunk_count(low.layout(carry), carry.dtype)):
-                context.env["r", n.id, i, c] = promise
+        promises = [parts.result(i) for i in range(len(region.carries))]
+        deliver(low, n, region, context, [p for p, c in zip(promises, region.carries) for _ in low.keys(c)])
         return
     low.kept |= kept_in_shared(low, region, once, carried)
     made = made_before(low, region, once)
-    emit_invariant(low, region, once, env, outer_dim is not None, made)
+    emit_invariant(low, region, once, env, nested, made)
     once = [x for x in once if x.id not in low.kept]
     steps = region_steps(low, region, [*once, *made])
     low.labels += 1
-    label = f"{dim}{low.labels}"
     slots = ring_depths(low, steps)
-    depth = max(slots.values(), default=1)
-    nested = outer_dim is not None
     if nested and slots:
-        b.barrier()  # the last trip's readers of these buffers are done before they are filled again
-    chunk_steps, next_keys, carried_keys = yield_steps(low, next_of)
-    steps += chunk_steps
+        low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, region.yields)))
+    frame = LoopFrame(low, region, steps + chunk_steps, env, trips, carried, next_keys, f"{dim}{low.labels}")
     if trips == 0:
         results = [v for _, v in carried]
     elif low.strategy.bulk:
-        steps = products_together(low, operands_first(low, steps))
-        body = program_order(steps, slots, cyclic=trips != 1)
-        deepest = max((ring.slots for ring in low.rings if ring.region is region), default=depth)
-        low.notes.loops.append(LoopNote(label, steps, body, deepest, plan.trips, dim))
-        wait_for_early_tiles(low, region, body, steps)
-        results = emit_ring_loop(low, region, body, steps, env, trips, carried, next_keys, label)
+        results = _ring_trips(frame, slots)
     elif trips == 1:
-        inner = Env(env.fixed)
-        for key, v in carried:
-            inner.fixed[key] = v
-        body = program_order(steps, slots, cyclic=False)
-        wait_for_early_tiles(low, region, body, steps)
-        emit_straight(b, body, steps, inner, 0)
-        inner.iteration = 0
-        results = [inner[k] for k in next_keys]
+        results = _single_trip(frame, slots)
     else:
-        if holds_loop(region):
-            body = program_order(steps, slots, cyclic=True)
-        else:
-            body = plan_body(
-                steps, slots, carried_keys, clock=low.target.clock_unit, ahead=max(1, depth - 1),
-                modulo=low.choices.modulo, batch=low.target.batch_words, room=room_for_loads(low, carried),
-                scarce=scarce_registers(low, region, once, carried), check=verifying(),
-                beside=beside(low),
-            )  # fmt: skip
-        body = alternating(low, steps, slots, body, room_for_loads(low, carried))
-        known = trips if isinstance(trips, int) else None
-        low.notes.loops.append(LoopNote(label, steps, body, depth, known, dim))
-        apart = bool(body.raised)
-        wait_for_early_tiles(low, region, body, steps)
-        results = emit_pipelined(b, body, steps, env, trips, carried, next_keys, label, plan.parts, apart)
-    position = 0
-    for i, carry in enumerate(region.carries):
-        count = chunk_count(low.layout(carry), carry.dtype)
-        found = results[position : position + count]
-        if carry.id in sums:
-            found = added_up(low, sums[carry.id], found)
-        for c in range(count):
-            context.env["r", n.id, i, c] = found[c]
-        position += count
-    low.loop_dim = outer_dim
-    low.base = outer_base
+        results = _pipelined_trips(frame, slots, once)
+    deliver(low, n, region, context, _summed(low, region, sums, results))
+    low.loop_dim, low.base = outer_dim, outer_base
     del low.first[dim]
+
+
+def _first_values(
+    low: Lowering, n: Node, region: Region, sums: Mapping[int, Node], trips: Any, env: Env
+) -> list[tuple[Key, Value]]:
+    """What a loop carries into its first trip, chunk by chunk; nothing that its first product overwrites."""
+    carried: list[tuple[Key, Value]] = []
+    for init, carry in zip(n.inputs, region.carries):
+        if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
+            value = undefined(low, carry)
+            low.zero_started.add(carry.id)
+        else:
+            value = standard(low.b, relaid(low, low.value(init, env), low.layout(carry)))
+            if carry.id in sums:
+                value = started_once(low, sums[carry.id], init, value)
+        carried += list(zip(low.keys(carry), value.chunks))
+    return carried
+
+
+def _summed(low: Lowering, region: Region, sums: Mapping[int, Node], results: Sequence[Value]) -> list[Value]:
+    """The results of a loop's trips, with the sums whose parts were left apart added up."""
+    found: list[Value] = []
+    for carry in region.carries:
+        chunks = results[len(found) : len(found) + chunk_count(low.layout(carry), carry.dtype)]
+        found += added_up(low, sums[carry.id], chunks) if carry.id in sums else chunks
+    return found
+
+
+def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
+    """A loop whose tiles bulk copies bring to rings."""
+    low, region, dim = frame.low, frame.region, str(frame.region.dim)
+    frame = replace(frame, steps=products_together(low, operands_first(low, frame.steps)))
+    body = program_order(frame.steps, slots, cyclic=frame.trips != 1)
+    deepest = max((ring.slots for ring in low.rings if ring.region is region), default=max(slots.values(), default=1))
+    low.notes.loops.append(LoopNote(frame.label, frame.steps, body, deepest, low.plans[dim].trips, dim))
+    wait_for_early_tiles(low, region, body, frame.steps)
+    return emit_ring_loop(frame, body)
+
+
+def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
+    """The only trip of a loop: no loop."""
+    low, steps = frame.low, frame.steps
+    inner = frame.env_with(frame.carried)
+    body = program_order(steps, slots, cyclic=False)
+    wait_for_early_tiles(low, frame.region, body, steps)
+    emit_straight(low.b, body, steps, inner, 0)
+    inner.iteration = 0
+    return [inner[k] for k in frame.next_keys]
+
+
+def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[Node]) -> list[Value]:
+    """A software-pipelined loop; one around other loops is emitted as written. `once`: reads that registers hold over
+    all trips."""
+    low, region, steps, dim = frame.low, frame.region, frame.steps, str(frame.region.dim)
+    depth, room = max(slots.values(), default=1), room_for_loads(low, frame.carried)
+    if holds_loop(region):
+        body = program_order(steps, slots, cyclic=True)
+    else:
+        body = plan_body(
+            steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
+            batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
+            check=verifying(), beside=beside(low),
+        )  # fmt: skip
+    body = alternating(low, steps, slots, body, room)
+    known = frame.trips if isinstance(frame.trips, int) else None
+    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim))
+    wait_for_early_tiles(low, region, body, steps)
+    return emit_pipelined(frame, body, low.plans[dim].parts, apart=bool(body.raised))
 
 
 def alternating(
@@ -307,8 +319,8 @@ def alternating(
 
 
 def enter(low: Lowering, context: Context) -> tuple[Env, str | None, dict[str, Any]]:
-    """(values so far as fixed ones, the open loop's dimension, its tile starts), for a region that is no loop over
-    tiles: the current iteration's tile is where it works."""
+    """(values so far as fixed ones, the open loop's dimension, its tile starts) for a region inside the open loop: it
+    works where the current iteration's tile lies, and until it says otherwise it is no loop over tiles."""
     outer_dim, outer_base = low.loop_dim, dict(low.base)
     if outer_dim is not None:
         low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
@@ -330,7 +342,7 @@ def emit_region(
     slots = ring_depths(low, steps)
     if slots:
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
-    chunk_steps, next_keys, _ = yield_steps(low, list(zip(region.carries, next_values(n))))
+    chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, next_values(n))))
     steps += chunk_steps
     body = program_order(steps, slots, cyclic=cyclic)
     wait_for_early_tiles(low, region, body, steps)
@@ -348,8 +360,8 @@ def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tup
     return carried
 
 
-def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Value]) -> None:
-    """File a node's results under their keys."""
+def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Any]) -> None:
+    """File a node's results, or what stands for them until they are asked for, under their keys."""
     found = iter(results)
     for i, carry in enumerate(region.carries):
         for c in range(chunk_count(low.layout(carry), carry.dtype)):
@@ -401,16 +413,14 @@ def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
     return value if same_layout(value.layout, layout) else convert(low, value, layout)
 
 
-def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list[Step], list[Key], dict[Key, Key]]:
-    """Steps that bring yielded values into the chunks the loop carries, their keys, and carried key → next key."""
+def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list[Step], list[Key]]:
+    """Steps that bring yielded values into the chunks the loop carries, and the keys of those: one per carried key."""
     steps: list[Step] = []
     next_keys: list[Key] = []
-    replaced: dict[Key, Key] = {}
     for i, (carry, last) in enumerate(pairs):
         mine, theirs = low.keys(carry), low.keys(last)
         if last.op in (*PRODUCTS, "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
             next_keys += theirs
-            replaced.update(zip(mine, theirs))
             continue
         made = tuple(("y", carry.id, c) for c in range(len(mine)))
 
@@ -426,5 +436,4 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
         steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
         next_keys += made
-        replaced.update(zip(mine, made))
-    return steps, next_keys, replaced
+    return steps, next_keys

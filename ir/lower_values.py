@@ -123,7 +123,7 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         env[key] = from_words(b, layout, n.dtype, [b.bitcast(w, to) if w.type is not to else w for w in value.words(b)])
     elif rule in ("same", "lift", "relabel"):
         operands = [operand(low, n, i, context) for i in range(len(n.inputs))]
-        columns = [aligned_elements(low, x, v, layout) for x, v in zip(n.inputs, operands)]
+        columns = [aligned_elements(x, v, layout) for x, v in zip(n.inputs, operands)]
         if is_late_value(low, n):
 
             def compute(i: int) -> Value:
@@ -182,7 +182,7 @@ def emit_fill(low: Lowering, n: Node, layout: Layout) -> Fragment:
     return from_elements(b, layout, n.dtype, [const] * layout.elements_per_lane)
 
 
-def aligned_elements(low: Lowering, n: Node, value: Fragment, layout: Layout) -> list[int]:
+def aligned_elements(n: Node, value: Fragment, layout: Layout) -> list[int]:
     """Per element of the result, the operand's element: the same, or the one with the same coordinates it has."""
     if not n.dims:
         return [0] * layout.elements_per_lane
@@ -262,13 +262,13 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         extents, strides = unit.extents(b, extents), unit.strides(strides)
         position, value = unit.position(b, position), unit_fragment(b, unit, value)
     access = GlobalAccess(b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits)
-    guard = both(b, one_writer(low, layout, info.names, n), inside)
+    guard = both(b, one_writer(low, info.names), inside)
     late = low.computes_late(low.region_of(n))
     before = Ahead(low, [(value, g) for g in store_groups(access)]).next if late else None
     store_value(b, access, value, guard, n.attrs.get("cache"), before)
 
 
-def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Node) -> Value | None:
+def one_writer(low: Lowering, dims: Sequence[str]) -> Value | None:
     """Only one wave stores where waves are spread over a dimension that neither the array nor the value has."""
     b = low.b
     guard: Value | None = None
@@ -280,7 +280,7 @@ def one_writer(low: Lowering, layout: Layout | None, dims: Sequence[str], n: Nod
     return guard
 
 
-def zero_beyond(low: Lowering, n: Node, value: Fragment, dim: str, context: Context, neutral: Any = 0) -> Fragment:
+def zero_beyond(low: Lowering, value: Fragment, dim: str, context: Context, neutral: Any = 0) -> Fragment:
     """`value` with the elements past the end of `dim` replaced by `neutral`."""
     b, layout, per = low.b, value.layout, per_register(value.dtype)
     inside = inside_masks(low, layout, dim, context)

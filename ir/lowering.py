@@ -527,8 +527,8 @@ class Lowering:
             return mapped_groups(self, n, self.layout(n), False).groups
         unit = self.units(n)
         if unit is not None:
-            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans, False)[1])
-        _, bits = vector_elements(info, self.layout(n), self.plans, False)
+            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans)[1])
+        _, bits = vector_elements(info, self.layout(n), self.plans)
         return element_groups(self.layout(n), bits)
 
     def repeats(self, n: Node) -> int:
@@ -556,6 +556,12 @@ class Lowering:
         wide = next((n for n in (1, 2, 4, 8, 12, 16) if n >= bytes and (kind, n) in self.target.costs), 16)
         unit, clocks, latency = self.unit_cost(kind, wide)
         return ((unit, clocks), ("issue", self.issue_clocks())), latency
+
+    def valu_cost(self, clocks: int) -> tuple[tuple[tuple[str, int], ...], int]:
+        """(units and clocks, latency of one) of vector instructions that take so many clocks to issue."""
+        valu = self.target.cost("valu")
+        units = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        return units, valu.latency
 
     def unit_cost(self, kind: str, bytes: int) -> tuple[str, int, int]:
         """(unit, clocks for the whole workgroup, latency) of one access of one wave."""

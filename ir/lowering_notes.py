@@ -5,6 +5,7 @@ In: filled by `lower.py` and what it calls. Out: `Kernel.notes["lowering"]`. Not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ class LoopNote:
     """What was decided for one loop, for `inspect`."""
 
     label: str
-    steps: list[Step]
+    steps: Sequence[Step]
     body: BodySchedule
     slots: int
     trips: int | None = None

@@ -108,7 +108,7 @@ def made_before(low: Lowering, region: Region, reads: Sequence[Node]) -> list[No
 def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: int) -> MadeTile:
     layout, plans, es = low.layout(x), low.plans, x.dtype.bits // 8
     extents = {d: plans[d].tile for d in layout.dims}
-    _, digit_dims = wave_digits(layout, low.partition, plans)
+    _, digit_dims = wave_digits(layout, plans)
     exact = all(n == plans[d].wave for d, n in layout.extents)
     if not exact or len(digit_dims) < sum(plans[d].waves > 1 for d in layout.dims):
         raise ConstraintError("a computed operand of a warpgroup's product does not cover its tile exactly", x.loc)
@@ -128,7 +128,7 @@ def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: i
                 if cost is None or cost.plan is None:
                     continue
                 choice = PlaceChoice(tile.place, cost.worst, cost.worst, cost.instructions, 1, (cost,))
-                addresses = plan_place_addresses(choice, layout, low.partition, plans)
+                addresses = plan_place_addresses(choice, layout, plans)
             except (CompileError, ConstraintError):  # says why, but here it only means: look for another place
                 continue
             key = (cost.worst, -tile.span)
@@ -145,13 +145,13 @@ def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: i
 def store_step(low: Lowering, n: Node) -> Step:
     """The stores of a computed operand, in the trip that computes it."""
     b, made = low.b, low.made[n.id]
-    _, digit_dims = wave_digits(made.layout, low.partition, low.plans)
+    _, digit_dims = wave_digits(made.layout, low.plans)
 
     def emit(context: Context) -> None:
         value = low.value(n, context.env)
         for k in made.ks:
             if needs_zero(low, n, k):
-                value = zero_beyond(low, n, value, k, context)
+                value = zero_beyond(low, value, k, context)
         fragments = FragmentLoads(b, made, low.wave_digit, low.plans, digit_dims)
         masks = _shares(low, made.layout)
         slot = low.slot_bytes(n, context)

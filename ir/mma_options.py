@@ -15,6 +15,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, factors
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.mma_ports import leading_elements
+from wavedsl.ir.mma_tiles import SharedOperands
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import VECTOR_BYTES, MmaAtom, Target, lacking
@@ -28,10 +29,9 @@ def mma_options(
     node: Node,
     partition: Partition,
     target: Target,
-    hardware: Any = None,
-    written: tuple[str, int] | None = None,
-    read_tiles: frozenset[int] = frozenset(),
-    made_tiles: frozenset[tuple[int, int]] = frozenset(),
+    hardware: Any,
+    written: tuple[str, int] | None,
+    operands: SharedOperands,
     rows: Rows = NO_ROWS,
 ) -> list[MmaOption]:
     """Atoms and operand orders of one `mma` node, best first.
@@ -56,8 +56,8 @@ def mma_options(
     for i, (atom, swap) in enumerate(candidates):
         if atom.asynchronous:
             ends = (n, m) if swap else (m, n)
-            stored = (node.id, 0 if swap else 1) in made_tiles
-            misfit = async_misfit(atom, partition, ends, k, a if swap else b, read_tiles, stored)
+            stored = (node.id, 0 if swap else 1) in operands.makeable
+            misfit = async_misfit(atom, partition, ends, k, a if swap else b, operands.reads, stored)
             if misfit:
                 misfits.append(misfit)
                 continue
@@ -74,8 +74,8 @@ def mma_options(
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = leading_elements(d.get(contiguous, ""))
         clocks = float(issues * atom.cycles)
-        if atom.asynchronous and (a if swap else b).id not in read_tiles:
-            both = a.id not in read_tiles and b.id not in read_tiles
+        if atom.asynchronous and (a if swap else b).id not in operands.reads:
+            both = a.id not in operands.reads and b.id not in operands.reads
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
         turns = turned(atom, ports, dim_name(k), rows) if pairs else 0
         found.append(MmaOption((clocks, turns, -width, swap, i), atom, swap))
@@ -103,16 +103,17 @@ def async_misfit(
     ends: tuple[Any, Any],
     k: Any,
     second: Node,
-    read_tiles: frozenset[int],
+    reads: frozenset[int],
     stored: bool = False,
 ) -> str:
-    """Why an asynchronous instruction cannot carry out a product; empty if it can."""
+    """Why an asynchronous instruction cannot carry out a product; empty if it can. `second`: its B, which must lie in
+    shared memory, be it one of the `reads` that can bring it there or `stored` by the waves."""
     if None in ends:
         return "an operand has no dimension of its own"
     for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
         if partition.dims[d].wave % size:
             return f"a wave's {partition.dims[d].wave} elements of {d} are no multiple of {size} {what}"
-    if second.id not in read_tiles and not stored:
+    if second.id not in reads and not stored:
         return "neither operand is an array's tile that can lie in shared memory"
     return ""
 

@@ -24,7 +24,7 @@ from wavedsl.ir.mma_ports import (
     wide_steps,
     without_placeholders,
 )
-from wavedsl.ir.mma_tiles import LASTING
+from wavedsl.ir.mma_tiles import LASTING, SharedOperands
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom, Target
@@ -96,15 +96,10 @@ def mma_plan(
     partition: Partition,
     target: Target,
     option: MmaOption,
-    order: tuple[int, ...] | None = None,
-    read_tiles: frozenset[int] = frozenset(),
-    made_tiles: frozenset[tuple[int, int]] = frozenset(),
-    paired: frozenset[int] = frozenset(),
-    lasting: frozenset[tuple[int, int]] = frozenset(),
-    resident: frozenset[tuple[int, int]] = frozenset(),
+    order: tuple[int, ...] | None,
+    operands: SharedOperands,
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for. `paired`, `lasting`, `resident`:
-    what `paired_products`, `lasting_operands` and `resident_operands` have found."""
+    """One `mma` node by one option, with the K order that a chained operand asks for."""
     atom, swap = option.atom, option.swap
     m, n, k = product_dims(node)
     if swap:
@@ -112,9 +107,7 @@ def mma_plan(
     am_name, an_name, k_name = ("" if m is None else dim_name(m)), ("" if n is None else dim_name(n)), dim_name(k)
     wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
-        names = (am_name, an_name, k_name)
-        waves = wam, wan, wk
-        return _async_plan(node, target, atom, swap, names, waves, read_tiles, made_tiles, paired, lasting, resident)
+        return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands)
     scales = None
     if atom.scale_block:
         step_bits, order = scaled_steps(atom, wk)
@@ -126,8 +119,8 @@ def mma_plan(
     else:
         step_bits = wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
     a, b = in_order(atom.a, order), in_order(atom.b, order)
-    first = port_layout(a, "M", atom.m, am_name, wam, atom, k_name, wk, step_bits, target)
-    second = port_layout(b, "N", atom.n, an_name, wan, atom, k_name, wk, step_bits, target)
+    first = port_layout(a, "M", am_name, wam, atom, k_name, wk, step_bits, target)
+    second = port_layout(b, "N", an_name, wan, atom, k_name, wk, step_bits, target)
     inner = named_bits(atom.d, {"M": am_name or "_m", "N": an_name or "_n"}, target)
     digits, extents = [], {}
     for name, box, wave in ((am_name, atom.m, wam), (an_name, atom.n, wan)):
@@ -141,30 +134,30 @@ def mma_plan(
 
 
 def _async_plan(
-    node: Node, target: Target, atom: MmaAtom, swap: bool, names: tuple[str, str, str], waves: tuple[int, int, int],
-    read_tiles: frozenset[int], made_tiles: frozenset[tuple[int, int]], paired: frozenset[int],
-    lasting: frozenset[tuple[int, int]], resident: frozenset[tuple[int, int]],
+    node: Node, target: Target, option: MmaOption, names: tuple[str, str, str], waves: tuple[int, int, int],
+    operands: SharedOperands,
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
-    operands = (node.inputs[1], node.inputs[0]) if swap else tuple(node.inputs[:2])
-    made_b = operands[1].id not in read_tiles
+    atom, swap = option.atom, option.swap
+    a, b = (node.inputs[1], node.inputs[0]) if swap else node.inputs[:2]
+    made_b = b.id not in operands.reads
     # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
     own = (node.id, 1 if swap else 0)
-    stays = own in lasting and wave_m * wave_k * operands[0].dtype.bits >= LASTING * 32 * target.wave_size
-    made_a = operands[0].id not in read_tiles and own in made_tiles and (made_b or stays)
-    a_shared = (operands[0].id in read_tiles and own not in resident) or made_a
+    stays = own in operands.lasting and wave_m * wave_k * a.dtype.bits >= LASTING * 32 * target.wave_size
+    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays)
+    a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
     sizes = dict(zip(names, waves))
 
     def tile(x: Node) -> Layout:
         return whole_tile({dim_name(d): sizes[dim_name(d)] for d in x.dims}, target)
 
-    first = tile(operands[0]) if a_shared else port_layout(atom.a, "M", atom.m, m, wave_m, atom, k, wave_k, 0, target)
+    first = tile(a) if a_shared else port_layout(atom.a, "M", m, wave_m, atom, k, wave_k, 0, target)
     columns = gcd(wave_n, atom.n)
     columns &= -columns
-    block = columns if columns >= 16 and node.id in paired and not swap and not made_b else 0
+    block = columns if columns >= 16 and node.id in operands.paired and not swap and not made_b else 0
     held = {**atom.d, "N": paired_columns(block)} if block else atom.d
     inner = named_bits(held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(operands[1]), result, None, a_shared, (made_a, made_b), block)
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, (made_a, made_b), block)

@@ -110,7 +110,6 @@ def wide_steps(atom: MmaAtom, dtype: DType, wk: int, target: Target) -> int:
 def port_layout(
     strings: Mapping[str, str],
     side: str,
-    box: int,
     name: str,
     wave: int,
     atom: MmaAtom,
@@ -120,7 +119,9 @@ def port_layout(
     target: Target,
 ) -> Layout:
     """The layout one operand port demands: the atom's fragment, `steps` K bits above it read along K, repeats as
-    digits."""
+    digits. `side`: M for A, N for B; its dimension is `name` (empty: none), of which the wave has `wave` elements. `k`
+    and `wk` say the same of K."""
+    box = atom.m if side == "M" else atom.n
     k_sources = strings["K"].split()
     used = {s for text in strings.values() for s in text.split() if s.startswith("e")}
     extra = [f"e{len(used) + i}" for i in range(steps)]

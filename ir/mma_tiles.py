@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
@@ -12,6 +13,35 @@ from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile, placement
+
+
+@dataclass(frozen=True)
+class SharedOperands:
+    """Where operands of asynchronous instructions may lie, each found by the function of that name.
+
+    `reads`: `shared_reads`. (product, input position) of others: `makeable`, `lasting` and `resident` operands.
+    `paired`: products (`paired_products`).
+    """
+
+    reads: frozenset[int] = frozenset()
+    makeable: frozenset[tuple[int, int]] = frozenset()
+    lasting: frozenset[tuple[int, int]] = frozenset()
+    resident: frozenset[tuple[int, int]] = frozenset()
+    paired: frozenset[int] = frozenset()
+
+
+def shared_operands(
+    graph: Graph, partition: Partition, feeds: Mapping[tuple[int, int], int], target: Target
+) -> SharedOperands:
+    """What holds of a graph; nothing where the chip has no asynchronous instructions. `feeds`: (product, input
+    position) → the product whose result stands there."""
+    if not any(a.asynchronous for a in target.mma_atoms):
+        return SharedOperands()
+    reads, made = shared_reads(graph), makeable(graph)
+    resident = resident_operands(graph, partition, reads, target)
+    return SharedOperands(
+        reads, made, lasting_operands(graph, made), resident, paired_products(graph, partition, feeds, reads)
+    )
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:

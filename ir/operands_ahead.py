@@ -46,7 +46,7 @@ class OperandsAhead:
 
 
 def operands_ahead(
-    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], trips: Any, carried: Mapping[Key, Key]
+    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], carried: Mapping[Key, Key]
 ) -> OperandsAhead | str:
     """How a loop's operands are made ahead, or why not; empty where no product has a computed operand in registers.
     `carried`: carried key → the key that replaces it."""

@@ -12,7 +12,7 @@ workgroup axis, then over those of loops and of rows that no constraint cuts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
@@ -157,73 +157,17 @@ def _check_loops(region: Region, dims: Mapping[Any, DimPlan], open_loops: frozen
 def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool = True) -> Partition:
     """The partition that the constraints, or for what they leave open the target, give. `widen`: whether waves may
     share rows that are long for one (`row_waves.py`). Raises ConstraintError."""
-    used = _used_dims(graph)
     matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
-    multiples = {d: target.tile_rows for n in matrix for d in n.dims}
-    multiples |= {d: r.vector for d in used if (r := resolved[d]).vector is not None}
-    dims: dict[Any, DimPlan] = {}
-    derived: dict[Any, tuple[Any, Fraction]] = {}
-    free: dict[Any, int] = {}
-    fixed: dict[Any, int] = {}
-    together = _in_one_wave(graph)
-    held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
-    per_block = resolved.hardware.waves_per_block
-    unmapped = unmapped_dims(graph)
-    for d in used:
-        r = resolved[d]
-        extent = None if r.extent is DYNAMIC else int(r.extent)
-        base = _base_of(d, resolved)
-        if base is not None:
-            derived[d] = base
-        if d in unmapped:
-            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
-            continue
-        if r.index:
-            dims[d] = DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
-            continue
-        if r.workgroup is not None:
-            dims[d] = DimPlan(d, "workgroup", extent, r.workgroup, r.workgroup, r.axis, r.loc)
-            if d in derived:
-                dims[d].axis = None
-            elif r.axis is not None:
-                free[d] = r.workgroup
-            share = _wave_share(d, r, r.workgroup, r.axis, resolved, together)
-            if share is not None:
-                fixed[d] = share
-        elif r.loop is None and d not in held:
-            dims[d] = DimPlan(d, "index", extent, 1, 1, None, r.loc)
-        elif r.loop is not None:
-            dims[d] = DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
-            share = r.wave if r.turns is None else _wave_share(d, r, r.loop, r.turns, resolved, together)
-            if share is not None or r.turns is not None:
-                free[d] = r.loop
-            if share is not None:
-                fixed[d] = share
-        elif extent is None:
-            raise ConstraintError(
-                f"{d} is a run-time argument and has neither a workgroup nor a loop tile",
-                r.loc,
-                f"add wd.WorkgroupConstraint({d}, <tile>, <axis>) or wd.TilingConstraint({d}, <tile>)",
-            )
-        else:
-            dims[d] = DimPlan(d, "whole", extent, max(extent, 1), max(extent, 1), None, r.loc)
+    tiles = _constrained(graph, resolved)
+    dims, derived, free = tiles.dims, tiles.derived, tiles.free
     order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
-    tiles = {d: free[d] for d in order}
     limit = min(target.max_waves, target.max_threads // target.wave_size)
-    wanted = (
-        target.default_waves
-        if matrix
-        else max(1, min(4, prod(p.tile for p in dims.values() if p.role != "index") // (target.wave_size * 4)))
-    )
-    # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
-    wide = any(a.asynchronous for a in target.mma_atoms)
-    rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
-    waves = default_waves(tiles, multiples, min(wanted, limit) if per_block is None else 1, fixed, rows)
+    waves = _wave_tiles(tiles, order, matrix, resolved, limit, target)
     for d in order:
         dims[d].wave = waves[d]
     widened = False
-    if not matrix and per_block is None and widen:
-        widened = share_rows(graph, dims, order, {*fixed, *together, *derived}, limit, target)
+    if not matrix and resolved.hardware.waves_per_block is None and widen:
+        widened = share_rows(graph, dims, order, {*tiles.fixed, *tiles.together, *derived}, limit, target)
     for d in order:
         if dims[d].role == "whole" and dims[d].waves > 1:
             dims[d].role = "workgroup"  # one tile, of which each wave has a part
@@ -248,6 +192,91 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool
             f"write threads_per_wave={target.wave_size}, or leave it out",
         )
     return partition
+
+
+@dataclass
+class _Tiles:
+    """The dimensions as constraints cut them, before waves share a tile. `free`: tiles that waves may share; `fixed`:
+    what a wave has of those, where the constraints say it; `together`: dimensions that no waves may share."""
+
+    dims: dict[Any, DimPlan]
+    derived: dict[Any, tuple[Any, Fraction]]
+    free: dict[Any, int]
+    fixed: dict[Any, int]
+    together: set[Any]
+
+
+def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
+    """The tiles that the constraints give, and which of them waves may share."""
+    found = _Tiles({}, {}, {}, {}, _in_one_wave(graph))
+    held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
+    unmapped = unmapped_dims(graph)
+    for d in _used_dims(graph):
+        r = resolved[d]
+        base = _base_of(d, resolved)
+        if base is not None:
+            found.derived[d] = base
+        plan = found.dims[d] = _unshared(d, r, held, unmapped)
+        if plan.role == "workgroup":
+            if base is not None:
+                plan.axis = None
+            elif plan.axis is not None:
+                found.free[d] = plan.tile
+            share = _wave_share(d, r, plan.tile, r.axis, resolved, found.together)
+        elif plan.role == "loop":
+            share = r.wave if r.turns is None else _wave_share(d, r, plan.tile, r.turns, resolved, found.together)
+            if share is not None or r.turns is not None:
+                found.free[d] = plan.tile
+        else:
+            continue
+        if share is not None:
+            found.fixed[d] = share
+    return found
+
+
+def _unshared(d: Any, r: ResolvedDim, held: Collection[Any], unmapped: Collection[Any]) -> DimPlan:
+    """A dimension as its constraints cut it, each wave with all of a tile. `held`: dimensions of values; `unmapped`:
+    those of arrays of which every access fixes the coordinate."""
+    extent = None if r.extent is DYNAMIC else int(r.extent)
+    if d in unmapped:
+        return DimPlan(d, "index", extent, 1, 1, None, r.loc)
+    if r.index:
+        return DimPlan(d, "index", extent, 1, 1, r.axis, r.loc)
+    if r.workgroup is not None:
+        return DimPlan(d, "workgroup", extent, r.workgroup, r.workgroup, r.axis, r.loc)
+    if r.loop is not None:
+        return DimPlan(d, "loop", extent, r.loop, r.loop, None, r.loc)
+    if d not in held:
+        return DimPlan(d, "index", extent, 1, 1, None, r.loc)
+    if extent is None:
+        raise ConstraintError(
+            f"{d} is a run-time argument and has neither a workgroup nor a loop tile",
+            r.loc,
+            f"add wd.WorkgroupConstraint({d}, <tile>, <axis>) or wd.TilingConstraint({d}, <tile>)",
+        )
+    return DimPlan(d, "whole", extent, max(extent, 1), max(extent, 1), None, r.loc)
+
+
+def _wave_tiles(
+    tiles: _Tiles, order: Sequence[Any], matrix: Sequence[Node], resolved: ResolvedConstraints, limit: int,
+    target: Target,
+) -> dict[Any, int]:  # fmt: skip
+    """What a wave has of every tile that waves may share: as constraints say, else of as many waves as suit the target,
+    `limit` at the most."""
+    dims = tiles.dims
+    multiples = {d: target.tile_rows for n in matrix for d in n.dims}
+    multiples |= {d: r.vector for d in dims if (r := resolved[d]).vector is not None}
+    if resolved.hardware.waves_per_block is not None:
+        wanted = 1
+    elif matrix:
+        wanted = target.default_waves
+    else:
+        elements = prod(p.tile for p in dims.values() if p.role != "index")
+        wanted = max(1, min(4, elements // (target.wave_size * 4)))
+    # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
+    wide = any(a.asynchronous for a in target.mma_atoms)
+    rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
+    return default_waves({d: tiles.free[d] for d in order}, multiples, min(wanted, limit), tiles.fixed, rows)
 
 
 def _rank(plan: DimPlan, turns: int | None) -> int:

@@ -7,8 +7,9 @@ Comes in: the fragment's `Bits`, a `Place`, the chip's load atoms. Goes out: `Lo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, spec, xor_all
 from wavedsl.ir.errors import CompileError
@@ -110,20 +111,14 @@ def plan_load(
     found = place._memo.get(key)
     if found is not None:
         return found
-    inner = fragment.inner if isinstance(fragment, Layout) else fragment
     seen = place._memo.get(("seen", fragment))
     if seen is None:
-        seen = place._memo["seen", fragment] = _seen(fragment, inner, place)
-    columns, digit_bytes, repeats, registers, lanes = seen
-    in_word = max(0, (4 // size).bit_length() - 1)
+        seen = place._memo["seen", fragment] = _seen(fragment, place)
     plans = []
     for position, atom in enumerate(atoms):
         if size not in atom.elsizes:
             continue
-        if not atom.lane:
-            plan = _plan_vector(atom, inner, columns, registers, place, size, in_word, digit_bytes, repeats)
-        else:
-            plan = _plan_exchange(atom, inner, columns, registers, lanes, place, size, in_word, digit_bytes, repeats)
+        plan = _plan_exchange(atom, seen, place, size) if atom.lane else _plan_vector(atom, seen, place, size)
         if plan is not None:
             plans.append((plan.instances, -plan.bytes, position, plan))
     plans.sort(key=lambda p: p[:3])
@@ -131,11 +126,20 @@ def plan_load(
     return found
 
 
-def _seen(
-    fragment: Bits | Layout, inner: Bits, place: Place
-) -> tuple[dict[int, int], list[int], int, list[int], list[int]]:
-    """What a place makes of a fragment, for any atom: bytes per input bit, bytes per step of the digits, how often the
-    box repeats in registers, and the register and lane bits."""
+class _Seen(NamedTuple):
+    """A fragment as a place has it, for any atom: the box and its bytes per input bit (`columns`), its `registers` and
+    `lanes` bits, bytes per step of the digits, and how often the box repeats in registers."""
+
+    inner: Bits
+    columns: dict[int, int]
+    registers: list[int]
+    lanes: list[int]
+    digit_bytes: list[int]
+    repeats: int
+
+
+def _seen(fragment: Bits | Layout, place: Place) -> _Seen:
+    inner = fragment.inner if isinstance(fragment, Layout) else fragment
     digit_bytes, repeats = [], 1
     if isinstance(fragment, Layout):
         for g in fragment.digits:
@@ -146,7 +150,13 @@ def _seen(
         for g in fragment.reg_digits:
             repeats *= g.extent
     columns = dict(zip(inner.ins, place.cols(inner)))
-    return columns, digit_bytes, repeats, list(inner.only(*REGISTER_KINDS).ins), list(inner.only("l").ins)
+    registers, lanes = list(inner.only(*REGISTER_KINDS).ins), list(inner.only("l").ins)
+    return _Seen(inner, columns, registers, lanes, digit_bytes, repeats)
+
+
+def _in_word(size: int) -> int:
+    """Element bits inside one 32-bit word."""
+    return max(0, (4 // size).bit_length() - 1)
 
 
 def _keeps_pieces(place: Place, piece_bytes: int, others: Iterable[int]) -> bool:
@@ -154,18 +164,9 @@ def _keeps_pieces(place: Place, piece_bytes: int, others: Iterable[int]) -> bool
     return all((1 << m) >= piece_bytes for _, m, _ in place.xor) and not any(c % piece_bytes for c in others)
 
 
-def _plan_vector(
-    atom: LoadAtom,
-    inner: Bits,
-    columns: Mapping[int, int],
-    registers: Sequence[int],
-    place: Place,
-    size: int,
-    in_word: int,
-    digit_bytes: Sequence[int],
-    repeats: int,
-) -> LoadPlan | None:
+def _plan_vector(atom: LoadAtom, seen: _Seen, place: Place, size: int) -> LoadPlan | None:
     """A plain vector per lane: register bits whose columns are size, 2*size, 4*size, ..."""
+    inner, columns, registers, _, digit_bytes, repeats = seen
     if atom.bytes < size or (atom.bytes & (atom.bytes - 1) and atom.bytes != size):
         return None
     fills: list[int] = []
@@ -176,7 +177,7 @@ def _plan_vector(
             return None
         fills.append(b)
         step <<= 1
-    word = min(in_word, len(fills))
+    word = min(_in_word(size), len(fills))
     if fills[:word] != list(registers[:word]):
         return None
     others = [c for b, c in columns.items() if b not in fills]
@@ -186,19 +187,10 @@ def _plan_vector(
     return LoadPlan(atom, tuple(fills), address, inner.only(*REGISTER_KINDS).without(fills), repeats)
 
 
-def _plan_exchange(
-    atom: LoadAtom,
-    inner: Bits,
-    columns: Mapping[int, int],
-    registers: Sequence[int],
-    lanes: Sequence[int],
-    place: Place,
-    size: int,
-    in_word: int,
-    digit_bytes: Sequence[int],
-    repeats: int,
-) -> LoadPlan | None:
+def _plan_exchange(atom: LoadAtom, seen: _Seen, place: Place, size: int) -> LoadPlan | None:
     """An atom that exchanges elements between lanes: address map = fragment after the inverse of the atom."""
+    inner, columns, registers, lanes, digit_bytes, repeats = seen
+    in_word = _in_word(size)
     memo = inner._memo.setdefault(("exchange", atom, size), {})
     back = memo.get("back")
     if back is None:

@@ -8,17 +8,16 @@ it; words of the value's own order are put together only for who asks for words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from wavedsl.ir.access import join_word
+from wavedsl.ir.access import join_register, join_word
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count
+from wavedsl.ir.fragment import OnDemand, per_register
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.layout import Layout
 
 
-class Repeated(Fragment):
+class Repeated(OnDemand):
     """`home`: per element the loaded words and the position of its element of the array among those they hold."""
 
     def __init__(self, b: Builder, layout: Layout, dtype: DType, home: Mapping[int, tuple[Value, int]]):
@@ -26,19 +25,10 @@ class Repeated(Fragment):
         self.joined: dict[int, Value] = {}
         self.elements: dict[tuple[int, int], Value] = {}
 
-    @property
-    def chunks(self) -> list[Any]:  # type: ignore[override]
-        return list(from_words(self.b, self.layout, self.dtype, self.words(self.b)).chunks)
-
-    def words(self, b: Builder) -> list[Value]:
-        return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
-
     def word(self, b: Builder, index: int) -> Value:
         found = self.joined.get(index)
         if found is None:
-            per, count = per_register(self.dtype), self.layout.elements_per_lane
-            parts = [self.home[e] for e in range(index * per, min(index * per + per, count))]
-            found = self.joined[index] = join_word(b, self.dtype, parts)
+            found = self.joined[index] = join_register(b, self.layout, self.dtype, index, self.home.__getitem__)
         return found
 
     def element(self, b: Builder, index: int) -> Value:

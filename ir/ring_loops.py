@@ -192,21 +192,18 @@ def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
     return [ring for i, ring in enumerate(found) if ring.region is region and ring not in found[:i]]
 
 
-def emit_ring_loop(
-    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, trips: Any,
-    carried: Sequence[tuple[Key, Value]], next_keys: Sequence[Key], label: str,
-) -> list[Value]:  # fmt: skip
+def emit_ring_loop(frame: LoopFrame, body: BodySchedule) -> list[Value]:
     """A loop whose operands come by rings. Returns the final values of what it carries."""
-    frame = LoopFrame(low, region, steps, env, trips, carried, next_keys, label)
+    low, region, steps, trips = frame.low, frame.region, frame.steps, frame.trips
     rings = rings_inside(low, region)
     mine = [ring for ring in rings if ring.region is region]
     for ring in _brought_before(low, region):
         wait_full(low, ring)  # here, since the loop may have no trip and what has been started must be waited for
     if isinstance(trips, int) and trips == 1:
-        inner = frame.env_with(carried)
-        _trip(low, region, body, steps, inner, 0, mine, (), None, trips)
+        inner = frame.env_with(frame.carried)
+        _trip(frame, body, inner, 0, mine)
         inner.iteration = 0
-        return [inner[k] for k in next_keys]
+        return [inner[k] for k in frame.next_keys]
     stages = trip_stages(low, region, body, steps, trips, frame.after)
     if isinstance(stages, TripStages):
         low.strategy.why.setdefault("products", stages.why)
@@ -214,7 +211,7 @@ def emit_ring_loop(
         return frame.unless_empty(lambda: _staged_trips(frame, stages))
     if stages:
         low.strategy.why.setdefault("products", stages)
-    ahead_of = operands_ahead(low, region, body, steps, trips, frame.after) if not stages else ""
+    ahead_of = operands_ahead(low, region, body, steps, frame.after) if not stages else ""
     if isinstance(ahead_of, OperandsAhead):
         low.strategy.why.setdefault("operands", ahead_of.why)
         low.strategy.ahead = True
@@ -226,7 +223,7 @@ def emit_ring_loop(
 
 def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) -> list[Value]:
     """A loop whose trips are emitted one by one; products may run on into the next. `rings` of it and inside it."""
-    low, region, steps, trips, carried = frame.low, frame.region, frame.steps, frame.trips, frame.carried
+    low, region, trips = frame.low, frame.region, frame.trips
     b = low.b
     mine = [ring for ring in rings if ring.region is region]
     postponed = [n for n in asynchronous(low, region) if postponable(low, region, n)]
@@ -235,11 +232,11 @@ def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) ->
         ahead = min((ring.slots for ring in mine), default=1) - 1
         for j in range(ahead):
             refill(low, mine, j, trips, frame.env)
-    inits = [v for _, v in carried]
+    inits = [v for _, v in frame.carried]
     moving = [*rings, *low.fillers(rings)]
     with frame.loop(trips, inits, moving) as loop:
         inner = frame.inside(loop.carried)
-        _trip(low, region, body, steps, inner, loop.iv, mine, postponed, b.cmp("ne", loop.iv, 0), trips, ahead)
+        _trip(frame, body, inner, loop.iv, mine, postponed, b.cmp("ne", loop.iv, 0), ahead)
         inner.iteration = 0
         frame.again(loop, [inner[k] for k in frame.next_keys], moving)
     for ring, filler in zip(rings, low.fillers(rings)):
@@ -423,7 +420,8 @@ def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence
     mine = [ring for ring in low.rings if ring.region is region]
     turn, low.give_turn = low.give_turn, None
     reading = [p for p, i in enumerate(body.order) if steps[i].loop or steps[i].node is not None]
-    _trip(low, region, body, steps, env, 0, mine, (), None, 1, after=(max(reading, default=-1), turn))
+    frame = LoopFrame(low, region, steps, env, 1, (), (), "")
+    _trip(frame, body, env, 0, mine, after=(max(reading, default=-1), turn))
 
 
 def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env: Env) -> None:
@@ -451,17 +449,20 @@ def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env
 
 
 def _trip(
-    low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env, iteration: Any,
-    mine: Sequence[Ring], postponed: Sequence[Node], again: Value | None, trips: Any, ahead: int = 0,
+    frame: LoopFrame, body: BodySchedule, env: Env, iteration: Any, mine: Sequence[Ring],
+    postponed: Sequence[Node] = (), again: Value | None = None, ahead: int = 0,
     after: tuple[int, Callable[[], None] | None] = (-1, None),
 ) -> None:  # fmt: skip
-    """One trip: steps in order, each after what it needs. `after`: something to emit behind a position of the order."""
+    """One trip: steps in order, each after what it needs; `mine` are the loop's own rings, `postponed` and `again` as
+    for `Products`. `ahead`: trips by which the thread that fills rings is ahead of this one, where there is no copying
+    warpgroup. `after`: something to emit behind a position of the order."""
+    low, steps, trips = frame.low, frame.steps, frame.trips
     b = low.b
     alone = not low.strategy.specialize
     if alone and not ahead and mine:
         refill(low, mine, iteration, trips, env)
     outer = low.products
-    low.products = products = Products(low, region, postponed, again)
+    low.products = products = Products(low, frame.region, postponed, again)
     context = StageContext(env, iteration, None, 0)
     for p, i in enumerate(body.order):
         if p in body.barriers:

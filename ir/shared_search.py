@@ -15,7 +15,8 @@ candidates, so the choice is a function of the arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf, prod
 
 from wavedsl.ir.bank_cycles import bank_cycles
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
@@ -387,12 +388,10 @@ def choose_place(
     groups = candidates(extents, elsize, accesses)
     groups[0][:0] = extra
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
+    dense = elsize * prod(extents.values())
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
-    refused: CompileError | None = None
     considered, too_big = 0, 0
-    dense = elsize
-    for n in extents.values():
-        dense *= n
+    refused: CompileError | None = None
     for group in groups:
         if best is not None and best[1].conflict_free and best[1].instructions <= fewest:
             break
@@ -403,28 +402,17 @@ def choose_place(
                 continue
             if fits is not None and not fits(place):
                 continue
-            costs = []
-            at_least = space * (place.bytes - dense)
-            for access in accesses:
-                if place in access.costs:
-                    cost = access.costs[place]
-                else:
-                    try:
-                        cost = access_cost(place, access, banks, phases)
-                    except CompileError as error:  # no columns for this access on this candidate
-                        refused, cost = error, None
-                    access.costs[place] = cost
-                if cost is None:
-                    break
-                costs.append(cost)
-                at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
-                if best is not None and at_least > best[0][0] * 1.000001:
-                    break  # what the other accesses cost does not matter any more
-            else:
-                choice = _priced(place.varied(slots=slots), costs, issue, hoisted, space * (place.bytes - dense))
-                key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
-                if (best is None or key < best[0]) and _addressable(choice):
-                    best = key, choice
+            padding = space * (place.bytes - dense)
+            most = best[0][0] * 1.000001 if best is not None else inf
+            costs = _costs(place, accesses, banks, phases, issue, most - padding)
+            if isinstance(costs, CompileError):
+                refused = costs
+            if not isinstance(costs, list):
+                continue
+            choice = _priced(place.varied(slots=slots), costs, issue, hoisted, padding)
+            key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
+            if (best is None or key < best[0]) and _addressable(choice):
+                best = key, choice
     if best is None:
         if too_big:
             raise too_large(extents, elsize, slots, budget)
@@ -432,16 +420,32 @@ def choose_place(
         names = ", ".join(a.name for a in accesses)
         hint = refused.message if refused is not None else ""
         raise CompileError(f"no shared-memory placement of {tile} serves all of: {names}", hint=hint) from refused
-    winner = best[1]
-    return PlaceChoice(
-        winner.place,
-        winner.total,
-        winner.cycles,
-        winner.instructions,
-        winner.registers,
-        winner.accesses,
-        considered,
-    )
+    return replace(best[1], considered=considered)
+
+
+def _costs(
+    place: Place, accesses: Sequence[SharedAccess], banks: Mapping[int, int], phases: Phases, issue: float, most: float
+) -> list[AccessCost] | CompileError | None:
+    """What the accesses cost on a place. None where one of them has no plan there (an error that says why, if it has
+    just been found out), and where they cost more than `most`."""
+    costs: list[AccessCost] = []
+    at_least = 0.0
+    for access in accesses:
+        if place in access.costs:
+            cost = access.costs[place]
+        else:
+            try:
+                cost = access.costs[place] = access_cost(place, access, banks, phases)
+            except CompileError as error:  # no columns for this access on this candidate
+                access.costs[place] = None
+                return error
+        if cost is None:
+            return None
+        costs.append(cost)
+        at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
+        if at_least > most:
+            return None  # what the other accesses cost does not matter any more
+    return costs
 
 
 def too_large(extents: Mapping[str, int], elsize: int, slots: int, budget: int) -> ConstraintError:

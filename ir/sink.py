@@ -8,6 +8,8 @@ INVARIANT: every op still comes after what it reads; ops with effects do not mov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wavedsl.ir.kernel_ir import PRED, Kernel, Op, Region, Value
 from wavedsl.ir.target import Target
 
@@ -27,12 +29,8 @@ def sink_conditions(kernel: Kernel, target: Target | None = None) -> None:
         return
     fresh = max((r.id for op in kernel.body.walk() for r in op.results), default=0) + 1
     fresh = max(fresh, 1 + max((a.id for op in kernel.body.walk() for x in op.regions for a in x.args), default=0))
-    for region in _regions(kernel.body):
+    for region in list(kernel.body.regions()):
         fresh = _sink(region, fresh)
-
-
-def _regions(region: Region) -> list[Region]:
-    return [region, *(x for op in region.ops for body in op.regions for x in _regions(body))]
 
 
 def _movable(op: Op) -> bool:
@@ -40,18 +38,10 @@ def _movable(op: Op) -> bool:
 
 
 def _sink(region: Region, fresh: int) -> int:
+    """Sink the conditions of one region; copies of them get ids from `fresh` on. The next free id."""
     if sum(_movable(op) for op in region.ops) < CROWD:
         return fresh
-    readers: dict[Value, list[int]] = {}
-    inner: set[Value] = set()
-    for i, op in enumerate(region.ops):
-        for a in op.args:
-            readers.setdefault(a, []).append(i)
-        for body in op.regions:
-            for x in body.walk():
-                inner.update(x.args)
-                for a in x.args:
-                    readers.setdefault(a, []).append(i)
+    readers, inner = _readers(region)
     before: dict[int, list[Op]] = {}
     """Per place the ops that have sunk to it, last first."""
     for i in range(len(region.ops) - 1, -1, -1):
@@ -62,12 +52,7 @@ def _sink(region: Region, fresh: int) -> int:
         places = sorted(set(readers.get(v, ())))
         if not places:
             continue
-        groups: list[list[int]] = []
-        for p in places:
-            if groups and p - groups[-1][-1] <= NEAR:
-                groups[-1].append(p)
-            else:
-                groups.append([p])
+        groups = _neighbours(places)
         if len(groups) > 1 and op.name not in ("cmp", "fcmp"):
             groups = [places]
         region.ops[i] = None  # type: ignore[call-overload]
@@ -78,10 +63,8 @@ def _sink(region: Region, fresh: int) -> int:
                 copy = Value(fresh, v.type, v.uniform, made)
                 fresh += 1
                 made.results = (copy,)
-                for p in group:
-                    for user in (region.ops[p], *before.get(p, ())):
-                        if user is None:
-                            continue
+                for user in (x for p in group for x in (region.ops[p], *before.get(p, ()))):
+                    if user is not None:
                         user.args = tuple(copy if a is v else a for a in user.args)
             at = group[0]
             before.setdefault(at, []).append(made)
@@ -94,3 +77,29 @@ def _sink(region: Region, fresh: int) -> int:
             out.append(op)
     region.ops[:] = out
     return fresh
+
+
+def _readers(region: Region) -> tuple[dict[Value, list[int]], set[Value]]:
+    """(value → places of the region's ops that read it, be it in their bodies; what bodies read)."""
+    readers: dict[Value, list[int]] = {}
+    inner: set[Value] = set()
+    for i, op in enumerate(region.ops):
+        for a in op.args:
+            readers.setdefault(a, []).append(i)
+        for body in op.regions:
+            for x in body.walk():
+                inner.update(x.args)
+                for a in x.args:
+                    readers.setdefault(a, []).append(i)
+    return readers, inner
+
+
+def _neighbours(places: Sequence[int]) -> list[list[int]]:
+    """Places in order, cut where the next is more than `NEAR` away."""
+    groups: list[list[int]] = []
+    for p in places:
+        if groups and p - groups[-1][-1] <= NEAR:
+            groups[-1].append(p)
+        else:
+            groups.append([p])
+    return groups

@@ -8,15 +8,15 @@ fragment loads (`shared_search`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.bits import bit
+from wavedsl.ir.bits import Bits, bit
 from wavedsl.ir.column_pairs import rows_apart
 from wavedsl.ir.copy_ways import CopyWay, Trip, copy_bits, copy_ways, transposing_clocks, without_arithmetic
-from wavedsl.ir.direct_copy import direct_clocks, filled_directly, linear_widths, not_direct, plan_direct
+from wavedsl.ir.direct_copy import DirectCopy, direct_clocks, filled_directly, linear_widths, not_direct, plan_direct
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment_loads import UNIT_ATOMS, VECTOR_ATOMS, plan_place_addresses, wave_digits
 from wavedsl.ir.graph import Node
@@ -47,131 +47,230 @@ def plan_staged(
     fragments, where elements are units. `paired`: instructions of column pairs take them. `others`: layouts that reads
     of the same elements need, which `taken_too` gives the same place.
     """
+    layouts = (layout, *others)
     plans = {dim_name(d): p for d, p in partition.dims.items()}
-    c = info.contiguous()
-    names = [d for d in info.names if d in layout.dims]
-    memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
-    order = [d for d in names if d != memory_fast] + [memory_fast]
-    covered = [tile_extents(x, order, plans) for x in (layout, *others)]
+    order = memory_order(info, layout)
+    covered = [tile_extents(x, order, plans) for x in layouts]
     extents = {d: max(tile[d] for tile in covered) for d in order}
-    widest_vector = copy_vector(info, extents, plans)
-    es = info.elsize
-    threads = target.wave_size * partition.waves
-    vectors = UNIT_ATOMS if es == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
+    vectors = UNIT_ATOMS if info.elsize == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
     atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
-    found: list[tuple[AddressPlan, CopyWay, bool, PlaceChoice]] = []
-    costs: list[tuple[float, int, bool]] = []
-    error: Exception | None = None
-    ragged_wave = any(
-        len(wave_digits(x, partition, plans)[1]) < sum(plans[d].waves > 1 for d in x.dims) for x in (layout, *others)
+    fragments = tuple(
+        SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms) for i, x in enumerate(layouts)
     )
-    orientations = [d for d in dict.fromkeys([contracted or memory_fast, memory_fast]) if d in extents]
-    ways = [
-        way for fast in orientations for way in copy_ways(fast, memory_fast, widest_vector, es, extents, threads, order)
-    ]
-    if target.copy_linear and direct is not False and memory_fast in orientations and not node.dtype.packed:
-        widths = linear_widths(target, widest_vector * es, es, prod(extents.values()) * es, partition.waves)
-        ways += [CopyWay(memory_fast, width // es, linear=width) for width in widths]
-    fragments, *fragments_too = (
-        SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms)
-        for i, x in enumerate((layout, *others))
-    )
-    for way in ways:
-        fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
-        copy = copy_bits(memory_fast, order[:-1], extents, way, target.wave_size, partition.waves)
-        copy = None if linear else copy
-        if (deep > 1 or way.across) and copy is None:
-            continue
-        # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
-        even = prod(extents.values()) // vector % threads == 0
-        asynchronous = bool(linear) or (
-            direct is not False
-            and not target.copy_linear
-            and even
-            and fast == memory_fast
-            and vector * es in target.copy_async
-        )
-        if direct and not asynchronous:
-            continue
-        shared = {d: n for d, n in extents.items() if d != fast} | {fast: extents[fast]}
-        widest = vector * es if fast == memory_fast else deep * es
-        writes = tuple(a for a in vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
-        # Without a plan of the copy's stores the place must keep whole vectors together.
-        whole = asynchronous or copy is None
-        mechanism = f"cp_async{widest}" if whole and widest in (4, 8, 16) else "registers"
-        mechanism = f"lds_dma{linear}" if linear else mechanism
-        fits = filled_directly(linear, target, partition) if linear else None
-        accesses = [
-            fragments,
-            SharedAccess("copy", "write", copy, trips, partition.waves, writes, mechanism),
-            *fragments_too,
-        ]
+    request = _Request(
+        info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
+        any(_ragged(x, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
+    )  # fmt: skip
+    found: list[_Candidate] = []
+    error: WaveError | None = None
+    for way in _ways(request, packed=node.dtype.packed):
         try:
-            if ragged_wave:
-                raise CompileError("a wave tile that is no multiple of the fragment needs a place without swizzle")
-            choice = choose_place(
-                shared,
-                es,
-                accesses,
-                banks=target.banks,
-                phases=target.phases,
-                budget=budget,
-                slots=slots,
-                fits=fits,
-                extra=rows_apart(shared, es, layout) if paired and fast != contracted and len(shared) == 2 else (),
-            )
-            addresses = plan_place_addresses(choice, layout, partition, plans)
-            for i, other in enumerate(others):
-                plan_place_addresses(_seen_by(choice, i), other, partition, plans)
-        except CompileError as problem:  # also where what a wave adds carries across a panel of the place
-            try:
-                choice = _plain_place(shared, es, accesses, target, budget, slots, plans, fits)
-                addresses = plan_place_addresses(choice, layout, partition, plans)
-                for i, other in enumerate(others):
-                    plan_place_addresses(_seen_by(choice, i), other, partition, plans)
-            except (CompileError, ConstraintError) as reason:
-                error = reason if ragged_wave or isinstance(reason, ConstraintError) else problem
-                continue
-        except ConstraintError as problem:
+            candidate = _candidate(request, way)
+        except (CompileError, ConstraintError) as problem:
             error = problem
             continue
-        total_cost = choice.total - (trips * choice.instructions if asynchronous and not linear else 0)
-        busy, computed = choice.cycles, fast != memory_fast and (deep > 1 or es == 1)
-        if linear:
-            filled = plan_direct(choice.place, linear, target.wave_size, partition.waves)
-            total_cost += direct_clocks(target, filled, widest_vector * es, trips)
-            busy += filled.waves * filled.count * target.cost("store.shared", linear).cycles
-        if fast != memory_fast:
-            total_cost += trips * transposing_clocks(target, es, prod(extents.values()) // threads, vector, deep)
-        for x, access in zip((layout, *others), (choice.accesses[0], *choice.accesses[2:])):
-            fetched = access.plan
-            if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
-                joins = x.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
-                total_cost += trips * joins * target.clock_unit * -(-partition.waves // target.simds)
-                computed = True
-        costs.append((total_cost, busy, computed))
-        found.append((addresses, way, asynchronous, choice))
+        if candidate is not None:
+            found.append(candidate)
     if not found:
-        if direct and (error is None or not isinstance(error, ConstraintError)):
-            error = not_direct(target, info, extents, widest_vector * es, partition.waves, error)
+        if direct and not isinstance(error, ConstraintError):
+            error = not_direct(target, info, extents, request.vector * info.elsize, partition.waves, error)
         assert error is not None
-        if isinstance(error, WaveError):
-            error.location = error.location or node.loc
-            error.message = f"argument {info.name}: {error.message}"
-        raise error
-    best = without_arithmetic(costs, trip)
-    addresses, way, asynchronous, choice = found[best]
-    fast, vector, deep, linear = way.fast, way.vector, way.deep, way.linear
-    loads = choice.accesses[0].plan
+        raise _said_of(info, node, error)
+    best = found[without_arithmetic([(c.clocks, c.busy, c.computed) for c in found], trip)]
+    way, choice = best.way, best.choice
+    loads, stored = choice.accesses[0].plan, choice.accesses[1].plan
     assert loads is not None
-    stored = choice.accesses[1].plan
-    piece = neighbours(stored) if stored is not None else vector if fast == memory_fast else 1
+    piece = neighbours(stored) if stored is not None else way.vector if way.fast == request.memory_fast else 1
     return Staged(
-        node, info, layout, extents, vector, threads, asynchronous, choice.place, loads, addresses,
-        loads.groups(layout), min(piece, vector if deep == 1 else deep), 0, choice, deep=deep, across=way.across,
-        direct=plan_direct(choice.place, linear, target.wave_size, partition.waves) if linear else None,
-        clocks=costs[best][0],
+        node, info, layout, extents, way.vector, request.threads, best.asynchronous, choice.place, loads,
+        best.addresses, loads.groups(layout), min(piece, way.vector if way.deep == 1 else way.deep), 0, choice,
+        deep=way.deep, across=way.across, direct=best.direct, clocks=best.clocks,
     )  # fmt: skip
+
+
+def memory_order(info: ArrayInfo, layout: Layout) -> list[str]:
+    """The dimensions of a tile as they lie in memory: the one that is contiguous there comes last."""
+    c = info.contiguous()
+    names = [d for d in info.names if d in layout.dims]
+    fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
+    return [d for d in names if d != fast] + [fast]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What `plan_staged` was asked for, and what holds of the tile whichever way it is copied.
+
+    `layouts`: the read's own, then those of `others`, and `fragments` how each is loaded. `extents`: the tile, in
+    memory order. `ragged`: some wave's tile is no multiple of its fragment, so no bits of an address say where it lies.
+    `vector`: elements of the array that one copy can move at the most. `vectors`: atoms for stores.
+    """
+
+    info: ArrayInfo
+    layouts: tuple[Layout, ...]
+    contracted: str | None
+    partition: Partition
+    plans: Mapping[str, DimPlan]
+    target: Target
+    slots: int
+    budget: int
+    trips: int
+    direct: bool | None
+    paired: bool
+    extents: dict[str, int]
+    ragged: bool
+    vector: int
+    vectors: tuple[LoadAtom, ...]
+    fragments: tuple[SharedAccess, ...]
+
+    @property
+    def memory_fast(self) -> str:
+        """The dimension that is contiguous in memory."""
+        return next(reversed(self.extents))
+
+    @property
+    def threads(self) -> int:
+        return self.target.wave_size * self.partition.waves
+
+    @property
+    def elements(self) -> int:
+        return prod(self.extents.values())
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """One way to copy the tile, the place that serves it and all reads best, and what that costs: `clocks` over all
+    trips, `busy` clocks of LDS per trip, and whether vector instructions prepare the tile (`computed`)."""
+
+    way: CopyWay
+    asynchronous: bool
+    direct: DirectCopy | None
+    choice: PlaceChoice
+    addresses: AddressPlan
+    clocks: float
+    busy: int
+    computed: bool
+
+
+def _ways(request: _Request, packed: bool) -> list[CopyWay]:
+    """The ways to copy the tile: through registers with either dimension contiguous, and lane by lane as in memory."""
+    r, es = request, request.info.elsize
+    fast, widest, order = r.memory_fast, r.vector, list(r.extents)
+    orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
+    ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
+    if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
+        widths = linear_widths(r.target, widest * es, es, r.elements * es, r.partition.waves)
+        ways += [CopyWay(fast, width // es, linear=width) for width in widths]
+    return ways
+
+
+def _candidate(request: _Request, way: CopyWay) -> _Candidate | None:
+    """The best place for one way to copy the tile, and the cost of both; None where threads cannot copy it so, or not
+    by the registers where they must. Raises CompileError or ConstraintError where no place serves all."""
+    r, target = request, request.target
+    lanes, waves = target.wave_size, r.partition.waves
+    copy = None if way.linear else copy_bits(r.memory_fast, list(r.extents)[:-1], r.extents, way, lanes, waves)
+    if copy is None and (way.deep > 1 or way.across):
+        return None
+    asynchronous = _copied_asynchronously(r, way)
+    if r.direct and not asynchronous:
+        return None
+    choice, addresses = _placed(r, way, _stores(r, way, copy, asynchronous))
+    filled = plan_direct(choice.place, way.linear, lanes, waves) if way.linear else None
+    clocks, busy, computed = _cost(r, way, asynchronous, filled, choice)
+    return _Candidate(way, asynchronous, filled, choice, addresses, clocks, busy, computed)
+
+
+def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
+    """Whether the chip's copy instructions bring the tile, by the registers."""
+    r = request
+    if way.linear:
+        return True
+    # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
+    even = r.elements // way.vector % r.threads == 0
+    allowed = r.direct is not False and not r.target.copy_linear
+    return allowed and even and way.fast == r.memory_fast and way.vector * r.info.elsize in r.target.copy_async
+
+
+def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bool) -> SharedAccess:
+    """The stores of the copy, which `copy` maps to the tile: without it the place must keep whole vectors together."""
+    widest = (way.vector if way.fast == request.memory_fast else way.deep) * request.info.elsize
+    atoms = tuple(a for a in request.vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
+    mechanism = "registers"
+    if way.linear:
+        mechanism = f"lds_dma{way.linear}"
+    elif (asynchronous or copy is None) and widest in (4, 8, 16):
+        mechanism = f"cp_async{widest}"
+    return SharedAccess("copy", "write", copy, request.trips, request.partition.waves, atoms, mechanism)
+
+
+def _placed(request: _Request, way: CopyWay, stores: SharedAccess) -> tuple[PlaceChoice, AddressPlan]:
+    """The place with the fewest bank conflicts and the addresses of the fragments in it. One without a swizzle where a
+    wave's tile is no multiple of its fragment, and where what a wave adds carries across a panel of the place."""
+    r, target, es = request, request.target, request.info.elsize
+    shared = {d: n for d, n in r.extents.items() if d != way.fast} | {way.fast: r.extents[way.fast]}
+    fragments, *fragments_too = r.fragments
+    accesses = [fragments, stores, *fragments_too]
+    fits = filled_directly(way.linear, target, r.partition) if way.linear else None
+    problem: CompileError | None = None
+    if not r.ragged:
+        pairs = r.paired and way.fast != r.contracted and len(shared) == 2
+        try:
+            choice = choose_place(
+                shared, es, accesses, banks=target.banks, phases=target.phases, budget=r.budget, slots=r.slots,
+                fits=fits, extra=rows_apart(shared, es, r.layouts[0]) if pairs else (),
+            )  # fmt: skip
+            return choice, _fragment_addresses(r, choice)
+        except CompileError as error:
+            problem = error
+    try:
+        choice = _plain_place(shared, es, accesses, target, r.budget, r.slots, r.plans, fits)
+        return choice, _fragment_addresses(r, choice)
+    except CompileError as error:
+        raise (problem or error) from None
+
+
+def _ragged(layout: Layout, plans: Mapping[str, DimPlan]) -> bool:
+    """Whether a wave's tile is no multiple of its fragment."""
+    return len(wave_digits(layout, plans)[1]) < sum(plans[d].waves > 1 for d in layout.dims)
+
+
+def _fragment_addresses(request: _Request, choice: PlaceChoice) -> AddressPlan:
+    """How the read's fragments are addressed. Raises CompileError where those of any of the reads cannot be."""
+    own, *others = request.layouts
+    addresses = plan_place_addresses(choice, own, request.plans)
+    for i, other in enumerate(others):
+        plan_place_addresses(_seen_by(choice, i), other, request.plans)
+    return addresses
+
+
+def _cost(
+    request: _Request, way: CopyWay, asynchronous: bool, filled: DirectCopy | None, choice: PlaceChoice
+) -> tuple[float, int, bool]:
+    """(clocks over all trips, clocks of LDS per trip, whether vector instructions prepare the tile)."""
+    r, target, es = request, request.target, request.info.elsize
+    transposes = way.fast != r.memory_fast
+    clocks, busy, computed = choice.total, choice.cycles, transposes and (way.deep > 1 or es == 1)
+    if filled is not None:
+        clocks += direct_clocks(target, filled, r.vector * es, r.trips)
+        busy += filled.waves * filled.count * target.cost("store.shared", way.linear).cycles
+    elif asynchronous:
+        clocks -= r.trips * choice.instructions
+    if transposes:
+        clocks += r.trips * transposing_clocks(target, es, r.elements // r.threads, way.vector, way.deep)
+    for layout, access in zip(r.layouts, (choice.accesses[0], *choice.accesses[2:])):
+        fetched = access.plan
+        if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
+            joins = layout.elements_per_lane * es // 4 * (4 // fetched.bytes - 1)
+            clocks += r.trips * joins * target.clock_unit * -(-r.partition.waves // target.simds)
+            computed = True
+    return clocks, busy, computed
+
+
+def _said_of(info: ArrayInfo, node: Node, error: WaveError) -> WaveError:
+    """The error as one of the argument that is read here."""
+    error.location = error.location or node.loc
+    error.message = f"argument {info.name}: {error.message}"
+    return error
 
 
 def taken_too(copied: Staged, i: int, node: Node, layout: Layout, partition: Partition) -> Staged:
@@ -180,7 +279,7 @@ def taken_too(copied: Staged, i: int, node: Node, layout: Layout, partition: Par
     choice = _seen_by(copied.cost, i)
     loads = choice.accesses[0].plan
     assert loads is not None
-    addresses = plan_place_addresses(choice, layout, partition, plans)
+    addresses = plan_place_addresses(choice, layout, plans)
     return replace(
         copied, node=node, layout=layout, loads=loads, addresses=addresses, groups=loads.groups(layout), cost=choice,
         copied_by=copied.node,
@@ -211,14 +310,12 @@ def plan_matrix(
     transposes it, element by element. Raises ConstraintError when it does not fit.
     """
     plans = {dim_name(d): p for d, p in partition.dims.items()}
-    c = info.contiguous()
-    names = [d for d in info.names if d in layout.dims]
-    memory_fast = info.names[c] if c is not None and info.names[c] in names else names[-1]
+    order = memory_order(info, layout)
+    memory_fast = order[-1]
     ks = {plan.k for plan, _ in uses}
     fast = memory_fast
     if fast not in ks or len(ks) > 1:
         fast = memory_fast if all(plan.atom.transposes for plan, _ in uses) else min(ks)
-    order = [d for d in names if d != memory_fast] + [memory_fast]
     extents = {d: plans[d].tile for d in order}
     unit = extents[fast]
     for plan, is_a in uses:
@@ -230,9 +327,7 @@ def plan_matrix(
         if tile.place.bytes * slots > budget:
             raise too_large(extents, es, slots, budget)
     except ConstraintError as error:
-        error.location = error.location or node.loc
-        error.message = f"argument {info.name}: {error.message}"
-        raise
+        raise _said_of(info, node, error) from None
     vector = copy_vector(info, extents, plans)
     threads = target.wave_size * partition.waves
     even = prod(extents.values()) // vector % threads == 0
@@ -240,10 +335,7 @@ def plan_matrix(
     whole = fast == memory_fast and even and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
-        refusal = not_direct(target, info, extents, vector * es, partition.waves, None)
-        refusal.location = node.loc
-        refusal.message = f"argument {info.name}: {refusal.message}"
-        raise refusal
+        raise _said_of(info, node, not_direct(target, info, extents, vector * es, partition.waves, None))
     piece, way = vector, CopyWay(fast, vector)
     if fast != memory_fast:
         piece, way = _transposing_way(tile, memory_fast, vector, extents, partition.waves, target)
@@ -291,12 +383,10 @@ def plan_fetched(
     if c is None or info.names[c] not in names or len(names) > 2:
         problem = f"argument {info.name}: not a row or a tile of two dimensions, one of them contiguous"
         raise ConstraintError(problem, node.loc)
-    fast = info.names[c]
-    order = [d for d in names if d != fast] + [fast]
+    order = memory_order(info, layout)
+    fast = order[-1]
     extents = {d: plans[d].tile for d in order}
-    if tile_extents(layout, order, plans) != extents or len(wave_digits(layout, partition, plans)[1]) < sum(
-        plans[d].waves > 1 for d in layout.dims
-    ):
+    if tile_extents(layout, order, plans) != extents or _ragged(layout, plans):
         raise ConstraintError(f"argument {info.name}: the waves' fragments do not cover its tile exactly", node.loc)
     access = SharedAccess("fragments", "read", layout, 1, partition.waves, VECTOR_ATOMS)
     best: tuple[int, MatrixTile, PlaceChoice, AddressPlan] | None = None
@@ -314,7 +404,7 @@ def plan_fetched(
             if cost is None or cost.plan is None:
                 continue
             choice = PlaceChoice(tile.place, cost.worst, cost.worst * partition.waves, cost.instructions, 1, (cost,))
-            addresses = plan_place_addresses(choice, layout, partition, plans)
+            addresses = plan_place_addresses(choice, layout, plans)
         except CompileError:  # says why, but here it only means: look for another place
             continue
         if best is None or choice.cycles < best[0]:

@@ -110,20 +110,7 @@ class Check:
                 self.find("location", op, "no source location")
             types = (name, len(args), *[a.type for a in args], *[r.type for r in results])
             if op.regions or types not in _SOUND or not self.sound(op):
-                before = len(self.findings)
-                self.operands(op)
-                if len(self.findings) == before:
-                    if op.regions:
-                        for body in op.regions:
-                            if body.parent is not op:
-                                self.find("scope", op, "a region of the op has another parent")
-                            self.region(body, depth + 1)
-                        self.carried(op)
-                    else:
-                        self.typed(op)
-                        self.uniform(op)
-                        if len(self.findings) == before:
-                            _SOUND.add(types)
+                self.closely(op, depth, types)
             for r in results:
                 if r.op is not op:
                     self.find("scope", op, f"{r} says that another op defines it")
@@ -135,6 +122,25 @@ class Check:
         if parent is not None and (not region.ops or region.ops[-1].name != "yield"):
             self.find("scope", parent, "a region has no yield")
         scope.difference_update(mine)
+
+    def closely(self, op: Op, depth: int, types: tuple[Any, ...]) -> None:
+        """All rules of one op and of its regions, which lie at `depth` + 1. What no rule objects to is noted for ops of
+        the same `types`."""
+        before = len(self.findings)
+        self.operands(op)
+        if len(self.findings) > before:
+            return
+        if op.regions:
+            for body in op.regions:
+                if body.parent is not op:
+                    self.find("scope", op, "a region of the op has another parent")
+                self.region(body, depth + 1)
+            self.carried(op)
+            return
+        self.typed(op)
+        self.uniform(op)
+        if len(self.findings) == before:
+            _SOUND.add(types)
 
     def sound(self, op: Op) -> bool:
         """What `operands`, `typed` and `uniform` find beside types: whether there is nothing of it."""

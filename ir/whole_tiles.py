@@ -31,7 +31,7 @@ def narrowed(low: Lowering) -> list[str]:
     for n in low.graph.all_nodes():
         if n.op not in ("read", "write") or not is_tile(low.graph, n):
             continue
-        info, store = low.view_info(n), n.op != "read"
+        info = low.view_info(n)
         if info.dtype.packed:
             return []
         c = info.contiguous()
@@ -39,8 +39,8 @@ def narrowed(low: Lowering) -> list[str]:
         plan = low.plans.get(dim)
         if plan is None or plan.role != "workgroup" or not plan.ragged or plan.trips == 1 or dim in low.followed:
             continue
-        layout = low.layout(n.inputs[0] if store else n)
-        wide, narrow = (vector_elements(info, layout, p, store)[0] for p in (whole_plans(low, [dim]), low.plans))
+        layout = low.layout(n if n.op == "read" else n.inputs[0])
+        wide, narrow = (vector_elements(info, layout, p)[0] for p in (whole_plans(low, [dim]), low.plans))
         if wide > narrow:
             found[dim] = None
     return list(found)

@@ -39,7 +39,7 @@ def _argument(b: Builder, mem: Any, op: str) -> Argument:
     raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
 
 
-def _windowed(b: Builder, mem: Any, mapping: Any, op: str) -> Any:
+def _windowed(mem: Any, mapping: Any, op: str) -> Any:
     """The mapping of an access: the user's, or what a slice of the array means."""
     if not isinstance(mem, View):
         return mapping
@@ -107,7 +107,7 @@ def _whole_index(b: Builder, c: Any, dims: Sequence[Any], argument: Argument, op
 
 def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
     argument = _argument(b, mem, "read")
-    resolved, indices = _mapped(b, _windowed(b, mem, mapping, "read"), argument, "read")
+    resolved, indices = _mapped(b, _windowed(mem, mapping, "read"), argument, "read")
     attrs = _attributes(b, argument, resolved, elements_per_thread, cache, "read")
     b.reads(argument.name, _place(resolved, indices))
     found = b.emit("read", indices, attrs)
@@ -121,7 +121,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
         )
     argument = _argument(b, mem, "write")
     node = b.node_of(value, "write")
-    resolved, indices = _mapped(b, _windowed(b, mem, mapping, "write"), argument, "write")
+    resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
     b.writes(argument.name, _place(resolved, indices))
     if argument.name in b.flags:
@@ -140,7 +140,7 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     nodes = [
         b.node_of(v, op) if not isinstance(v, NUMBERS) else b.number(v, argument.dtype, op, here()) for v in values
     ]
-    resolved, indices = _mapped(b, _windowed(b, mem, mapping, op), argument, op)
+    resolved, indices = _mapped(b, _windowed(mem, mapping, op), argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
     b.written[argument.name] = b.regions[-1]
     return b.value(b.emit(op, [*nodes, *indices], attrs))

@@ -118,10 +118,10 @@ def _check_parameters(b: Builder, body: Any, inits: Sequence[Node], region: Regi
         name = parameter_at(code, position)
         declared = resolve(notes.get(name), code, name, namespace)
         if declared is not None:
-            _check_declared(b, declared, init.type, name, parameter(code, name), region)
+            _check_declared(declared, init.type, name, parameter(code, name))
 
 
-def _check_declared(b: Builder, declared: Any, have: Any, name: str, loc: Loc, region: Region) -> None:
+def _check_declared(declared: Any, have: Any, name: str, loc: Loc) -> None:
     if not isinstance(declared, RegisterType):
         raise TraceError(
             f"iterate: {name} is annotated {declared}", loc, hint=f"wd.Register[{names((*have.dims, have.dtype))}]"

@@ -242,126 +242,152 @@ def bind(
             raise ConstraintError(
                 f"{name}: {s} is both dynamic and bound to {dims[s]}", hint=f"drop {s} from one of them"
             )
-    actual: dict[Any, int] = {}
-    source: dict[Any, str] = {}
-    pending: list[tuple[Parameter, int, Any, int | None, tuple[int, ...], tuple[Any, ...]]] = []
-    if arguments is not None:
-        for p in parameters:
-            value = arguments[p.name]
-            if not isinstance(p.annotation, MemoryType):
-                check_scalar(name, p, value)
-                continue
-            axes, _ = p.annotation.resolve(subs)
-            extents = check_array(name, p, value, axes, float64=float64)
-            packed = p.dtype.bits < 8 and p.dtype.kind != "bool" and dtype_name(value) == "uint8"
-            for axis, (dim, extent) in enumerate(zip(axes, extents)):
-                inner = packed and axis == len(axes) - 1
-                pending.append((p, axis, dim, extent if not inner else None, extents, axes))
+    axes = _checked_axes(name, parameters, arguments, subs, float64) if arguments is not None else []
+    found = _Extents(name, dims)
     # Whole symbols first: they decide what expressions over them must be.
     # Packed extents come last among them: bytes may hold more elements than there are.
-    for p, axis, dim, counted, extents, axes in sorted(pending, key=lambda entry: entry[3] is None):
-        if not isinstance(dim, sympy.Symbol):
-            continue
-        elements = counted
-        if elements is None:
-            total = extents[axis] * 8
-            if dim in dims or dim in actual:
-                continue
-            if total % p.dtype.bits:
-                raise LaunchError(
-                    f"{name}: argument {p.name} has {extents[axis]} bytes along {dim}, which is no whole number of "
-                    f"{p.dtype} elements",
-                    p.loc,
-                    hint=f"bind {dim} by subs, or pad to whole bytes",
-                )
-            elements = total // p.dtype.bits
-        _agree(name, p, dim, elements, extents, axes, dims, actual, source)
-    for p, axis, dim, counted, extents, axes in pending:
-        known = {**dims, **actual}
-        want = evaluate(dim, known)
-        if isinstance(want, sympy.Expr) and not want.is_number:
-            want = _solve(
-                name,
-                p,
-                dim,
-                want,
-                counted if counted is not None else extents[axis] * 8 // p.dtype.bits,
-                actual,
-                source,
-            )
-        if want is DYNAMIC:
-            continue
-        if not isinstance(want, int):
-            raise LaunchError(
-                f"{name}: argument {p.name} is declared with {dim} elements, which is {want}",
-                p.loc,
-                hint="sizes must make every extent a whole number",
-            )
-        have = extents[axis]
-        need = want if counted is not None else -(-want * p.dtype.bits // 8)
-        if have != need:
-            unit = "" if counted is not None else " bytes"
-            given = ", ".join(
-                f"{s} = {known[s]} from {source.get(s, 'subs')}"
-                for s in sorted(dim.free_symbols, key=str)
-                if s in known
-            )
-            raise LaunchError(
-                f"{name}: argument {p.name} has shape {extents}, but [{names(axes)}] needs {need}{unit} along {dim}"
-                + (f" ({given})" if given else ""),
-                p.loc,
-                hint=f"make the arguments agree about {dim}",
-            )
+    for axis in sorted(axes, key=lambda axis: axis.packed):
+        if isinstance(axis.dim, sympy.Symbol):
+            found.take(axis)
+    for axis in axes:
+        found.check(axis)
     result = dict(dims)
     dynamic_set = set(dynamic)
-    for s, extent in actual.items():
+    for s, extent in found.actual.items():
         if s not in result:
             result[s] = DYNAMIC if s in dynamic_set else extent
     for s in dynamic:
         result.setdefault(s, DYNAMIC)
     _require(name, parameters, symbols, result, subs, arguments is None)
-    extents_of_dynamic = {s: n for s, n in actual.items() if s in dynamic_set}
+    extents_of_dynamic = {s: n for s, n in found.actual.items() if s in dynamic_set}
     return Binding(result, dict(arguments or {}), extents_of_dynamic)
 
 
-def _agree(
-    name: str, p: Parameter, dim: Any, extent: int, extents: Any, axes: Any, dims: Any, actual: Any, source: Any
-) -> None:
-    if dim in dims and not isinstance(dims[dim], Dynamic):
-        if dims[dim] != extent:
-            raise LaunchError(
-                f"{name}: argument {p.name} has shape {extents} for [{names(axes)}], but {dim} is bound to {dims[dim]}",
-                p.loc,
-                hint=f"pass {dims[dim]} elements along {dim}, or change subs",
-            )
-        return
-    if dim in actual:
-        if actual[dim] != extent:
-            raise LaunchError(
-                f"{name}: arguments disagree about {dim}: {source[dim]} has {actual[dim]}, "
-                f"{p.name} with shape {extents} for [{names(axes)}] has {extent}",
-                p.loc,
-                hint=f"make both {actual[dim]} or both {extent} along {dim}",
-            )
-        return
-    actual[dim] = extent
-    source[dim] = f"{p.name} with shape {extents} for [{names(axes)}]"
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of an array argument: its declared extent `dim`, and the `size` that it has, in elements, or in bytes
+    where elements are `packed`. `shape` and `axes` are the whole argument's."""
+
+    parameter: Parameter
+    dim: Any
+    size: int
+    packed: bool
+    shape: tuple[int, ...]
+    axes: tuple[Any, ...]
+
+    @property
+    def elements(self) -> int:
+        """The most elements that there can be."""
+        return self.size * 8 // self.parameter.dtype.bits if self.packed else self.size
+
+    def __str__(self) -> str:
+        return f"{self.parameter.name} with shape {self.shape} for [{names(self.axes)}]"
 
 
-def _solve(name: str, p: Parameter, dim: Any, rest: Any, extent: int, actual: Any, source: Any) -> int:
-    """An extent that is an expression in one symbol without a value binds that symbol: 4 for `K / 32` is K = 128."""
-    free = sorted(rest.free_symbols, key=str)
-    if len(free) == 1:
-        solutions = [s for s in sympy.solve(sympy.Eq(rest, extent), free[0], dict=False) if s.is_Integer]
-        if len(solutions) == 1:
-            actual[free[0]] = int(solutions[0])
-            source[free[0]] = p.name
-            return extent
-    raise LaunchError(
-        f"{name}: {names(free)} has no value, and {extent} elements of argument {p.name} along {dim} do not tell it",
-        p.loc,
-        hint=f"bind it: subs={{{free[0]}: …}}",
-    )
+def _checked_axes(
+    name: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any], subs: Mapping[Any, Any], float64: bool
+) -> list[_Axis]:
+    """The axes of all array arguments. Raises LaunchError for an argument that does not suit its parameter."""
+    found = []
+    for p in parameters:
+        value = arguments[p.name]
+        if not isinstance(p.annotation, MemoryType):
+            check_scalar(name, p, value)
+            continue
+        axes, _ = p.annotation.resolve(subs)
+        shape = check_array(name, p, value, axes, float64=float64)
+        packed = p.dtype.bits < 8 and p.dtype.kind != "bool" and dtype_name(value) == "uint8"
+        for i, (dim, size) in enumerate(zip(axes, shape)):
+            found.append(_Axis(p, dim, size, packed and i == len(axes) - 1, shape, axes))
+    return found
+
+
+class _Extents:
+    """What the axes of arguments say of symbols: `actual` by symbol, and whose axis said so. `dims`: what is bound."""
+
+    def __init__(self, name: str, dims: Mapping[Any, Any]):
+        self.name, self.dims = name, dims
+        self.actual: dict[Any, int] = {}
+        self.source: dict[Any, str] = {}
+
+    def take(self, axis: _Axis) -> None:
+        """An axis whose extent is one symbol gives it a value. Raises LaunchError where it has another."""
+        p, dim = axis.parameter, axis.dim
+        if axis.packed:
+            if dim in self.dims or dim in self.actual:
+                return
+            if axis.size * 8 % p.dtype.bits:
+                raise LaunchError(
+                    f"{self.name}: argument {p.name} has {axis.size} bytes along {dim}, which is no whole number of "
+                    f"{p.dtype} elements",
+                    p.loc,
+                    hint=f"bind {dim} by subs, or pad to whole bytes",
+                )
+        bound, before = self.dims.get(dim, DYNAMIC), self.actual.get(dim)
+        if not isinstance(bound, Dynamic):
+            if bound != axis.elements:
+                raise LaunchError(
+                    f"{self.name}: argument {p.name} has shape {axis.shape} for [{names(axis.axes)}], but {dim} is "
+                    f"bound to {bound}",
+                    p.loc,
+                    hint=f"pass {bound} elements along {dim}, or change subs",
+                )
+        elif before is None:
+            self.actual[dim], self.source[dim] = axis.elements, str(axis)
+        elif before != axis.elements:
+            raise LaunchError(
+                f"{self.name}: arguments disagree about {dim}: {self.source[dim]} has {before}, "
+                f"{axis} has {axis.elements}",
+                p.loc,
+                hint=f"make both {before} or both {axis.elements} along {dim}",
+            )
+
+    def check(self, axis: _Axis) -> None:
+        """Raise LaunchError where an axis is not as long as its extent says."""
+        p, dim = axis.parameter, axis.dim
+        known = {**self.dims, **self.actual}
+        want = evaluate(dim, known)
+        if isinstance(want, sympy.Expr) and not want.is_number:
+            want = self._solve(axis, want)
+        if want is DYNAMIC:
+            return
+        if not isinstance(want, int):
+            raise LaunchError(
+                f"{self.name}: argument {p.name} is declared with {dim} elements, which is {want}",
+                p.loc,
+                hint="sizes must make every extent a whole number",
+            )
+        need = -(-want * p.dtype.bits // 8) if axis.packed else want
+        if axis.size != need:
+            unit = " bytes" if axis.packed else ""
+            given = ", ".join(
+                f"{s} = {known[s]} from {self.source.get(s, 'subs')}"
+                for s in sorted(dim.free_symbols, key=str)
+                if s in known
+            )
+            raise LaunchError(
+                f"{self.name}: argument {p.name} has shape {axis.shape}, but [{names(axis.axes)}] needs {need}{unit} "
+                f"along {dim}" + (f" ({given})" if given else ""),
+                p.loc,
+                hint=f"make the arguments agree about {dim}",
+            )
+
+    def _solve(self, axis: _Axis, rest: Any) -> int:
+        """An extent that is an expression in one symbol without a value binds that symbol: 4 for `K / 32` is K =
+        128."""
+        p, free = axis.parameter, sorted(rest.free_symbols, key=str)
+        if len(free) == 1:
+            solutions = [s for s in sympy.solve(sympy.Eq(rest, axis.elements), free[0], dict=False) if s.is_Integer]
+            if len(solutions) == 1:
+                self.actual[free[0]] = int(solutions[0])
+                self.source[free[0]] = p.name
+                return axis.elements
+        raise LaunchError(
+            f"{self.name}: {names(free)} has no value, and {axis.elements} elements of argument {p.name} along "
+            f"{axis.dim} do not tell it",
+            p.loc,
+            hint=f"bind it: subs={{{free[0]}: …}}",
+        )
 
 
 def _require(name: str, parameters: Any, symbols: Any, result: Any, subs: Any, no_arrays: bool) -> None:

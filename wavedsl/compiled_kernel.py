@@ -201,22 +201,22 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
         return text if isinstance(text, int) else symbols.parse(text)
 
     return CompiledKernel(
-        data["target"],
-        data["name"],
-        data["asm"],
-        tuple(parse(g) for g in data["grid"]),
-        tuple(data["block"]),
-        data["shared_bytes"],
-        [
+        target=data["target"],
+        name=data["name"],
+        asm=data["asm"],
+        grid=tuple(parse(g) for g in data["grid"]),
+        block=tuple(data["block"]),
+        shared_bytes=data["shared_bytes"],
+        params=[
             Param(n, k, ALL[d], o, s, src, acc, _map_from_json(rest))
             for n, k, d, o, s, src, acc, *rest in data["params"]
         ],
-        resources_from_json(data),
-        {k: tuple(parse(d) for d in v) for k, v in data["shapes"].items()},
-        {k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},
-        {k: (tuple(e), tuple(s)) for k, (e, s) in data["divisors"].items()},
-        {k: tuple(v) for k, v in data["tiles"].items()},
-        tuple(
+        resources=resources_from_json(data),
+        shapes={k: tuple(parse(d) for d in v) for k, v in data["shapes"].items()},
+        expects={k: (tuple(e), tuple(s), a) for k, (e, s, a) in data["expects"].items()},
+        divisors={k: (tuple(e), tuple(s)) for k, (e, s) in data["divisors"].items()},
+        tiles={k: tuple(v) for k, v in data["tiles"].items()},
+        sites=tuple(
             Site(s["kind"], s["text"], tuple(s["dims"]), s["dtype"], _loc_from_json(s["location"]))
             for s in data["sites"]
         ),

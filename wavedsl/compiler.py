@@ -99,28 +99,28 @@ def _compile(
     if order is not None:
         grid = (_persistent_grid(grid, order), 1, 1)
     return CompiledKernel(
-        chip.name,
-        ir.name,
-        text,
-        grid,
-        (ir.block, 1, 1),
-        shared,
-        ir.params,
-        resources,
-        {
+        target=chip.name,
+        name=ir.name,
+        asm=text,
+        grid=grid,
+        block=(ir.block, 1, 1),
+        shared_bytes=shared,
+        params=ir.params,
+        resources=resources,
+        shapes={
             a.name: tuple(found.shapes.get(d, _shape(d, dims)) for d in a.dims)
             for a in graph.arguments
             if a.kind == "memory"
         },
-        {n: (i.extents, element_strides(i), i.align) for n, i in arrays.items()},
-        {n: divisors_of(i) for n, i in arrays.items()},
-        tiles_of(graph, arrays, partition),
-        tuple(log_sites(graph)[0]),
-        kernel.loc,
-        graph,
-        ir,
-        {"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
-        kernel.defaults,
+        expects={n: (i.extents, element_strides(i), i.align) for n, i in arrays.items()},
+        divisors={n: divisors_of(i) for n, i in arrays.items()},
+        tiles=tiles_of(graph, arrays, partition),
+        sites=tuple(log_sites(graph)[0]),
+        location=kernel.loc,
+        graph=graph,
+        kernel_ir=ir,
+        times={"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
+        defaults=kernel.defaults,
     )
 
 

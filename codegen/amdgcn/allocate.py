@@ -69,7 +69,7 @@ def allocate(program: Program, liveness: Liveness, limits: dict[str, int]) -> di
         offset.append(0)
         bundles.append(Bundle(reg, live, written))
     _coalesce(program, liveness, bundles, home, offset)
-    return _place(program, [b for b in bundles if b is not None], limits)
+    return _place([b for b in bundles if b is not None], limits)
 
 
 def _coalesce(
@@ -169,7 +169,7 @@ def _merge(a: Bundle, b: Bundle, shift: int, point: int, early: bool, dst: tuple
     return merged
 
 
-def _place(program: Program, bundles: list[Bundle], limits: dict[str, int]) -> dict[str, int]:
+def _place(bundles: list[Bundle], limits: dict[str, int]) -> dict[str, int]:
     """Fixed bundles first, then the widest, then by first point: the lowest registers whose points are free."""
     taken = {"v": [0] * limits["v"], "a": [0] * limits["a"], "s": [0] * 128}
     top = {"v": 0, "a": 0, "s": 0}

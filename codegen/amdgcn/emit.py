@@ -124,16 +124,14 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
     `registers` caps what the chip would give.
     """
     total = min(register_limit(program.block_threads), registers or 2 * VGPRS)
-    room = left = max(0, total - VGPRS)
+    room = max(0, total - VGPRS)
     scalars = SpillScalars(program, rows)
+    movers: _Movers | None = None
     vectors = VectorSpill(program, rows)
-    rounds: list[tuple[list[list[int]], int]] | None = None
-    """What may still move to the accumulation file: groups, cheapest first, and how many registers at least."""
     while True:
         live = liveness.analyse(program)
         try:
-            open_to_a = rounds is not None or vectors.copied
-            limits = {"v": min(VGPRS, total), "a": room if open_to_a else 0, "s": SGPRS}
+            limits = {"v": min(VGPRS, total), "a": room if movers or vectors.copied else 0, "s": SGPRS}
             used = allocate(program, live, limits)
             return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
         except Pressure as failure:
@@ -144,25 +142,37 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
                     continue
                 raise pressure_error(program, live, failure) from None
             if failure.cls == "v" and room:
-                if rounds is None:
-                    sums = accumulator_groups(program)
-                    least = sum(widest(program, group) for group in sums) - VGPRS + _SPARE
-                    rounds = [(lasting_operands(program), room)]
-                    rounds += [(sums, wanted) for wanted in (least, *_MORE, room)]
-                chosen: list[list[int]] = []
-                missing = pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]
-                while rounds and not chosen:
-                    groups, wanted = rounds.pop(0)
-                    wanted += missing if wanted in _MORE else 0
-                    while groups and wanted > 0 and (size := widest(program, groups[0])) <= left:
-                        left -= size
-                        wanted -= size
-                        chosen.append(groups.pop(0))
-                if chosen:
-                    move_to_accumulation(program, chosen)
+                movers = movers or _Movers(program, room)
+                if movers.some(pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]):
                     continue
             if not vectors.relieve(live, failure.bundles, failure.cls, {**limits, "a": room}):
                 raise pressure_error(program, live, failure) from None
+
+
+class _Movers:
+    """What may move to the accumulation file, which has `room`: operands that stay the same in a loop, then
+    accumulators, in rounds of as few as will do."""
+
+    def __init__(self, program: Program, room: int):
+        self.program, self.left = program, room
+        sums = accumulator_groups(program)
+        least = sum(widest(program, group) for group in sums) - VGPRS + _SPARE
+        self.rounds = [(lasting_operands(program), room), *((sums, wanted) for wanted in (least, *_MORE, room))]
+        """Groups that move together, cheapest first, and how many registers at least."""
+
+    def some(self, missing: int) -> bool:
+        """Move the next of them, where the vector file lacks so many registers; False when nothing is left to move."""
+        chosen: list[list[int]] = []
+        while self.rounds and not chosen:
+            groups, wanted = self.rounds.pop(0)
+            wanted += missing if wanted in _MORE else 0
+            while groups and wanted > 0 and (size := widest(self.program, groups[0])) <= self.left:
+                self.left -= size
+                wanted -= size
+                chosen.append(groups.pop(0))
+        if chosen:
+            move_to_accumulation(self.program, chosen)
+        return bool(chosen)
 
 
 def _check_operands(program: Program) -> None:

@@ -149,7 +149,7 @@ def _plan_scalar(
     for which in (0, 1):
         x, other = op.args[which], op.args[1 - which]
         inner = x.op
-        if inner is None or inner.name != "shl" or not _free(x, uses, here, absorbed, fusions):
+        if inner is None or inner.name != "shl" or not _free(x, uses, here, fusions):
             continue
         row = FUSED_SCALAR.get(inner.args[1].const)  # type: ignore[arg-type]
         if row is not None:
@@ -158,7 +158,7 @@ def _plan_scalar(
             return
 
 
-def _free(v: Value, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> bool:
+def _free(v: Value, uses: dict[int, int], here: set[int], fusions: dict[int, Fusion]) -> bool:
     """Whether a value's op may vanish into its only user."""
     return v.op is not None and v.id in here and uses.get(v.id) == 1 and v.id not in fusions
 
@@ -170,7 +170,7 @@ def _chained(
     for which in (0, 1):
         v, other = op.args[which], op.args[1 - which]
         inner = v.op
-        if inner is None or inner.name != op.name or not _free(v, uses, here, absorbed, fusions):
+        if inner is None or inner.name != op.name or not _free(v, uses, here, fusions):
             continue
         sources = (*inner.args, other)
         if _scalars(sources) <= 1:
@@ -190,7 +190,7 @@ def _with_other_lanes(
     exchange theirs, what came from either side, in whichever order."""
     for moved, other in (op.args, op.args[::-1]):
         inner = moved.op
-        if inner is None or inner.name != "shuffle_xor" or not _free(moved, uses, here, absorbed, fusions):
+        if inner is None or inner.name != "shuffle_xor" or not _free(moved, uses, here, fusions):
             continue
         row = FLOAT[op.name, "f32"]
         pattern = dpp_pattern(inner)
@@ -209,7 +209,7 @@ def _match(
     for which in (0, 1) if p.side == "either" else (0,):
         v, other = op.args[which], op.args[1 - which]
         inner = v.op
-        if inner is None or inner.name != p.inner or v.uniform or not _free(v, uses, here, absorbed, fusions):
+        if inner is None or inner.name != p.inner or v.uniform or not _free(v, uses, here, fusions):
             continue
         if not p.fits(op, inner, other):
             continue
@@ -231,7 +231,7 @@ def _field_extract(
         if inner is None or inner.name != "lshr" or m is None or inner.args[1].const is None:
             continue
         m = int(m)
-        if m <= 0 or m & (m + 1) or not _free(v, uses, here, absorbed, fusions):
+        if m <= 0 or m & (m + 1) or not _free(v, uses, here, fusions):
             continue
         if v.uniform != op.results[0].uniform:
             continue

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wavedsl.codegen.amdgcn.machine import Program, Ref
+from wavedsl.codegen.amdgcn.machine import Block, Program, Ref
 
 
 @dataclass
@@ -44,8 +44,33 @@ def analyse(program: Program) -> Liveness:
     """Liveness by backward dataflow over blocks, then one backward walk per block. Fixed registers without an id
     (exec, m0, scc) are not tracked."""
     blocks = program.blocks
-    split = [False] * len(program.regs)
+    split = _split(program)
+    first = []
+    count = 0
+    for reg in program.regs:
+        first.append(count)
+        count += reg.n if split[reg.id] else 1
+    starts = []
+    number = 0
     for block in blocks:
+        starts.append(number)
+        number += max(1, len(block.insts))
+    found = Liveness(first, split, [0] * count, [0] * count, starts, [], number)
+    found.live_in, live_out = _flow(program, found)
+    for ref in program.inputs:
+        for p in range(first[ref.reg.id], first[ref.reg.id] + (ref.n if split[ref.reg.id] else 1)):
+            found.live[p] |= 1
+            found.written[p] |= 1
+    until = [0] * count
+    for block, start, out in zip(blocks, starts, live_out):
+        _walk(block, start, out, found, until)
+    return found
+
+
+def _split(program: Program) -> list[bool]:
+    """Per tuple, whether some access touches a part of it only."""
+    split = [False] * len(program.regs)
+    for block in program.blocks:
         for inst in block.insts:
             for ref in inst.defs:
                 if ref.n != ref.reg.n and ref.reg.id >= 0:
@@ -53,11 +78,12 @@ def analyse(program: Program) -> Liveness:
             for ref in inst.uses:
                 if ref.n != ref.reg.n and ref.reg.id >= 0:
                     split[ref.reg.id] = True
-    first = []
-    count = 0
-    for reg in program.regs:
-        first.append(count)
-        count += reg.n if split[reg.id] else 1
+    return split
+
+
+def _flow(program: Program, found: Liveness) -> tuple[list[int], list[int]]:
+    """(pieces live on entry, pieces live at the end) of every block, as bit sets of pieces."""
+    blocks, first, split = program.blocks, found.first, found.split
 
     def mask(ref: Ref) -> int:
         reg = ref.reg
@@ -67,20 +93,16 @@ def analyse(program: Program) -> Liveness:
             return ((1 << ref.n) - 1) << (first[reg.id] + ref.start)
         return 1 << first[reg.id]
 
-    use_before, killed, starts = [], [], []
-    number = 0
+    use_before, killed = [], []
     for block in blocks:
-        starts.append(number)
         gen = kill = 0
         for inst in block.insts:
             for ref in inst.uses:
                 gen |= mask(ref) & ~kill
             for ref in inst.defs:
                 kill |= mask(ref)
-        number += max(1, len(block.insts))
         use_before.append(gen)
         killed.append(kill)
-
     live_in = [0] * len(blocks)
     live_out = [0] * len(blocks)
     changed = True
@@ -95,56 +117,52 @@ def analyse(program: Program) -> Liveness:
             if now != live_in[b]:
                 live_in[b] = now
                 changed = True
+    return live_in, live_out
 
-    live = [0] * count
-    written = [0] * count
-    until = [0] * count
-    for ref in program.inputs:
-        for p in range(first[ref.reg.id], first[ref.reg.id] + (ref.n if split[ref.reg.id] else 1)):
-            live[p] |= 1
-            written[p] |= 1
-    for b, block in enumerate(blocks):
-        begin = 2 * starts[b]
-        end = begin + 2 * max(1, len(block.insts))  # exclusive
-        now = live_out[b]
-        rest = now
-        while rest:
-            low = rest & -rest
-            until[low.bit_length() - 1] = end
-            rest ^= low
-        point = end - 2 if block.insts else begin
-        for inst in reversed(block.insts):
-            for ref in inst.defs:
-                reg = ref.reg
-                if reg.id < 0:
-                    continue
-                base = first[reg.id]
-                pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
-                at = point if inst.early else point + 1
-                for p in pieces:
-                    bit = 1 << p
-                    if now & bit:
-                        now ^= bit
-                        live[p] |= (1 << until[p]) - (1 << at)
-                    else:
-                        live[p] |= (4 << point) - (1 << at)
-                    written[p] |= (4 << point) - (1 << at)
-            for ref in inst.uses:
-                reg = ref.reg
-                if reg.id < 0:
-                    continue
-                base = first[reg.id]
-                pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
-                for p in pieces:
-                    bit = 1 << p
-                    if not now & bit:
-                        now |= bit
-                        until[p] = point + 1
-            point -= 2
-        rest = now
-        while rest:
-            low = rest & -rest
-            p = low.bit_length() - 1
-            live[p] |= (1 << until[p]) - (1 << begin)
-            rest ^= low
-    return Liveness(first, split, live, written, starts, live_in, number)
+
+def _walk(block: Block, start: int, now: int, found: Liveness, until: list[int]) -> None:
+    """Add a block's points to `live` and `written`, from its end, where `now` is live, to its first instruction, number
+    `start`. `until`: scratch, per piece that is live the end of the stretch being walked."""
+    first, split, live, written = found.first, found.split, found.live, found.written
+    begin = 2 * start
+    end = begin + 2 * max(1, len(block.insts))  # exclusive
+    rest = now
+    while rest:
+        low = rest & -rest
+        until[low.bit_length() - 1] = end
+        rest ^= low
+    point = end - 2 if block.insts else begin
+    for inst in reversed(block.insts):
+        for ref in inst.defs:
+            reg = ref.reg
+            if reg.id < 0:
+                continue
+            base = first[reg.id]
+            pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
+            at = point if inst.early else point + 1
+            for p in pieces:
+                bit = 1 << p
+                if now & bit:
+                    now ^= bit
+                    live[p] |= (1 << until[p]) - (1 << at)
+                else:
+                    live[p] |= (4 << point) - (1 << at)
+                written[p] |= (4 << point) - (1 << at)
+        for ref in inst.uses:
+            reg = ref.reg
+            if reg.id < 0:
+                continue
+            base = first[reg.id]
+            pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
+            for p in pieces:
+                bit = 1 << p
+                if not now & bit:
+                    now |= bit
+                    until[p] = point + 1
+        point -= 2
+    rest = now
+    while rest:
+        low = rest & -rest
+        p = low.bit_length() - 1
+        live[p] |= (1 << until[p]) - (1 << begin)
+        rest ^= low

@@ -142,81 +142,102 @@ def _home(first: Inst, second: Inst, facts: _Facts, block: Block) -> Ref | None:
 
 
 def _reads(program: Program, block: Block, rows: Rows, facts: _Facts, moved: dict[Reg, tuple[Reg, int]]) -> int:
-    def free(inst: Inst) -> bool:
-        dst = inst.ops[0]
-        return (
-            dst.__class__ is Ref and dst.whole and dst.reg.cls == "v" and not dst.reg.fixed
-            and facts.written.get(dst.reg) == 1 and (dst.reg not in facts.pinned or dst.reg in facts.homes)
-        )  # fmt: skip
-
-    pairs = 0
-    insts = block.insts
-    i = 0
-    while i < len(insts):
-        first = insts[i]
-        size = _READS.get(_name(first))
-        address = _plain(first, 1) if size else None
-        if size and address is not None and free(first):
-            for j in range(i + 1, min(i + 1 + REACH, len(insts))):
-                second = insts[j]
-                if _name(second) == _name(first) and free(second):
-                    other, at = _plain(second, 1), _offsets(first, second, size)
-                    untouched = all(
-                        x.reg is not second.ops[0].reg for y in insts[i:j] for x in (*y.uses, *y.defs)
-                    )
-                    if other is not None and other.same(address) and at is not None and untouched:
-                        n = size // 4
-                        results = first.ops[0].reg, second.ops[0].reg
-                        if results[0] in facts.pinned or results[1] in facts.pinned:
-                            home = _home(first, second, facts, block)
-                            if home is None:
-                                continue
-                            insts[i] = _joined(rows, roles.PAIR_LOADS[size], (home, address), at, first)
-                            gone = {id(second), *(id(facts.homes[x]) for x in results)}
-                            insts[:] = [x for x in insts if id(x) not in gone]
-                            pairs += 1
-                            break
-                        both = Reg(len(program.regs), "v", 2 * n, 2, -1, first.ops[0].reg.name, first.loc)
-                        program.regs.append(both)
-                        moved[first.ops[0].reg], moved[second.ops[0].reg] = (both, 0), (both, n)
-                        insts[i] = _joined(rows, roles.PAIR_LOADS[size], (Ref(both, 0, 2 * n), address), at, first)
-                        del insts[j]
-                        pairs += 1
-                        break
-                if _orders(second, True) or any(x.reg is address.reg for x in second.defs):
-                    break
+    """Join reads of a block; how many pairs."""
+    pairs = i = 0
+    while i < len(block.insts):
+        size = _READS.get(_name(block.insts[i]))
+        if size:
+            pairs += _join_read(program, block, i, size, rows, facts, moved)
         i += 1
     return pairs
+
+
+def _join_read(
+    program: Program, block: Block, i: int, size: int, rows: Rows, facts: _Facts, moved: dict[Reg, tuple[Reg, int]]
+) -> bool:
+    """Join the read at `i` with the next one that may move up to it; whether there was one."""
+    insts = block.insts
+    first = insts[i]
+    address = _plain(first, 1)
+    if address is None or not _may_join(first, facts):
+        return False
+    for j in range(i + 1, min(i + 1 + REACH, len(insts))):
+        second = insts[j]
+        at = _same_place(first, second, 1, address, size)
+        if at is not None and _may_join(second, facts) and not _touched(second.ops[0].reg, insts[i:j]):
+            results = first.ops[0].reg, second.ops[0].reg
+            if not facts.pinned.intersection(results):
+                both = Reg(len(program.regs), "v", size // 2, 2, -1, results[0].name, first.loc)
+                program.regs.append(both)
+                moved[results[0]], moved[results[1]] = (both, 0), (both, size // 4)
+                insts[i] = _joined(rows, roles.PAIR_LOADS[size], (Ref(both, 0, size // 2), address), at, first)
+                del insts[j]
+                return True
+            home = _home(first, second, facts, block)
+            if home is not None:
+                insts[i] = _joined(rows, roles.PAIR_LOADS[size], (home, address), at, first)
+                gone = {id(second), *(id(facts.homes[x]) for x in results)}
+                insts[:] = [x for x in insts if id(x) not in gone]
+                return True
+        if _orders(second, True) or any(x.reg is address.reg for x in second.defs):
+            return False
+    return False
+
+
+def _may_join(inst: Inst, facts: _Facts) -> bool:
+    """Whether the result of a read may become part of a tuple."""
+    dst = inst.ops[0]
+    return (
+        dst.__class__ is Ref and dst.whole and dst.reg.cls == "v" and not dst.reg.fixed
+        and facts.written.get(dst.reg) == 1 and (dst.reg not in facts.pinned or dst.reg in facts.homes)
+    )  # fmt: skip
+
+
+def _same_place(first: Inst, second: Inst, where: int, address: Ref, size: int) -> tuple[bool, int, int] | None:
+    """The offsets (`_offsets`) of two accesses of one kind from one address, operand `where`; None where they are not
+    that."""
+    if _name(second) != _name(first):
+        return None
+    other = _plain(second, where)
+    return _offsets(first, second, size) if other is not None and other.same(address) else None
+
+
+def _touched(reg: Reg, insts: list[Inst]) -> bool:
+    """Whether instructions read or write a register."""
+    return any(x.reg is reg for inst in insts for x in (*inst.uses, *inst.defs))
 
 
 def _stores(block: Block, rows: Rows, facts: _Facts) -> int:
-    pairs = 0
-    insts = block.insts
-    i = 0
-    while i < len(insts):
-        first = insts[i]
-        size = _STORES.get(_name(first))
-        address = _plain(first, 0) if size else None
-        data = first.ops[1] if size else None
-        if size and address is not None and data.__class__ is Ref and data.reg not in facts.products:
-            for j in range(i + 1, min(i + 1 + REACH, len(insts))):
-                second = insts[j]
-                if _name(second) == _name(first):
-                    other, at = _plain(second, 0), _offsets(first, second, size)
-                    more = second.ops[1]
-                    if (
-                        other is not None and other.same(address) and at is not None and more.__class__ is Ref
-                        and more.reg not in facts.products and more.reg.cls == data.reg.cls
-                    ):  # fmt: skip
-                        insts[j] = _joined(rows, roles.PAIR_STORES[size], (address, data, more), at, second)
-                        del insts[i]
-                        i -= 1
-                        pairs += 1
-                        break
-                if _orders(second, False) or any(x.reg in (address.reg, data.reg) for x in second.defs):
-                    break
-        i += 1
+    """Join stores of a block; how many pairs."""
+    pairs = i = 0
+    while i < len(block.insts):
+        size = _STORES.get(_name(block.insts[i]))
+        if size and _join_store(block, i, size, rows, facts):
+            pairs += 1
+        else:
+            i += 1
     return pairs
+
+
+def _join_store(block: Block, i: int, size: int, rows: Rows, facts: _Facts) -> bool:
+    """Move the store at `i` down to the next one that it can be joined with; whether there was one."""
+    insts = block.insts
+    first = insts[i]
+    address, data = _plain(first, 0), first.ops[1]
+    if address is None or data.__class__ is not Ref or data.reg in facts.products:
+        return False
+    for j in range(i + 1, min(i + 1 + REACH, len(insts))):
+        second = insts[j]
+        at = _same_place(first, second, 0, address, size)
+        if at is not None:
+            more = second.ops[1]
+            if more.__class__ is Ref and more.reg not in facts.products and more.reg.cls == data.reg.cls:
+                insts[j] = _joined(rows, roles.PAIR_STORES[size], (address, data, more), at, second)
+                del insts[i]
+                return True
+        if _orders(second, False) or any(x.reg in (address.reg, data.reg) for x in second.defs):
+            return False
+    return False
 
 
 def _joined(rows: Rows, names: tuple[str, str], ops: tuple[Any, ...], at: tuple[bool, int, int], like: Inst) -> Inst:

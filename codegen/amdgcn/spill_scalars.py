@@ -100,14 +100,14 @@ class Spill:
         self.done.add(fresh.id)
         rows = self.rows
 
-        def lane_access(k: int, row: Any, ops: tuple[Any, ...], added: str) -> None:
+        def lane_access(row: Any, ops: tuple[Any, ...], added: str) -> None:
             made = rows.make(row, ops, None, inst.loc)
             made.added = added
             out.append(made)
 
         for k in sorted({k for r in read for k in range(r.start, r.start + r.n)}):
             home, lane = where[k]
-            lane_access(k, rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), "reload")
+            lane_access(rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), "reload")
 
         def moved(operand: Any) -> Any:
             if operand.__class__ is Ref and operand.reg is reg:
@@ -120,4 +120,4 @@ class Spill:
         out.append(inst)
         for k in sorted({k for r in written for k in range(r.start, r.start + r.n)}):
             home, lane = where[k]
-            lane_access(k, rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")
+            lane_access(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")

@@ -247,7 +247,7 @@ def estimates(
             continue
         choices = dict(candidate.schedule)
         stages = choices.get(STAGES, 2)
-        reason = _does_not_fit(here.graph, here.partition, here.resolved, here.target, stages) or _misfit(
+        reason = _does_not_fit(here.graph, here.partition, here.target, stages) or _misfit(
             here.partition, choices, here.target
         )
         seconds = 0.0
@@ -291,7 +291,7 @@ def _staged(graph: Any) -> list[Any]:
     return [a for a in graph.arguments if a.kind == "memory" and a.address_space is SHARED]
 
 
-def _does_not_fit(graph: Any, partition: Partition, resolved: ResolvedConstraints, target: Target, stages: int) -> str:
+def _does_not_fit(graph: Any, partition: Partition, target: Target, stages: int) -> str:
     shared = sum(_tile_elements(partition, a.dims) * max(8, a.dtype.bits) // 8 for a in _staged(graph))
     if shared * stages > target.shared_bytes:
         return f"{shared * stages} bytes of shared tiles, but {target.name} has {target.shared_bytes}"

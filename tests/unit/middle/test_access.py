@@ -25,7 +25,7 @@ def width(*, strides=(128, 2), align=16, extents=(8, 64), tile=64, dtype=dt.f16,
         "M": DimPlan("M", "workgroup", extents[0], 8, 8, 0),
         "N": DimPlan("N", "workgroup", extents[1], tile, tile, 1),
     }
-    return vector_elements(info, layout, plans, False)[0]
+    return vector_elements(info, layout, plans)[0]
 
 
 @pytest.mark.parametrize(
