@@ -47,9 +47,13 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         attempts = [(depth, budget)]
     for depth, room in attempts:
         plans, problem = _planned(low, region, reads, depth, room, weight, loop)
-        if problem is None and _fit(low, plans, depth, room):
+        if problem is None and not _fit(low, plans, depth, room):
+            what = ", ".join(s.name for s in plans)
+            problem = ConstraintError(f"tiles of {what} do not fit the {budget} bytes that are left of shared memory")
+        if problem is None:
             break
     if problem is not None:
+        problem.location = problem.location or reads[0].loc
         raise problem
     if loop and asynchronous and depth > 1 and not low.choices.stages:
         # Copies through registers run one trip ahead.
@@ -80,7 +84,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
 
 def _planned(
     low: Lowering, region: Region, reads: Sequence[Node], depth: int, room: int, weight: int, loop: bool
-) -> tuple[list[Staged], Exception | None]:
+) -> tuple[list[Staged], ConstraintError | None]:
     """The reads in `room` bytes of shared memory with that many stages, and why one of them has no place there."""
     left = room
     plans: list[Staged] = []
@@ -117,10 +121,8 @@ def _planned(
                         direct, atom,
                     )
                 ]  # fmt: skip
-        except CompileError:
-            raise
-        except Exception as e:
-            return plans, e
+        except ConstraintError as problem:
+            return plans, problem
         left -= sum(_rounded(s, depth) for s in found)
         plans += found
     return plans, None

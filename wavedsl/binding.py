@@ -377,7 +377,8 @@ class _Extents:
         128."""
         p, free = axis.parameter, sorted(rest.free_symbols, key=str)
         if len(free) == 1:
-            solutions = [s for s in sympy.solve(sympy.Eq(rest, axis.elements), free[0], dict=False) if s.is_Integer]
+            found = sympy.solve(sympy.Eq(rest, axis.elements), free[0], dict=False)
+            solutions = [s for s in found if s.is_Integer and s >= 0]
             if len(solutions) == 1:
                 self.actual[free[0]] = int(solutions[0])
                 self.source[free[0]] = p.name

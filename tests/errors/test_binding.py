@@ -197,3 +197,17 @@ def test_a_read_only_output(gemm: wd.Kernel) -> None:
     c.flags.writeable = False
     with pytest.raises(wd.LaunchError, match="writes argument c, but its array is read-only"):
         gemm.evaluate(a, b, c)
+
+
+def test_no_extent_is_negative() -> None:
+    """12 elements along 8 - K would make K -4."""
+    kernel = run(
+        """
+        @wd.wave([])
+        def kernel(a: wd.Memory[M, 8 - K, wd.f32]):
+            wd.write(wd.read(a), a)
+        """
+    )["kernel"]
+    assert kernel.binding({"a": np.zeros((2, 3), np.float32)}).dims[wd.sym.K] == 5
+    with pytest.raises(wd.LaunchError, match="12 elements of argument a along 8 - K do not tell it"):
+        kernel.binding({"a": np.zeros((2, 12), np.float32)})
