@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+from wavedsl.ir.bits import number_of
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.infer import Inference
@@ -111,20 +112,25 @@ def _same_warps(graph: Graph, inference: Inference, write: Node, reads: Collecti
     layout = inference.demands.get((write.id, 0), inference.layouts.get(value.id))
     if layout is None or not is_tile(graph, write):
         return False
-    owners = _owners(layout)
-    if owners is None:
+    if not all(is_tile(graph, r) for r in reads) or any(1 << number_of(b) >= WARP for b in layout.replica_bits("l")):
         return False
-    return all(is_tile(graph, r) and _owners(inference.layouts[r.id]) == owners for r in reads)
+    others = [found for r in reads if (found := inference.layouts[r.id]) != layout]
+    if not others:
+        return True
+    owners = _owners(layout)
+    return owners is not None and all((own := _owners(x)) is not None and np.array_equal(own, owners) for x in others)
 
 
-def _owners(layout: Layout) -> dict[tuple[int, ...], int] | None:
-    """Element → the warp of the wave that holds it; None where several do."""
-    points = layout.points()
-    warps = np.broadcast_to((np.arange(points.shape[1]) // WARP)[None, :, None], points.shape[:3])
-    order = sorted(range(len(layout.dims)), key=lambda i: layout.dims[i])
-    pairs = np.unique(np.column_stack([*(points[..., i].reshape(-1) for i in order), warps.reshape(-1)]), axis=0)
-    found = {tuple(row[:-1]): row[-1] for row in pairs.tolist()}
-    return found if len(found) == len(pairs) else None
+def _owners(layout: Layout) -> np.ndarray | None:
+    """Every element with the warp of the wave that holds it, as one number each, in order; None where several do."""
+    table, extents = layout.table(), dict(layout.extents)
+    place = np.zeros((), np.int64)
+    for d in sorted(layout.dims):
+        place = place * extents[d] + table[d]
+    warps = (np.arange(layout.lanes) // WARP)[None, :, None]
+    most = -(-layout.lanes // WARP)
+    pairs = np.unique(place * most + warps)
+    return pairs if len(pairs) == len(np.unique(pairs // most)) else None
 
 
 __all__ = ["by_warps", "by_waves", "fenced", "read_before", "written_before"]
