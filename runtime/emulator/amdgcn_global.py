@@ -109,8 +109,11 @@ class WatchedMemory:
         swaps = any(a.function == "cmpswap" for a in accesses)
         granule = max(1, min([4, *(a.bytes for a in accesses)]))
         self.shadow = GlobalShadow(memory, self.waves, granule, swaps)
-        self.synchronises = any(a.op == "atomic" for a in accesses) or any(self.strong(x) for x in program.lines)
-        """Whether workgroups may tell each other anything."""
+        self.synchronises = any(a.returns for a in accesses if a.op == "atomic") or any(
+            self.strong(x) and x.inst is not None and x.inst.mem is not None and x.inst.mem.op == "load"
+            for x in program.lines
+        )
+        """Whether workgroups may learn anything of each other: somebody looks at what others change."""
 
     def new_batch(self, groups: np.ndarray) -> None:
         self.waves.new_batch(groups)
@@ -143,7 +146,7 @@ class WatchedMemory:
     ) -> None:
         """Before memory changes; `words` [k, n]."""
         rows = self._lanes(st, active)
-        if strong:
+        if strong and self.synchronises:
             self.shadow.synchronise(address, rows, index, reads=False, writes=True)
         self._tell(st, index, active, self.shadow.write(address, size, rows, index, words=words, strong=strong))
 
@@ -153,7 +156,8 @@ class WatchedMemory:
         """Before memory changes. `order`: in which lanes take turns, None where that does not matter."""
         turn = np.arange(len(address)) if order is None else order
         address, rows = address[turn], self._lanes(st, active)[turn]
-        self.shadow.synchronise(address, rows, index, reads=returns, writes=True)
+        if self.synchronises:
+            self.shadow.synchronise(address, rows, index, reads=returns, writes=True)
         clash = self.shadow.write(address, size, rows, index, atomic=True)
         if clash is not None:
             self._tell(st, index, active, replace(clash, position=int(turn[clash.position])))

@@ -23,7 +23,7 @@ somebody writes to it, so arrays that a kernel only reads cost little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,25 +73,32 @@ class Clash:
     other: int
 
 
-@dataclass(eq=False)
-class Mailbox:
-    """What strong accesses at one address have released: by domain the clocks of its columns and the numbers that
-    they have in the order of release, and what the releasing waves had acquired themselves.
-    """
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What a wave may know of other domains: by domain the clocks of its columns. Of each content there is one."""
 
-    count: int = 0
-    by_domain: dict[int, list[tuple[int, Array]]] = field(default_factory=dict)
-    acquired: list[tuple[int, list[Event]]] = field(default_factory=list)
+    clocks: dict[int, Array]
+    key: frozenset[tuple[int, bytes]]
+
+    def covers(self, code: int) -> bool:
+        """Whether that includes what `code` stands for."""
+        clocks, column = self.clocks.get(code >> DOMAIN), code >> COLUMN & MANY
+        return clocks is not None and (
+            column == MANY or (column < len(clocks) and int(clocks[column]) >= code & CLOCK)
+        )
+
+
+NOTHING = Knowledge({}, frozenset())
 
 
 @dataclass(frozen=True)
 class Event:
-    """A wave (column and clock of its domain) has seen the first `count` releases of a mailbox."""
+    """A wave (column and clock of its domain) has seen what was released, by an access of this instruction, or has
+    acquired it."""
 
     column: int
     clock: int
-    mail: Mailbox
-    count: int
+    what: Knowledge
     instruction: int
 
 
@@ -190,8 +197,11 @@ class GlobalShadow:
     def __init__(self, memory: GlobalMemory, agents: Agents, granule: int, swaps: bool):
         self.memory, self.agents, self.granule, self.swaps = memory, agents, granule, swaps
         self.pages: dict[int, Page] = {}
-        self.mail: dict[int, Mailbox] = {}
+        self.mail: dict[int, Knowledge] = {}
+        """Address → what strong accesses there have handed on."""
         self.logs: dict[int, Log] = {}
+        self._known: dict[frozenset[tuple[int, bytes]], Knowledge] = {NOTHING.key: NOTHING}
+        self._sums: dict[tuple[int, int], Knowledge] = {}
 
     # ------------------------------------------------------------------------------------------------ accesses
 
@@ -346,15 +356,20 @@ class GlobalShadow:
         out = np.zeros(len(theirs), np.bool_)
         for row in np.unique(rows).tolist():
             on = np.flatnonzero(rows == row)
-            log = self.logs.get(int(codes[on[0]]) >> DOMAIN)
-            if log is None or not log.acquired:
+            known = self._acquired(row, int(codes[on[0]]))
+            if known is NOTHING:
                 continue
-            events = self._mine(log.acquired, row, int(codes[on[0]]))
             for code in np.unique(theirs[on]).tolist():
-                seen: set[tuple[int, int]] = set()
-                if any(_covers(e.mail, e.count, code, seen) for e in events):
+                if known.covers(code):
                     out[on[theirs[on] == code]] = True
         return out
+
+    def _acquired(self, row: int, code: int) -> Knowledge:
+        """All that a row knows to have been acquired in its domain."""
+        log = self.logs.get(code >> DOMAIN)
+        if log is None:
+            return NOTHING
+        return self._sum(e.what for e in self._mine(log.acquired, row, code))
 
     def _mine(self, events: list[Event], row: int, code: int) -> list[Event]:
         """Those that a row knows of."""
@@ -362,6 +377,27 @@ class GlobalShadow:
         others = sorted({e.column for e in events if e.column != own})
         known = dict(zip(others, self.agents.known(np.full(len(others), row), np.array(others, np.int64)).tolist()))
         return [e for e in events if e.column == own or known[e.column] >= e.clock]
+
+    def _sum(self, parts: Iterable[Knowledge]) -> Knowledge:
+        out = NOTHING
+        for part in parts:
+            out = self._plus(out, part)
+        return out
+
+    def _plus(self, x: Knowledge, y: Knowledge) -> Knowledge:
+        if x is y or y is NOTHING:
+            return x
+        if x is NOTHING:
+            return y
+        pair = id(x), id(y)
+        found = self._sums.get(pair)
+        if found is None:
+            found = self._sums[pair] = x if y.key <= x.key else self._of(_joined(x.clocks, y.clocks))
+        return found
+
+    def _of(self, clocks: dict[int, Array]) -> Knowledge:
+        key = frozenset((d, c.tobytes()) for d, c in clocks.items())
+        return self._known.setdefault(key, Knowledge(clocks, key))
 
     # ------------------------------------------------------------------------------------------------ synchronisation
 
@@ -374,36 +410,34 @@ class GlobalShadow:
         writes = writes and self.agents.releases()
         if not (writes or (reads and self.mail)):
             return
-        # A wave's first access of an address hands on, its last sees most.
         keys = list(zip(addresses.tolist(), rows.tolist()))
+        codes = dict(zip(rows.tolist(), self.agents.codes(rows).tolist()))
+        # A wave's first access of an address hands on, its last sees most.
         turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
         if writes:
-            turns += [(i, True, key) for key, i in {k: i for i, k in reversed(list(enumerate(keys)))}.items()]
+            hands: dict[int, Knowledge] = {row: self._released(row, code) for row, code in codes.items()}
+            firsts = {k: i for i, k in reversed(list(enumerate(keys)))}
+            turns += [(i, True, key) for key, i in firsts.items() if hands[key[1]] is not NOTHING]
         for _, hands_on, (address, row) in sorted(turns):
-            code = int(self.agents.codes(np.array([row]))[0])
+            mail = self.mail.get(address, NOTHING)
             if hands_on:
-                self._hand_on(address, row, code)
-            elif address in self.mail:
-                self._see(self.mail[address], code, inst, acquires)
+                self.mail[address] = self._plus(mail, hands[row])
+            elif mail is not NOTHING:
+                self._see(mail, codes[row], inst, acquires)
 
-    def _see(self, mail: Mailbox, code: int, inst: int, acquires: bool) -> None:
-        log = self.logs.setdefault(code >> DOMAIN, Log())
-        column = code >> COLUMN & MANY
-        events = log.acquired if acquires else log.observed
-        last = next((e for e in reversed(events) if e.mail is mail and e.column == column), None)
-        if last is None or last.count != mail.count:
-            events.append(Event(column, code & CLOCK, mail, mail.count, inst))
-
-    def _hand_on(self, address: int, row: int, code: int) -> None:
+    def _released(self, row: int, code: int) -> Knowledge:
+        """What a strong access of a row hands on: its domain's clocks, and what it has acquired itself."""
         clocks = self.agents.released(row)
         if clocks is None:
-            return
-        mail = self.mail.setdefault(address, Mailbox())
-        mail.by_domain.setdefault(code >> DOMAIN, []).append((mail.count, clocks))
-        log = self.logs.get(code >> DOMAIN)
-        if log is not None and log.acquired:
-            mail.acquired.append((mail.count, self._mine(log.acquired, row, code)))
-        mail.count += 1
+            return NOTHING
+        return self._plus(self._of({code >> DOMAIN: clocks}), self._acquired(row, code))
+
+    def _see(self, mail: Knowledge, code: int, inst: int, acquires: bool) -> None:
+        log = self.logs.setdefault(code >> DOMAIN, Log())
+        events = log.acquired if acquires else log.observed
+        column = code >> COLUMN & MANY
+        if not any(e.what is mail and e.column == column and e.instruction == inst for e in events):
+            events.append(Event(column, code & CLOCK, mail, inst))
 
     def acquire(self, rows: Array, under_way: Callable[[int], bool] = lambda inst: False) -> None:
         """Rows fence: what they know to have been seen, they may use. `under_way(inst)`: an access whose result has not
@@ -415,10 +449,11 @@ class GlobalShadow:
             log = self.logs.get(code >> DOMAIN)
             if log is None:
                 continue
-            column, clock = code >> COLUMN & MANY, code & CLOCK
-            for e in self._mine(log.observed, row, code):
-                if not under_way(e.instruction):
-                    log.acquired.append(Event(column, clock, e.mail, e.count, e.instruction))
+            seen = self._sum(e.what for e in self._mine(log.observed, row, code) if not under_way(e.instruction))
+            before = self._acquired(row, code)
+            after = self._plus(before, seen)
+            if after is not before:
+                log.acquired.append(Event(code >> COLUMN & MANY, code & CLOCK, after, -1))
 
     # ------------------------------------------------------------------------------------------------ places
 
@@ -480,17 +515,17 @@ def _who(mine: int, theirs: int) -> str:
     return "the same wave" if mine >> COLUMN == theirs >> COLUMN else "another wave"
 
 
-def _covers(mail: Mailbox, count: int, code: int, seen: set[tuple[int, int]]) -> bool:
-    """Whether the first `count` releases of a mailbox hand on what `code` did, themselves or by what they acquired."""
-    key = id(mail), count
-    if key in seen:
-        return False
-    seen.add(key)
-    column, clock = code >> COLUMN & MANY, code & CLOCK
-    for number, clocks in mail.by_domain.get(code >> DOMAIN, ()):
-        if number < count and (column == MANY or (column < len(clocks) and int(clocks[column]) >= clock)):
-            return True
-    for number, events in mail.acquired:
-        if number < count and any(_covers(e.mail, e.count, code, seen) for e in events):
-            return True
-    return False
+def _joined(x: dict[int, Array], y: dict[int, Array]) -> dict[int, Array]:
+    """The later clock of each column of each domain."""
+    out = dict(x)
+    for domain, clocks in y.items():
+        mine = out.get(domain)
+        if mine is None or mine is clocks:
+            out[domain] = clocks
+            continue
+        if len(mine) < len(clocks):
+            mine, clocks = clocks, mine
+        latest = mine.copy()
+        np.maximum(latest[: len(clocks)], clocks, out=latest[: len(clocks)])
+        out[domain] = latest
+    return out

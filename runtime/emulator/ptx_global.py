@@ -77,8 +77,9 @@ class Warps:
 class WatchedMemory:
     """Findings about global memory of one launch."""
 
-    def __init__(self, m: Machine, granule: int, swaps: bool):
-        self.m = m
+    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool):
+        """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change."""
+        self.m, self.synchronises = m, synchronises
         self.warps = Warps(m)
         self.shadow = GlobalShadow(m.memory, self.warps, granule, swaps)
 
@@ -107,6 +108,8 @@ class WatchedMemory:
 
     def strong(self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool) -> None:
         """Strong accesses, of which acquiring and releasing ones fence by themselves."""
+        if not self.synchronises:
+            return
         words = inst.name.split(".")
         if writes and ("release" in words or "acq_rel" in words):
             self.warps.fence(np.unique(rows))
@@ -115,7 +118,7 @@ class WatchedMemory:
 
     def fence(self, row: isa.Inst) -> Any:
         """The step of a fence, None where it does not reach other CTAs."""
-        if row.mods.get("scope") not in CHIP:
+        if row.mods.get("scope") not in CHIP or not self.synchronises:
             return None
         sem = row.mods.get("sem")
         m = self.m
@@ -158,5 +161,6 @@ def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule:
     gx, gy, gz = m.launch.grid
     if not m.checks or gx * gy * gz > DOMAINS:
         return None
-    swaps = any("cas" in inst.name.split(".") for inst in insts)
-    return WatchedMemory(m, granule, swaps)
+    words = [set(inst.name.split(".")) for inst in insts]
+    looks = any("atom" in w or ("ld" in w and w & {"volatile", "relaxed", "acquire"}) for w in words)
+    return WatchedMemory(m, granule, any("cas" in w for w in words), looks)
