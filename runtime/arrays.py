@@ -201,7 +201,7 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
                 f"argument `{name}` has a stride of {stride} bytes along dimension {axis}, "
                 f"not a whole number of its {ref.storage.itemsize}-byte elements",
                 location,
-                "pass a copy, such as numpy.ascontiguousarray makes",
+                "pass a copy, such as x.copy() makes",
             )
         if extent > 1 and stride < 0:
             raise LaunchError(
@@ -219,7 +219,7 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
         raise LaunchError(
             f"argument `{name}` lies at {ref.pointer:#x}, not aligned to its {ref.storage.itemsize}-byte elements",
             location,
-            "pass a copy, such as numpy.ascontiguousarray makes",
+            "pass a copy, such as x.copy() makes",
         )
 
 
