@@ -11,9 +11,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import sympy
+
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Node
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim
@@ -337,7 +340,12 @@ def permute(x: Any, *dims: Any) -> Value:
 
 
 def reshape(x: Any, *dims: Any) -> Value:
-    """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product."""
+    """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product.
+
+    What stays is listed first (or last) on both sides; `wd.permute` puts the dimensions of `x` in order.
+
+        heads = wd.reshape(wd.permute(x, M, N), M, H, D)
+    """
     return _reshaped("reshape", x, dims)
 
 
@@ -354,7 +362,8 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
 
     A whole number, or a single i32 value, takes the one element there and removes the dimension. A pair
     `(P, start)` or a triple `(P, start, step)` takes the elements start, start + step, ... under the dimension `P`, as
-    many as that has. The dimension must lie in one wave as a whole. Places outside it give 0.
+    many as that has. A start may be an extent, such as `N // 2`. The dimension must lie in one wave as a whole. Places
+    outside it give 0.
 
         last = wd.extract(x, {N: 63})
         even = wd.extract(x, {N: (H, 0, 2)})
@@ -373,7 +382,11 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
                 )
             new, start = builder.dim(place[0], "extract"), place[1]
         known = start if isinstance(start, int) and not isinstance(start, bool) else None
-        inputs = (node,) if known is not None else (node, builder.node_of(start, "extract"))
+        inputs: tuple[Node, ...] = (node,)
+        if known is None:
+            extent = isinstance(start, sympy.Expr)
+            at = builder.number(start, dt.i32, "extract", here()) if extent else builder.node_of(start, "extract")
+            inputs = (node, at)
         attrs = {"dim": builder.dim(dim, "extract"), "new": new, "start": known, "step": step}
         node = builder.emit("extract", inputs, attrs)
     return builder.results(node)
