@@ -108,10 +108,14 @@ def cond(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] |
 
 
 def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_args: Sequence[Any]) -> Any:
-    """Runs `body` on the carried values as long as `condition` of them, a single i1 value, holds.
+    """Runs `body` on the carried values as long as `condition` of them, an i1 value, holds.
 
     `init_args` are the values before the first trip and the result where there is none; `body` returns their
-    successors. The whole workgroup goes on or stops.
+    successors. By a condition without dimensions the whole workgroup goes on or stops. By one with dimensions, which
+    all carried values must have, each element keeps its value from when its condition first failed; such a body writes
+    nothing.
+
+        root = wd.while_loop(lambda r: abs(r * r - x) > 1e-3 * x, lambda r: (r + x / r) / 2, [x])
     """
     return branches.while_loop(current("while_loop"), condition, body, init_args)
 
