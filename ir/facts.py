@@ -318,12 +318,12 @@ def leaf_facts(kernel: Kernel, name: str, attrs: Mapping[str, Any], type: Type) 
         return normalise(0, kernel.block - 1, 0, bits)
     if name == "wgid":
         count = kernel.grid[attrs["axis"]]
-        return normalise(0, count - 1 if isinstance(count, int) and count > 0 else (1 << 31) - 2, 0, bits)
+        return normalise(0, max(0, count - 1) if isinstance(count, int) and count >= 0 else (1 << 31) - 2, 0, bits)
     if name == "cluster.rank":
         return normalise(0, kernel.cluster - 1, 0, bits)
     if name == "wgcount":
         count = kernel.grid[attrs["axis"]]
-        return normalise(1, count if isinstance(count, int) and count > 0 else (1 << 31) - 1, 0, bits)
+        return normalise(1, max(1, count) if isinstance(count, int) and count >= 0 else (1 << 31) - 1, 0, bits)
     if name == "param":
         lo, hi, _ = full(bits)
         index = attrs["index"]

@@ -72,7 +72,7 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
                 raise CompileError(
                     f"reshape of [{', '.join(before)}] to [{', '.join(after)}]: {d} {what}",
                     n.loc,
-                    "dimensions that change must lie in one wave as a whole; list those that stay first",
+                    "dimensions that change lie in one wave as a whole; list those that stay first: wd.permute(x, …)",
                 )
             sizes.append((d, plan.extent))
         sides.append(sizes)

@@ -511,8 +511,22 @@ def _permute(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 
 
 def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-    """Extents are compared where they are known: by the evaluator and by the compiler."""
-    return ValueType(tuple(attrs["dims"]), types[0].dtype)
+    """Extents are compared where they are known: by the evaluator and by the compiler. Between the dimensions that lead
+    and those that trail on both sides, a name that both have would stand for other elements than before: an operand
+    lists its dimensions in the order of whatever it was computed from."""
+    before, after = types[0].dims, tuple(attrs["dims"])
+    most = min(len(before), len(after))
+    lead = next((i for i in range(most) if before[i] != after[i]), most)
+    trail = next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
+    moved = [d for d in after[lead : len(after) - trail] if d in before]
+    if moved:
+        kept = [d for d in after if d in before]
+        order = names([*kept, *(d for d in before if d not in kept)])
+        raise TraceError(
+            f"reshape of [{names(before)}] to [{names(after)}]: {moved[0]} would not be the same elements",
+            hint=f"list first what stays, in the value and in the result: wd.permute(x, {order})",
+        )
+    return ValueType(after, types[0].dtype)
 
 
 def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:

@@ -99,10 +99,10 @@ class Samples:
             ]
         if name == "wgid":
             count = k.grid[op.attrs["axis"]]
-            return self.random(0, count - 1 if isinstance(count, int) and count > 0 else (1 << 31) - 2)
+            return self.random(0, max(0, count - 1) if isinstance(count, int) and count >= 0 else (1 << 31) - 2)
         if name == "wgcount":
             count = k.grid[op.attrs["axis"]]
-            return self.random(1, count if isinstance(count, int) and count > 0 else (1 << 31) - 1)
+            return self.random(1, max(1, count) if isinstance(count, int) and count >= 0 else (1 << 31) - 1)
         if name == "cluster.rank":
             return self.random(0, k.cluster - 1)
         bits = 64 if t is I64 else 32

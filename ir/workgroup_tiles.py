@@ -20,12 +20,14 @@ from wavedsl.ir.tile_order import TileOrder, tile_numbers
 
 
 def tile_counts(low: Lowering) -> list[Any]:
-    """Tiles along each of the three grid axes: ints, or values where run-time extents decide."""
+    """Tiles along each of the three grid axes: ints, or values where run-time extents decide. A dimension known to have
+    none counts as one tile: nothing is launched then, and numbers of tiles are divided by."""
     counts = []
     for dims in low.partition.grid_axes():
         count: Any = 1
         for d in dims:
-            count = scaled(low.b, count, low.trip_count(dim_name(d)))
+            trips = low.trip_count(dim_name(d))
+            count = scaled(low.b, count, max(1, trips) if isinstance(trips, int) else trips)
         counts.append(count)
     return counts
 
@@ -81,7 +83,7 @@ def set_coordinates(low: Lowering, numbers: Sequence[Any] | None = None) -> None
                 rest = b.wgid(axis) if numbers is None else numbers[axis]
                 rest = b.i32(rest) if isinstance(rest, int) else rest
             if k < len(dims) - 1 and any(p.dims[x].trips != 1 for x in dims[k + 1 :]):
-                count: Any = plan.trips
+                count: Any = 1 if plan.trips == 0 else plan.trips
                 if count is None:
                     count = b.udiv(b.add(low.extent(dim_name(d)), plan.tile - 1), plan.tile)
                 digit, rest = b.urem(rest, count), b.udiv(rest, count)

@@ -201,7 +201,7 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
                 f"argument `{name}` has a stride of {stride} bytes along dimension {axis}, "
                 f"not a whole number of its {ref.storage.itemsize}-byte elements",
                 location,
-                "pass a copy, such as numpy.ascontiguousarray makes",
+                "pass a copy, such as x.copy() makes",
             )
         if extent > 1 and stride < 0:
             raise LaunchError(
@@ -219,7 +219,7 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
         raise LaunchError(
             f"argument `{name}` lies at {ref.pointer:#x}, not aligned to its {ref.storage.itemsize}-byte elements",
             location,
-            "pass a copy, such as numpy.ascontiguousarray makes",
+            "pass a copy, such as x.copy() makes",
         )
 
 
@@ -232,9 +232,10 @@ def extents(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:
 
 def byte_strides(ref: ArrayRef) -> tuple[int, ...]:
     """Strides in bytes. A dimension of extent below 2 has the stride of a contiguous array, whatever the object says:
-    its elements are the same, and kernels specialise less."""
+    its elements are the same, and kernels specialise less. So have all dimensions of an array without elements, of
+    which NumPy says 0."""
     natural = row_major(ref.shape, ref.storage.itemsize)
-    return tuple(e if n < 2 else s for n, s, e in zip(ref.shape, ref.strides, natural))
+    return natural if 0 in ref.shape else tuple(e if n < 2 else s for n, s, e in zip(ref.shape, ref.strides, natural))
 
 
 def element_strides(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:

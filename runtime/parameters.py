@@ -30,7 +30,7 @@ def tensor_map(param: Param, ref: ArrayRef) -> dict[str, Any]:
     assert boxes is not None
     packed = param.dtype.bits < 8  # boxes count bytes
     extents = ref.shape if packed else arrays.extents(ref, param.dtype)
-    dims, strides, shift = map_geometry(boxes, extents, ref.strides)
+    dims, strides, shift = map_geometry(boxes, extents, arrays.byte_strides(ref))
     return {
         "box": boxes.box,
         "dims": dims,

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Node, Region, ValueType
+from wavedsl.ir.graph import REGIONS, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
+from wavedsl.ir.symbols import names
 from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.operands import NUMBERS, counted, describe, python_number
 from wavedsl.tracer.proxy import Value
@@ -87,38 +90,103 @@ def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
-    """`while_loop`: a `when` that asks first, around a `repeat` that asks after every trip."""
+    """`while_loop`: a `when` that asks first, around a `repeat` that asks after every trip. Where the condition has
+    dimensions, who goes on is carried along."""
     loc = here()
     if not isinstance(init_args, (list, tuple)) or not init_args:
         raise TraceError("while_loop: init_args is not a list of values", loc, hint="init_args=[x]")
     inits = [b.node_of(x, "while_loop", loc) for x in init_args]
+    count = len(inits)
+
+    def ask(nodes: Sequence[Node], region: Region) -> Node:
+        flags = _branch(b, "while_loop", condition, [b.value(n) for n in nodes], region, loc)
+        if len(flags) != 1:
+            raise TraceError("while_loop: the condition returns no single value", loc, hint="return x < y")
+        return flags[0]
+
+    first = ask(inits, b.regions[-1])
+    each = bool(first.dims) and first.dtype is dt.i1
+    if each:
+        _check_elements(first, inits, loc)
+        inits, first = [*inits, b.emit("cast", (first,), {"dtype": dt.i32}, loc)], _any(b, first, loc)
     types = [n.type for n in inits]
-    first = _branch(b, "while_loop", condition, [b.value(n) for n in inits], b.regions[-1], loc)
     outer = Region(loc=loc)
     spots = [(f"value {i}", loc) for i in range(len(inits))]
     carried = b.carries(outer, types, spots)
     inner = Region(loc=loc)
     arguments = b.carries(inner, types, spots)
-    found = _branch(b, "while_loop", body, arguments, inner, loc)
-    if not _alike(found, types):
+    found = _branch(b, "while_loop", body, arguments[:count], inner, loc)
+    if not _alike(found, types[:count]):
         have = ", ".join(str(n.type) for n in found) or "nothing"
         raise TraceError(
-            f"while_loop: carries {', '.join(map(str, types))}, but the function returns {have}", loc,
+            f"while_loop: carries {', '.join(map(str, types[:count]))}, but the function returns {have}", loc,
             hint="return one value per entry of init_args, of the same type",
         )  # fmt: skip
-    again = _branch(b, "while_loop", condition, [b.value(n) for n in found], inner, loc)
-    for flags in (first, again):
-        if len(flags) != 1:
-            raise TraceError("while_loop: the condition returns no single value", loc, hint="return x < y")
-    inner.yields = (*found, again[0])
+    if each:
+        _check_effects(inner, loc)
+        inner.yields = _elements_that_go_on(b, inner, arguments, found, ask, loc)
+    else:
+        inner.yields = (*found, ask(found, inner))
     b.regions.append(outer)
     try:
         results = b.results(b.emit("repeat", [v.node for v in carried], {"body": inner}, loc))
     finally:
         b.regions.pop()
     outer.yields = tuple(v.node for v in results)
-    results = _when(b, first[0], inits, outer, loc)
-    return results[0] if len(results) == 1 else results
+    results = _when(b, first, inits, outer, loc)
+    return results[0] if count == 1 else results[:count]
+
+
+def _elements_that_go_on(
+    b: Builder, region: Region, arguments: Sequence[Value], found: Sequence[Node], ask: Any, loc: Loc | None
+) -> tuple[Node, ...]:
+    """What a trip yields where each element has a condition of its own: what the body found for those that go on and
+    what was there for the others, who goes on after this trip, and whether anybody does."""
+    b.regions.append(region)
+    try:
+        live = b.emit("cast", (arguments[-1].node,), {"dtype": dt.i1}, loc)
+        kept = [b.emit("where", (live, new, old.node), {}, loc) for new, old in zip(found, arguments)]
+    finally:
+        b.regions.pop()
+    still = ask(kept, region)
+    b.regions.append(region)
+    try:
+        still = b.emit("bitand", (live, still), {}, loc)
+        return (*kept, b.emit("cast", (still,), {"dtype": dt.i32}, loc), _any(b, still, loc))
+    finally:
+        b.regions.pop()
+
+
+def _any(b: Builder, flags: Node, loc: Loc | None) -> Node:
+    """Whether any of the workgroup's elements holds."""
+    for d in flags.dims:
+        flags = b.emit("any", (flags,), {"dim": d, "partial": True}, loc)
+    return flags
+
+
+def _check_elements(condition: Node, inits: Sequence[Node], loc: Loc | None) -> None:
+    for i, n in enumerate(inits):
+        missing = [d for d in condition.dims if d not in n.dims]
+        if missing:
+            dims = tuple(dict.fromkeys((*n.dims, *condition.dims)))
+            raise TraceError(
+                f"while_loop: each element of [{names(condition.dims)}] has a condition of its own, but value {i} of "
+                f"init_args is [{names(n.dims)}]",
+                loc,
+                hint=f"wd.broadcast(x, {names(dims)}), or one condition for the whole workgroup: reduce it with wd.any",
+            )
+
+
+def _check_effects(region: Region, loc: Loc | None) -> None:
+    """A body that runs on for some elements changes nothing but what it carries."""
+    for n in region.nodes:
+        if n.op in REGIONS:
+            _check_effects(n.attrs["body"], loc)
+        elif ROWS[n.op].effect:
+            raise TraceError(
+                f"while_loop: {n.op} in a loop in which each element has a condition of its own", n.loc,
+                hint="carry the value and write it behind the loop, or reduce the condition with wd.any",
+            )  # fmt: skip
 
 
 def exit_if(b: Builder, condition: Any) -> None:

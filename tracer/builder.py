@@ -113,7 +113,8 @@ class Builder:
                 hint="return it from the loop's function; the loop's name is then its result" if dim is not None
                 else "return it instead",
             )  # fmt: skip
-        inside = self.regions[next(i for i, r in enumerate(self.regions) if r is home) + 1 :]
+        # A condition that is asked before its loop stands in the same region once more.
+        inside = self.regions[max(i for i, r in enumerate(self.regions) if r is home) + 1 :]
         if not inside or not isinstance(node.type, ValueType):
             return
         for region in inside:

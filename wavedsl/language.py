@@ -11,9 +11,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import sympy
+
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
+from wavedsl.ir.graph import Node
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim
@@ -105,10 +108,14 @@ def cond(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] |
 
 
 def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_args: Sequence[Any]) -> Any:
-    """Runs `body` on the carried values as long as `condition` of them, a single i1 value, holds.
+    """Runs `body` on the carried values as long as `condition` of them, an i1 value, holds.
 
     `init_args` are the values before the first trip and the result where there is none; `body` returns their
-    successors. The whole workgroup goes on or stops.
+    successors. By a condition without dimensions the whole workgroup goes on or stops. By one with dimensions, which
+    all carried values must have, each element keeps its value from when its condition first failed; such a body writes
+    nothing.
+
+        root = wd.while_loop(lambda r: abs(r * r - x) > 1e-3 * x, lambda r: (r + x / r) / 2, [x])
     """
     return branches.while_loop(current("while_loop"), condition, body, init_args)
 
@@ -337,7 +344,12 @@ def permute(x: Any, *dims: Any) -> Value:
 
 
 def reshape(x: Any, *dims: Any) -> Value:
-    """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product."""
+    """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product.
+
+    What stays is listed first (or last) on both sides; `wd.permute` puts the dimensions of `x` in order.
+
+        heads = wd.reshape(wd.permute(x, M, N), M, H, D)
+    """
     return _reshaped("reshape", x, dims)
 
 
@@ -354,7 +366,8 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
 
     A whole number, or a single i32 value, takes the one element there and removes the dimension. A pair
     `(P, start)` or a triple `(P, start, step)` takes the elements start, start + step, ... under the dimension `P`, as
-    many as that has. The dimension must lie in one wave as a whole. Places outside it give 0.
+    many as that has. A start may be an extent, such as `N // 2`. The dimension must lie in one wave as a whole. Places
+    outside it give 0.
 
         last = wd.extract(x, {N: 63})
         even = wd.extract(x, {N: (H, 0, 2)})
@@ -373,7 +386,11 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
                 )
             new, start = builder.dim(place[0], "extract"), place[1]
         known = start if isinstance(start, int) and not isinstance(start, bool) else None
-        inputs = (node,) if known is not None else (node, builder.node_of(start, "extract"))
+        inputs: tuple[Node, ...] = (node,)
+        if known is None:
+            extent = isinstance(start, sympy.Expr)
+            at = builder.number(start, dt.i32, "extract", here()) if extent else builder.node_of(start, "extract")
+            inputs = (node, at)
         attrs = {"dim": builder.dim(dim, "extract"), "new": new, "start": known, "step": step}
         node = builder.emit("extract", inputs, attrs)
     return builder.results(node)

@@ -22,6 +22,8 @@ from wavedsl.ir.errors import RegisterPressureError
 MAX_BUNDLE = {"v": 128, "a": 256, "s": 16}
 """Widest bundle that coalescing may make: wider ones are hard to place."""
 SGPRS = 102
+_FILE_SIZE = {"v": 256, "a": 256, "s": 128}
+"""Registers that an instruction can name, those of the scalar file that have a meaning among them."""
 
 
 class Bundle:
@@ -86,6 +88,7 @@ def _coalesce(
                     hints.append((-block.depth, len(hints), point, dst, src, inst.early))
             point += 2
     hints.sort(key=lambda h: (h[0], h[1]))
+    fixed = [bundle for bundle in bundles if bundle is not None and bundle.at >= 0]
     for _, _, point, dst, src, early in hints:
         i, j = home[dst.reg.id], home[src.reg.id]
         # dst's register k is src's register k + shift (both counted within their bundles)
@@ -102,6 +105,11 @@ def _coalesce(
         merged = _merge(a, b, shift, point, early, (offset[dst.reg.id] + dst.start, dst.n), dst.reg.cls)
         if merged is None:
             continue
+        if a.at >= 0 or b.at >= 0:
+            others = [bundle for bundle in fixed if bundle is not a and bundle is not b]
+            if not _fits_there(merged, others):
+                continue
+            fixed = [*others, merged]
         down = min(0, shift)
         for reg, _ in a.members:
             offset[reg.id] -= down
@@ -112,6 +120,21 @@ def _coalesce(
         bundles[j], bundles[i] = merged, None
         if not early:
             _forget_write(merged, offset[dst.reg.id] + dst.start, dst.n, point)
+
+
+def _fits_there(bundle: Bundle, fixed: list[Bundle]) -> bool:
+    """Whether a bundle that took over a fixed place lies in its file and beside or between the other fixed ones: with
+    what it was merged with it has more registers, and more points, than the tuple that was fixed."""
+    cls = bundle.members[0][0].cls
+    size = len(bundle.live)
+    if bundle.at < FILE_BASE[cls] or bundle.at - FILE_BASE[cls] + size > _FILE_SIZE[cls]:
+        return False
+    for other in fixed:
+        if other.members[0][0].cls == cls:
+            for k in range(max(0, other.at - bundle.at), min(size, other.at - bundle.at + len(other.live))):
+                if bundle.live[k] & other.live[k + bundle.at - other.at]:
+                    return False
+    return True
 
 
 def _forget_write(bundle: Bundle, start: int, n: int, point: int) -> None:
@@ -140,12 +163,10 @@ def _merge(a: Bundle, b: Bundle, shift: int, point: int, early: bool, dst: tuple
     if (residue + where_small) % small.modulus != small.residue:
         return None
     at = -1
-    if a.at >= 0:
-        at = a.at + down
-    elif b.at >= 0:
-        at = b.at - (shift - down)
-    if at >= 0 and at % large.modulus != residue:
-        return None
+    if a.at >= 0 or b.at >= 0:
+        at = a.at + down if a.at >= 0 else b.at - (shift - down)
+        if at < 0 or at % large.modulus != residue:
+            return None
     # A copy leaves both sides equal, so its source may live on. A matrix instruction changes the register that it
     # accumulates into: sharing is right only where the addend is read here for the last time.
     free = ~(1 << point) if early else ~(2 << point)
@@ -171,7 +192,7 @@ def _merge(a: Bundle, b: Bundle, shift: int, point: int, early: bool, dst: tuple
 
 def _place(bundles: list[Bundle], limits: dict[str, int]) -> dict[str, int]:
     """Fixed bundles first, then the widest, then by first point: the lowest registers whose points are free."""
-    taken = {"v": [0] * limits["v"], "a": [0] * limits["a"], "s": [0] * 128}
+    taken = {"v": [0] * limits["v"], "a": [0] * limits["a"], "s": [0] * _FILE_SIZE["s"]}
     top = {"v": 0, "a": 0, "s": 0}
     order = []
     for index, bundle in enumerate(bundles):

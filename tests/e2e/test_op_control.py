@@ -101,6 +101,53 @@ def test_a_loop_that_ends_by_itself(target: str, oracle: Callable[[str], str]) -
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_loop_that_each_element_leaves_by_itself(target: str, oracle: Callable[[str], str]) -> None:
+    """Digits of numbers in several workgroups of several waves; the last tile is not full, and what lies beyond its end
+    (zeros, which are not -1) keeps nobody."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 128, 1)])
+    def kernel(x: wd.Memory[M, N, wd.i32], digits: wd.Memory[M, N, wd.i32], sums: wd.Memory[M, N, wd.f32]):
+        def step(rest, count, total):
+            return wd.where(rest < 10, -1, rest // 10), count + 1, total + wd.cast(rest % 10, wd.f32)
+
+        none = wd.Register[M, N, wd.i32](0)
+        start = [wd.read(x), none, wd.cast(none, wd.f32)]
+        _, count, total = wd.while_loop(lambda rest, count, total: rest != -1, step, start)
+        wd.write(count, digits)
+        wd.write(total, sums)
+
+    x = np.random.default_rng(2).integers(0, 10 ** np.arange(1, 8)[:, None], (7, 300)).astype(np.int32)
+    digits, sums = np.zeros_like(x), np.zeros(x.shape, np.float32)
+    agree(kernel, [x, digits, sums], target, oracle)
+    kernel.compile(x, digits, sums, target=target).emulate(x, digits, sums)
+    text = np.char.mod("%d", x)
+    assert (digits == np.char.str_len(text)).all()
+    assert (sums == [[sum(map(int, number)) for number in row] for row in text]).all()
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_loop_over_a_tile_inside_a_loop_over_tiles(target: str, each: bool) -> None:
+    """The condition that is asked first stands in the outer loop: its tile is the trip's."""
+
+    @wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(K, 16)])
+    def kernel(x: wd.Memory[B, K, wd.i32], y: wd.Memory[B, wd.i32]):
+        @wd.iterate(K, init_args=[wd.Register[wd.i32](0)])
+        def loop(total):
+            start = [wd.read(x), wd.Register[K, wd.i32](0)]
+
+            def more(rest, trips):
+                return rest >= 3 if each else wd.any(rest >= 3, dim=K)
+
+            rest, trips = wd.while_loop(more, lambda rest, trips: (rest - 3, trips + 1), start)
+            return total * 2 + wd.sum(trips, dim=K) - wd.min(rest, dim=K)
+
+        wd.write(loop, y)
+
+    agree(kernel, [np.random.default_rng(3).integers(0, 20, (3, 41)).astype(np.int32), np.zeros(3, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_condition_inside_a_loop(target: str) -> None:
     """Tiles that a table marks are left out of a sum; the operands go through shared memory."""
 
@@ -148,7 +195,9 @@ def test_mistakes_are_named() -> None:
         (lambda x, y: wd.cond(wd.Register[wd.i32](1), lambda: wd.write(x, y)), "the condition is i32"),
         (lambda x, y: wd.cond(wd.Register[wd.i32](1) > 0, lambda: x), "there is no other branch"),
         (lambda x, y: wd.cond(wd.Register[wd.i32](1) > 0, lambda: x, lambda: None), "the other nothing"),
-        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: a, [x]), "a workgroup takes one branch"),
+        (lambda x, y: wd.while_loop(lambda a: a, lambda a: a, [x]), "the condition is f32"),
+        (lambda x, y: wd.while_loop(lambda a, n: a > 0, lambda a, n: (a, n), [x, wd.sum(x, dim=N)]), r"value 1 of .*M"),
+        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: (wd.write(a, y), a)[1], [x]), "write in a loop in"),
         (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: None, [wd.Register[wd.i32](1)]), "returns nothing"),
     ):
         with pytest.raises(wd.TraceError, match=text) as caught:

@@ -43,6 +43,27 @@ def test_one_element_of_a_row(dtype: wd.DType, target: str, oracle: Callable[[st
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", [50, 16])
+def test_places_made_of_extents(n: int, target: str) -> None:
+    """Both halves, and the last element, of rows whose length the kernel does not say."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(
+        a: wd.Memory[M, N, wd.f32], low: wd.Memory[M, P, wd.f32], high: wd.Memory[M, P, wd.f32], b: wd.Memory[M, wd.f32]
+    ):  # fmt: skip
+        row = wd.read(a)
+        wd.write(wd.extract(row, {N: (P, 0)}), low)
+        wd.write(wd.extract(row, {N: (P, N // 2)}), high)
+        wd.write(wd.extract(row, {N: N - 1}), b)
+
+    a = numbers((9, n), wd.f32)
+    low, high, b = (np.zeros(shape, np.float32) for shape in ((9, n // 2), (9, n // 2), (9,)))
+    agree(kernel, [a, low, high, b], target)
+    kernel.compile(a, low, high, b, target=target).emulate(a, low, high, b)
+    assert (np.concatenate([low, high], 1) == a).all() and (b == a[:, -1]).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_place_that_is_known_at_run_time(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
     @wd.wave(ROWS, subs={BM: 16})

@@ -368,3 +368,14 @@ def test_a_read_whose_place_depends_on_another_tile(target: str) -> None:
         wd.write(wd.broadcast(loop[1], M, N), y)
 
     agree(kernel, [np.arange(9, 49, dtype=np.int32), np.ones(9, np.int32), np.zeros((9, 3), np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_index_dimensions_of_unknown_extent(target: str) -> None:
+    """Pairs of registers made of the first workgroup number took the second one's register for their upper half."""
+
+    @wd.wave([wd.WorkgroupConstraint(P, 1, 0), wd.WorkgroupConstraint(Q, 1, 1)], dynamic=[P, Q])
+    def kernel(x: wd.Memory[P, Q, N, wd.f32], w: wd.Memory[Q, N, wd.f32], y: wd.Memory[P, Q, N, wd.f32]):
+        wd.write(wd.read(x) * wd.read(w), y)
+
+    agree(kernel, [whole((2, 3, 49), wd.f32), whole((3, 49), wd.f32, 1), whole((2, 3, 49), wd.f32, 2)], target)

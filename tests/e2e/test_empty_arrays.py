@@ -1,0 +1,71 @@
+"""Calls with arrays that have no elements: nothing is launched, whatever is launched with is compiled all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS
+
+import wavedsl as wd
+
+B, G, M, N, K = wd.symbols("B G M N K")
+F16, F32 = wd.f16, wd.f32
+
+
+def product(schedule: wd.Schedule | None) -> Any:
+    grid = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1)]
+    batch = [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(G, 1, 2)]
+
+    @wd.wave([*grid, *batch, wd.TilingConstraint(K, 64)], schedule=schedule)
+    def kernel(a: wd.Memory[B, G, M, K, F16], b: wd.Memory[B, G, N, K, F16], c: wd.Memory[B, G, M, N, F32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, F32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    return kernel
+
+
+def arrays(b: int, g: int, m: int, n: int, k: int) -> list[np.ndarray]:
+    shapes = ((b, g, m, k), (b, g, n, k), (b, g, m, n))
+    return [np.zeros(shape, dtype) for shape, dtype in zip(shapes, (np.float16, np.float16, np.float32))]
+
+
+@pytest.mark.parametrize("dynamic", [[], [M], [N], [G]], ids=str)
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_no_tiles(target: str, dynamic: list[Any]) -> None:
+    """A dimension known to be empty, beside one that is known at run time only, was divided by."""
+    kernel = product(None)
+    for sizes in ((0, 3, 64, 64, 64), (2, 0, 64, 64, 64), (1, 2, 0, 64, 64), (1, 2, 64, 0, 64)):
+        given = arrays(*sizes)
+        kernel.compile(*given, target=target, dynamic=dynamic).emulate(*given)
+
+
+@pytest.mark.parametrize("dynamic", [[], [M], [N]], ids=str)
+def test_no_tiles_in_turn(dynamic: list[Any]) -> None:
+    """Workgroups that take tiles in turn; NumPy's strides of arrays without elements, which are 0, are nobody's."""
+    kernel = product(wd.Schedule(persistent=True))
+    for sizes in ((0, 3, 64, 64, 64), (1, 2, 0, 64, 64), (1, 2, 64, 0, 64)):
+        given = arrays(*sizes)
+        kernel.compile(*given, target="sm_90a", dynamic=dynamic).emulate(*given)
+
+
+def test_no_elements_first() -> None:
+    """What a call without rows compiled serves calls with rows: it relied on strides of 0."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)], dynamic=[M])
+    def kernel(x: wd.Memory[M, N, F32], y: wd.Memory[M, N, F32]):
+        wd.write(wd.read(x) + 1.0, y)
+
+    texts = []
+    for strides in ((0, 0), (64, 4)):  # NumPy's and torch's
+        none = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (0, 16), strides)
+        compiled = kernel.compile(none, none, target="gfx942")
+        texts.append(compiled.asm)
+    assert texts[0] == texts[1]
+    x, y = np.ones((5, 16), np.float32), np.zeros((5, 16), np.float32)
+    compiled.emulate(x, y)
+    assert (y == 2).all()
