@@ -50,6 +50,9 @@ class Waves:
         """What a row writes back, until it waits."""
         self.any = False
 
+    def table(self) -> np.ndarray:
+        return self.base | self.clock
+
     def codes(self, rows: np.ndarray) -> np.ndarray:
         return self.base.take(rows) | self.clock.take(rows)
 

@@ -48,8 +48,11 @@ KEPT = 1 << 21
 class Agents(Protocol):
     """The waves of a batch, by *rows*: how an emulator tells who knows whom."""
 
+    def table(self) -> Array:
+        """Domain, column and clock of every row (int64), as of now."""
+
     def codes(self, rows: Array) -> Array:
-        """Domain, column and clock of each row (int64), as of now."""
+        """The same of some rows."""
 
     def known(self, rows: Array, columns: Array) -> Array:
         """The clock of another column of its domain up to which each row knows what that one did (int64)."""
@@ -116,6 +119,7 @@ class Page:
     def __init__(self, low: int, high: int, granule: int):
         """Of addresses [low, high)."""
         self.low, self.high, self.granule = low, high, granule
+        self.shift = granule.bit_length() - 1
         self.first = low // granule
         self.size = -(-high // granule) - self.first
         self.write_code: Array = None
@@ -126,21 +130,21 @@ class Page:
         self.read_code: Array = None
         self.other_read: Array = None
         self.read_inst: Array = None
-        self.kept: list[tuple[Array, Array, int, int]] = []
+        self.kept: list[tuple[Array, Array, Array, int, int]] = []
         self.count = 0
 
     def cells(self, addresses: Array, size: int) -> Array:
         """Granule numbers [rows, k] of accesses of `size` bytes."""
-        first = addresses // self.granule - self.first
-        k = max(1, size // self.granule)
-        if k == 1:
-            return first[:, None]
-        return np.minimum(first[:, None] + np.arange(k), self.size - 1)
+        return self._spread((addresses >> self.shift) - self.first, size >> self.shift)
 
-    def keep(self, cells: Array, codes: Array, inst: int) -> None:
-        """Remember reads; they are looked at later."""
-        self.kept.append((cells[:, 0].astype(np.int32), codes, cells.shape[1], inst))
-        self.count += cells.size
+    def _spread(self, first: Array, k: int) -> Array:
+        return first[:, None] if k <= 1 else np.minimum(first[:, None] + np.arange(k), self.size - 1)
+
+    def keep(self, addresses: Array, size: int, rows: Array, table: Array, inst: int) -> None:
+        """Remember reads by rows, whose codes are in `table`; they are looked at later."""
+        k = max(1, size >> self.shift)
+        self.kept.append((((addresses >> self.shift) - self.first).astype(np.int32), rows, table, k, inst))
+        self.count += k * len(rows)
         if self.count > KEPT:
             self.look()
 
@@ -153,9 +157,10 @@ class Page:
             self.other_read = np.zeros(self.size, np.int64)
             self.read_inst = np.zeros(self.size, np.int32)
         where, who, what = [], [], []
-        for first, codes, k, inst in self.kept:
-            cells = first if k == 1 else np.minimum(first[:, None] + np.arange(k), self.size - 1).reshape(-1)
+        for first, rows, table, k, inst in self.kept:
+            cells = self._spread(first, k).reshape(-1)
             where.append(cells)
+            codes = table.take(rows)
             who.append(codes if k == 1 else np.repeat(codes, k))
             what.append(np.full(len(cells), inst, np.int32))
         self.kept, self.count = [], 0
@@ -186,7 +191,7 @@ class Page:
             if old is not None:
                 setattr(self, name, np.repeat(old, self.granule)[skip:])
         self.first, self.size = self.low, self.size * self.granule - skip
-        self.granule = 1
+        self.granule, self.shift = 1, 0
 
 
 class GlobalShadow:
@@ -215,9 +220,8 @@ class GlobalShadow:
         found = None
         for page, lanes in self._parts(addresses, size):
             at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
-            cells = page.cells(at, size)
-            codes = self.agents.codes(row)
             if page.write_code is not None and not strong and found is None:
+                cells, codes = page.cells(at, size), self.agents.codes(row)
                 writer = page.write_code.take(cells)
                 bad = self._unordered(writer, codes, row)
                 if bad is not None and self.swaps:
@@ -226,13 +230,12 @@ class GlobalShadow:
                 if nc and bad is None and (writer != 0).any():
                     bad, say = writer != 0, "reads through a cache that does not see it (.nc) what {} wrote:"
                 found = self._clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
-            if not strong:
-                if by is not None:
-                    codes = by if lanes is None else by[lanes]
-                    traced = codes != 0
-                    cells, codes = cells[traced], codes[traced]
-                if len(codes):
-                    page.keep(cells, codes, inst)
+            if by is not None:
+                codes = by if lanes is None else by[lanes]
+                traced = np.flatnonzero(codes)
+                page.keep(at[traced], size, traced, codes, inst)
+            elif not strong:
+                page.keep(at, size, row, self.agents.table(), inst)
         return found
 
     def write(
@@ -463,7 +466,7 @@ class GlobalShadow:
         """
         if not len(addresses):
             return
-        if self.granule > 1 and (size % self.granule or int(np.bitwise_or.reduce(addresses)) % self.granule):
+        if self.granule > 1 and (size | int(np.bitwise_or.reduce(addresses))) & (self.granule - 1):
             for page in self.pages.values():
                 page.refine()
             self.granule = 1

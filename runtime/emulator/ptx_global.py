@@ -41,6 +41,10 @@ class Warps:
         self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
         self.fences.clear()
 
+    def table(self) -> Array:
+        shadow = self.m.shadow
+        return self.base | shadow.know[shadow.rows, shadow.own]
+
     def codes(self, rows: Array) -> Array:
         shadow = self.m.shadow
         return self.base.take(rows) | shadow.know.reshape(-1).take(rows * shadow.columns + shadow.own.take(rows))
