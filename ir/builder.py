@@ -102,6 +102,10 @@ class Builder(Values):
             return v
         return self._pure("shuffle_xor", (v,), v.type, {"mask": mask})
 
+    def swap_lanes(self, v: Value, register: int, lane: int) -> Value:
+        """A tuple of words, bit `register` of whose number has changed places with bit `lane` of the lane's."""
+        return self._pure("swap_lanes", (v,), v.type, {"register": register, "lane": lane})
+
     def any_lane(self, p: Value, workgroup: bool = False) -> Value:
         """Whether `p` holds in any lane of the wave: a uniform predicate. `workgroup` promises that all waves agree."""
         if p.uniform and (not workgroup or p.const is not None):
@@ -442,5 +446,6 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),
+    "swap_lanes": lambda b, a, k, t: b.swap_lanes(a[0], k["register"], k["lane"]),
     "trap": lambda b, a, k, t: b.trap(a[0], k["message"]),
 }

@@ -14,6 +14,12 @@ from wavedsl.ir.kernel_ir import Kernel, Op
 from wavedsl.ir.kernel_passes import remove_dead_code
 
 READS, WRITES = "read shared", "write shared"
+COPIES = ("store.shared", "copy.async")
+"""Ops that do nothing but write shared memory."""
+ROW = 16
+"""Most bytes that a read of shared memory takes from the address of any one lane."""
+LANES = 64
+"""Most lanes of a wave, whose bytes a linear copy puts behind each other."""
 
 
 def remove_dead_stores(kernel: Kernel) -> int:
@@ -30,7 +36,7 @@ def remove_dead_stores(kernel: Kernel) -> int:
             if not touched:
                 gone.add(op)
             continue
-        if op.name == "store.shared" and not any(overlap(kernel, op, other) for other in read):
+        if op.name in COPIES and not any(overlap(kernel, op, other) for other in read):
             gone.add(op)
             continue
         if READS in effects:
@@ -55,8 +61,14 @@ def _span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
     """First byte and the one behind the last that an access to shared memory may touch."""
     place = kernel.shared_names.get(op.attrs.get("buffer", ""))
     low, high = (place[0], place[0] + place[1]) if place is not None else (0, 1 << 32)
-    if op.name in ("load.shared", "store.shared") and op.attrs.get("atom", "vector") == "vector":
-        address, imm = op.args[0], op.attrs.get("imm", 0)
-        if address.lo is not None and address.hi is not None and address.lo >= 0:
-            low, high = max(low, address.lo + imm), min(high, address.hi + imm + op.attrs["bytes"])
+    address, imm, size = op.args[0], op.attrs.get("imm", 0), op.attrs.get("bytes", 0)
+    if op.name == "copy.async":
+        address, imm = op.args[-1], op.attrs["simm"]
+        size *= LANES if op.attrs.get("linear") else 1
+    elif op.name not in ("load.shared", "store.shared"):
+        return (low, high) if place is not None else None
+    elif op.attrs.get("atom", "vector") != "vector":
+        size = max(size, ROW)
+    if address.lo is not None and address.hi is not None and address.lo >= 0:
+        low, high = max(low, address.lo + imm), min(high, address.hi + imm + size)
     return (low, high) if place is not None or high < 1 << 32 else None

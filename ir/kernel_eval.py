@@ -174,6 +174,13 @@ class _State:
     def _shuffle_xor(self, op: Op, active: Array, v: Array) -> Array:
         return v[..., np.arange(self.threads) ^ op.attrs["mask"]]
 
+    def _swap_lanes(self, op: Op, active: Array, v: Array) -> Array:
+        lane, number = np.arange(self.threads), np.arange(len(v))
+        own, bit = lane >> op.attrs["lane"] & 1, 1 << op.attrs["register"]
+        register = number[:, None] & ~bit | np.where(own, bit, 0)
+        here = (number[:, None] & bit != 0) == (own != 0)
+        return np.where(here, v, v[register, lane ^ 1 << op.attrs["lane"]])
+
     def _shuffle_index(self, op: Op, active: Array, v: Array, lane: Array) -> Array:
         base = np.arange(self.threads) // self.kernel.wave_size * self.kernel.wave_size
         return v[..., base + lane % self.kernel.wave_size]

@@ -351,6 +351,7 @@ _row("vec", "*v:any", "attr", "Concatenate scalars and tuples of one kind into a
 _row("slice", "v:any", "attr", "`count` registers of a tuple from `start`: a scalar if count = 1.", attrs="start count")
 # Cross-lane --------------------------------------------------------------------------------------------------------
 _row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).", uniform="never", attrs="mask")
+_row("swap_lanes", "v:b32", "same", "A tuple whose register numbers' bit `register` has changed places with the lane's bit `lane`: of two registers that differ in that bit, each lane keeps the one whose bit is its own and gets the other from the lane that differs in bit `lane`.", uniform="never", attrs="register lane")
 _row("any_lane", "a:p", "pred", "Whether a holds in any lane of the wave.", uniform="always")
 _row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------

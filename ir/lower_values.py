@@ -31,6 +31,7 @@ from wavedsl.ir.lowering import Lowering, both
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import unit_fragment
 from wavedsl.ir.steps import Context
+from wavedsl.ir.store_lanes import for_stores
 from wavedsl.ir.symbols import dim_name, evaluate, is_whole, symbol
 from wavedsl.ir.views import is_tile
 
@@ -261,6 +262,9 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         info, layout, plans = unit.info, unit.layout, unit.plans
         extents, strides = unit.extents(b, extents), unit.strides(strides)
         position, value = unit.position(b, position), unit_fragment(b, unit, value)
+    else:
+        value = for_stores(low, info, value, plans)
+        layout = value.layout
     access = GlobalAccess(b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits)
     guard = both(b, one_writer(low, info.names), inside)
     late = low.computes_late(low.region_of(n))

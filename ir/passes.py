@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
-from wavedsl.ir.dead_stores import overlap, remove_dead_stores
+from wavedsl.ir.dead_stores import COPIES, overlap, remove_dead_stores
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
@@ -28,7 +28,7 @@ from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce
 from wavedsl.ir.target import Target
-from wavedsl.ir.unroll import static_trips, unroll
+from wavedsl.ir.unroll import Turns, static_trips, unroll
 from wavedsl.ir.verify_ops import Finding, describe
 
 Run = Callable[[Kernel, "Target | None"], "Kernel | None"]
@@ -158,7 +158,7 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
     last = max((i for i, op in enumerate(ops) if op.regions), default=-1)
     found = []
     for i, op in enumerate(ops):
-        if i <= last or op.name != "store.shared":
+        if i <= last or op.name not in COPIES:
             continue
         readers = (x for x in ops[i + 1 :] if "read shared" in x.row.effects and x.name != "barrier")
         if not any(overlap(kernel, op, x) for x in readers):
@@ -197,7 +197,7 @@ SPLIT_LOOPS = Pass(
 )
 
 
-def unroll_pass(factors: dict[str, int] | Callable[[Op], int], remainder: bool = False) -> Pass:
+def unroll_pass(factors: dict[str, int] | Callable[[Op], int | Turns], remainder: bool = False) -> Pass:
     """A pass that unrolls loops, by label or by a function of the op.
 
     With `remainder` trip counts need not be multiples of the factor.

@@ -146,6 +146,8 @@ class Target:
     skips_work: bool = False
     """Whether a branch of a wave around a dozen instructions costs less than they do: waves issue in order, and a
     branch that is not taken by a neighbour holds up nobody."""
+    lane_swaps: tuple[int, ...] = ()
+    """Lane bits that one instruction exchanges with a bit of the register's number."""
     transposing: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Width of a packed element in bits → the transposing read of shared memory for 16 x 16 of them."""
     pairs: frozenset[tuple[str, str]] = frozenset()

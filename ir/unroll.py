@@ -7,6 +7,7 @@ advanced by constants, so offsets of the copies become immediates. INVARIANT: op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import CompileError
@@ -15,6 +16,15 @@ from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.target import Target
 
 Hook = Callable[[Op], bool]
+
+
+class Turns(NamedTuple):
+    """How a loop is unrolled."""
+
+    factor: int
+    """Trips between two jumps."""
+    behind: int = 0
+    """Trips at the end that are plain code at least, where their number is known."""
 
 
 def static_trips(loop: Op) -> int | None:
@@ -29,7 +39,7 @@ def static_trips(loop: Op) -> int | None:
 
 def unroll(
     kernel: Kernel,
-    factors: Mapping[str, int] | Callable[[Op], int],
+    factors: Mapping[str, int] | Callable[[Op], int | Turns],
     target: Target | None = None,
     *,
     remainder: bool = False,
@@ -45,7 +55,7 @@ def unroll(
     else:
         table = factors
 
-        def factor_of(op: Op) -> int:
+        def factor_of(op: Op) -> int | Turns:
             return table.get(op.attrs.get("label", ""), 1)
 
     fresh = fresh_kernel(kernel)
@@ -55,11 +65,12 @@ def unroll(
     def hook(op: Op) -> bool:
         if op.name != "for":
             return False
-        factor = factor_of(op)
+        turns = factor_of(op)
+        factor, behind = turns if isinstance(turns, Turns) else Turns(turns)
         trips = static_trips(op)
         if trips is not None and trips <= 1:
-            factor = max(trips, 1)
-        elif factor == 1:
+            factor, behind = max(trips, 1), 0
+        elif factor == 1 and not behind:
             return False
         known = trips if trips is not None else op.attrs.get("trips_multiple", 1)
         if factor < 1 or (known % factor and not remainder):
@@ -67,7 +78,7 @@ def unroll(
             raise CompileError(
                 f"loop {op.attrs.get('label', '')!r} runs {what} and cannot be unrolled by {factor}", op.loc
             )
-        _copy(b, op, env, factor, trips, known % factor, hook)
+        _copy(b, op, env, Turns(factor, behind), trips, known % factor, hook)
         return True
 
     copy_region(b, kernel.body, env, hook)
@@ -76,8 +87,9 @@ def unroll(
     return fresh
 
 
-def _copy(b: Builder, op: Op, env: dict[Value, Value], factor: int, trips: int | None, rest: int, hook: Hook) -> None:
+def _copy(b: Builder, op: Op, env: dict[Value, Value], turns: Turns, trips: int | None, rest: int, hook: Hook) -> None:
     """`rest` trips (of a multiple of that which is known) do not fill a trip of the unrolled loop."""
+    factor, behind = turns
     body = op.regions[0]
     b.set_loc(op.loc)
     lo, hi, step = (env[a] for a in op.args[:3])
@@ -113,13 +125,13 @@ def _copy(b: Builder, op: Op, env: dict[Value, Value], factor: int, trips: int |
     at_least = op.attrs.get("min_trips", 0)
     counting = False
     if trips is not None:
-        whole = trips - trips % factor
+        whole = (trips - behind) // factor * factor
         if whole > factor:
             carried = repeat(lo, b.add(lo, b.mul(step, whole)), factor, carried, whole // factor)
             lo = b.add(lo, b.mul(step, whole))
         else:
-            rest = trips
-        carried = bodies(lo, carried, rest)
+            whole = 0
+        carried = bodies(lo, carried, trips - whole)
     elif not rest:
         carried = repeat(lo, hi, factor, carried, -(-at_least // factor))
     else:

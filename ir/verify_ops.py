@@ -294,6 +294,11 @@ class Check:
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
+            elif op.name == "swap_lanes":
+                if attrs["lane"] not in t.lane_swaps:
+                    self.find("target", op, f"{t.name} exchanges lane bits {t.lane_swaps}, not {attrs['lane']}")
+                if op.result.type.n % (2 << attrs["register"]):
+                    self.find("type", op, f"{op.result.type.n} registers have no pairs by bit {attrs['register']}")
             elif op.name in ("mma", "mma.scaled", "matrix.start") and attrs["atom"].name not in atoms:
                 self.find("target", op, f"{t.name} has no matrix instruction {attrs['atom'].name}")
 
@@ -310,7 +315,8 @@ def describe(op: Op) -> str:
 
 
 _LIMITED = frozenset(
-    "load.global store.global atomic.global copy.async load.shared store.shared mma mma.scaled matrix.start".split()
+    "load.global store.global atomic.global copy.async load.shared store.shared swap_lanes mma mma.scaled"
+    " matrix.start".split()
 )
 """Ops that `target_limits` has rules for."""
 

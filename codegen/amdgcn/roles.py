@@ -182,6 +182,8 @@ def float_compare(how: str, kind: str) -> str:
 ROUNDED_PACK = "v_cvt_pk_bf16_f32"
 """Rounds two f32 and packs them, where a chip has it (with its f16 sister)."""
 HALF_SWAP = "v_permlane32_swap_b32"
+LANE_SWAPS = {4: "v_permlane16_swap_b32", 5: HALF_SWAP}
+"""Lane bit → the exchange of two registers' halves between lanes that differ in it, where a chip has it."""
 PAIR_MOVE = "v_mov_b64"
 
 PAIR_PLACES = 0xDD88

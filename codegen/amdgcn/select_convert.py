@@ -461,6 +461,17 @@ def _bpermute_address(s: Selector, mask: int) -> Ref:
     return s.remember(("bpermute", mask), make)
 
 
+@lower("swap_lanes")
+def swap_lanes(s: Selector, op: Op) -> None:
+    """One instruction per pair of registers, in place."""
+    row = s.rows.named(roles.LANE_SWAPS[op.attrs["lane"]])
+    dst = s.result(op)
+    s.copy(dst, s.vector(op.args[0]))
+    for i in range(dst.n):
+        if not i >> op.attrs["register"] & 1:
+            s.emit(row, dst.part(i), dst.part(i | 1 << op.attrs["register"]))
+
+
 @lower("shuffle_index")
 def shuffle_index(s: Selector, op: Op) -> None:
     address = s.new("v")

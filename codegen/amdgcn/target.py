@@ -224,6 +224,7 @@ def _target(chip: Chip) -> Target:
         load_atoms=load_atoms,
         copy_async=_direct_widths(chip.name),
         copy_linear=True,
+        lane_swaps=tuple(lane for lane, name in roles.LANE_SWAPS.items() if _has(name, chip.name)),
         cache_swizzle=chip.name != "gfx90a",
         buffer_bounds=True,
         global_imm=OFFSETS["MUBUF"],

@@ -84,6 +84,18 @@ def test_any_number_of_stages(target: str, stages: int) -> None:
         assert copies and not stores
 
 
+@pytest.mark.parametrize("order", ["NK", "KN"])
+@pytest.mark.parametrize("trips", [2, 3, 4, 5, 7, 16, 17])
+def test_nothing_is_copied_for_nobody(trips: int, order: str) -> None:
+    """Where LDS is what a trip waits for, its last trips copy nothing: each of 8 waves copies 4 pieces of a tile."""
+    schedule = wd.Schedule(direct_to_shared=True, ping_pong=False)
+    a, b, c = operands(F16, 128, 128, 64 * trips, b_order=order)
+    kernel = gemm(F16, b_order=order, schedule=schedule)
+    report = kernel.compile(a, b, c, target="gfx950", subs=subs((128, 128, 64, 64, 32))).emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, F16, order)[0], F16)
+    assert report.instructions["buffer_load_dwordx4"] == 8 * 4 * trips
+
+
 @pytest.mark.parametrize("target", AMD)
 def test_sizes_known_at_run_time(target: str) -> None:
     kernel = gemm(F32, schedule=DIRECT, dynamic=(M, N, K))

@@ -633,6 +633,23 @@ case(
     lambda b, x: b.emit("shuffle_xor", (x,), {"mask": 32}),
     lambda x: x.reshape(N, 2)[np.arange(N) ^ 32].ravel(),
 )
+for _lane in (4, 5):
+    for _register in (0, 1):
+
+        def _swapped(x: np.ndarray, lane: int = _lane, register: int = _register) -> np.ndarray:
+            number = np.arange(N * 4)
+            apart = (number >> register ^ number >> 2 + lane) & 1
+            changed = apart * (1 << register | 4 << lane)
+            return x[number ^ changed]
+
+        case(
+            f"swap_lanes {_lane} {_register}",
+            "b32x4",
+            "b32x4",
+            lambda b, x, lane=_lane, register=_register: b.swap_lanes(x, register, lane),
+            _swapped,
+            chips=("gfx950",),
+        )
 case("shuffle_index", "i32 i32", "i32", lambda b, x, y: b.shuffle_index(x, b.and_(y, 63)), lambda x, y: x[y & 63])
 case("readfirst", "i32", "i32", lambda b, x: b.add(b.emit("readfirst", (x,)), b.tid()), lambda x: x[0] + np.arange(N))
 case("lane", "i32", "i32", lambda b, x: b.add(x, b.mul(b.lane(), 3)), lambda x: x + 3 * np.arange(N).astype(np.int32))

@@ -6,7 +6,7 @@ import pytest
 from amdgcn_kernels import new_kernel
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dead_stores import remove_dead_stores
-from wavedsl.ir.kernel_ir import B32, Kernel
+from wavedsl.ir.kernel_ir import B32, Kernel, vector
 from wavedsl.ir.passes import no_dead_stores
 
 
@@ -48,6 +48,30 @@ def test_the_store_that_is_read_stays(last_read: int) -> None:
     assert ops(k, "store.shared") == 1 and ops(k, "barrier") == 1
     (store,) = (op for op in k.body.walk() if op.name == "store.shared")
     assert store.args[0].lo + store.attrs.get("imm", 0) == last_read
+    assert no_dead_stores(k) == []
+
+
+@pytest.mark.parametrize("last_read", [0, 4096])
+def test_copies_for_nobody_go(last_read: int) -> None:
+    """Direct copies of 1024 bytes a wave to either slot; a transposing read of one of them."""
+    b = Builder(new_kernel("k", "gfx950", ["x", "y"], waves=4))
+    b.kernel.shared_names["a"] = (0, 8192)
+    b.kernel.shared_bytes = 8192
+    x, own = b.buffer(b.param(0), 8192), b.mul(b.wave(), 1024)
+    for slot in (0, 4096):
+        b.copy_async(x, b.mul(b.tid(), 16), b.add(own, slot), bytes=16, buffer="a", linear=True)
+    b.copy_commit()
+    b.copy_wait()
+    b.barrier()
+    at = b.add(b.mul(b.tid(), 8), last_read)
+    got = b.load_shared(at, bytes=8, buffer="a", atom="tr_b16", type=vector(2))
+    b.copy_async(x, b.mul(b.tid(), 16), own, bytes=16, buffer="a", linear=True)
+    b.store_global(b.buffer(b.param(1), 2048), b.mul(b.tid(), 8), got, bytes=8)
+    k = b.finish()
+    assert len(no_dead_stores(k)) == 2
+    assert remove_dead_stores(k) == 2
+    (copy,) = (op for op in k.body.walk() if op.name == "copy.async")
+    assert copy.args[-1].lo + copy.attrs["simm"] == last_read
     assert no_dead_stores(k) == []
 
 

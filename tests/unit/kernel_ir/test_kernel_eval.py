@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.builder import Builder, new_kernel
+from wavedsl.ir.convert import ConvertPlan, Swap, replay
 from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.ir.kernel_eval import evaluate, run
 from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, Param, vector
@@ -76,6 +77,18 @@ def test_lanes_exchange():
     assert np.array_equal(out[values[0]], np.repeat([1, 193], 64))
     assert np.array_equal(out[values[1]], (tid ^ 17) * 3 + 1)
     assert np.array_equal(out[values[2]], (tid // 64 * 64 + 63 - tid % 64) * 3 + 1)
+
+
+@pytest.mark.parametrize(("register", "lane"), [(0, 4), (1, 4), (0, 5), (1, 5), (1, 0)])
+def test_lanes_swap_registers(register: int, lane: int) -> None:
+    """As `convert.replay` defines the exchange."""
+    b = Builder(new_kernel(waves=2))
+    words = [b.bitcast(b.add(b.mul(b.tid(), 4), i), B32) for i in range(4)]
+    moved = b.swap_lanes(b.vec(*words), register, lane)
+    out = evaluate(b.finish(), {})[moved]
+    held = np.arange(2 * 64 * 4).reshape(2, 64, 4)
+    want = replay(ConvertPlan("lane exchange", (Swap(register, lane),)), held)
+    assert np.array_equal(out.astype(np.int64), want.reshape(128, 4).T)
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"])

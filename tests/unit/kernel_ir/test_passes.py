@@ -20,7 +20,7 @@ from wavedsl.ir.passes import (
     unroll_pass,
 )
 from wavedsl.ir.strength_reduce import strength_reduce
-from wavedsl.ir.unroll import unroll
+from wavedsl.ir.unroll import Turns, unroll
 
 from .kernels import gemm, random_loops
 
@@ -207,6 +207,23 @@ def test_unrolling_with_a_remainder_keeps_the_meaning(seed, factor):
     want = results(kernel, words)
     out = unroll(kernel, lambda op: factor, remainder=True)
     assert check(out) == [] and np.array_equal(results(out, words), want)
+
+
+@pytest.mark.parametrize(("factor", "behind"), [(1, 1), (2, 1), (2, 2), (2, 5), (3, 4), (7, 1)])
+def test_last_trips_are_plain_code(factor: int, behind: int) -> None:
+    """At least so many; all of them where one trip of the unrolled loop would be left."""
+    k = gemm(k=512)
+    out = unroll(k, lambda op: Turns(factor, behind), remainder=True)
+    assert check(out) == []
+    looped = (8 - behind) // factor
+    plain = 8 - looped * factor if looped > 1 else 8
+    assert ("for" in names(out)) == (looped > 1)
+    assert [op.name for op in out.body.ops].count("mma") == plain * names(k).count("mma")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, (64, 512)).astype(np.float16) for _ in range(2))
+    c = np.zeros((64, 64), np.float32)
+    run(out, [a, b, c])
+    assert np.array_equal(c, a.astype(np.float32) @ b.T.astype(np.float32))
 
 
 def test_ring_slots_become_constants():

@@ -515,4 +515,5 @@ def test_every_kernel_ir_op_has_a_selection() -> None:
     from wavedsl.codegen.ptx.select import _SELECT
     from wavedsl.ir.kernel_ir import ROWS
 
-    assert set(ROWS) - set(_SELECT) == {"yield", "mma.scaled"}  # no chip here scales in the product
+    # no chip here scales in the product, or exchanges lane bits with registers' in place
+    assert set(ROWS) - set(_SELECT) == {"yield", "mma.scaled", "swap_lanes"}
