@@ -61,6 +61,8 @@ def _span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
     """First byte and the one behind the last that an access to shared memory may touch."""
     place = kernel.shared_names.get(op.attrs.get("buffer", ""))
     low, high = (place[0], place[0] + place[1]) if place is not None else (0, 1 << 32)
+    if not op.args:  # a fence
+        return (low, high) if place is not None else None
     address, imm, size = op.args[0], op.attrs.get("imm", 0), op.attrs.get("bytes", 0)
     if op.name == "copy.async":
         address, imm = op.args[-1], op.attrs["simm"]
