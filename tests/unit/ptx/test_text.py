@@ -18,6 +18,8 @@ from wavedsl.ir.kernel_ir import F32, F64, I32, I64, Param
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime.toolchain import assemble_ptx
 
+import wavedsl as wd
+
 SM80 = TARGETS["sm_80"]
 
 
