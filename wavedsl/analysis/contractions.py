@@ -47,10 +47,11 @@ def contractions(work: Work, sizes: Mapping[Any, Any], partition: Any, matrix: C
     found = []
     for node, flops in zip(work.products, work.of_product):
         sides = sides_of(node)
-        extents = (prod(evaluate_int(d, sizes) for d in side) for side in sides)
-        tiles = (prod(partition.dims[d].tile for d in side if d in partition.dims) for side in sides)
+        m, n, k = (prod(evaluate_int(d, sizes) for d in side) for side in sides)
+        tiles = [prod(partition.dims[d].tile for d in side if d in partition.dims) for side in sides]
         dtype = node.inputs[0].dtype.name
-        found.append(Contraction(*extents, dtype, "matrix" if dtype in matrix else "vector", flops, *tiles))
+        unit = "matrix" if dtype in matrix else "vector"
+        found.append(Contraction(m, n, k, dtype, unit, flops, tiles[0], tiles[1], tiles[2]))
     return found
 
 

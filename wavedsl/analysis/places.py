@@ -50,6 +50,7 @@ class Place:
 
     def load(self, groups: int) -> Array:
         """Executions by workgroup [groups], of those that are told apart."""
+        assert self.group is not None, "workgroups are not told apart"
         if self._load is None:
             weight = np.broadcast_to(np.asarray(self.weight, np.float64), (self.rows,))
             self._load = np.bincount(self.group, weight, groups)

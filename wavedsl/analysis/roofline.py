@@ -388,8 +388,8 @@ def _pipe_that_counts(
 ) -> tuple[str, str, float]:  # fmt: skip
     """(dtype, pipe, its peak) of the kernel's one product; else of the pipe that needs longest, and the dtype that
     takes most of that: with several dtypes on it the peak is that of the mix."""
-    if shape is not None:
-        dtype, unit = shape.dtype.name, found[0].unit
+    if shape is not None or (found and not any(needed.values())):
+        dtype, unit = found[0].dtype, found[0].unit
         return dtype, unit, chip.peak(dtype, unit, target)
     if not needed:
         dtype = main_dtype(work, compiled)

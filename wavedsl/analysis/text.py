@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 def roofline_text(r: Roofline) -> str:
     """The record, one fact per line; predictions are called that."""
-    kind = "memory" if r.is_memory_bound else "compute"
+    kind = "nothing" if r.bound == "nothing" else "memory" if r.is_memory_bound else "compute"
     lines = [
         f"{r.kernel} on {r.product} ({r.target}), {r.dtype} on the {r.unit} pipes",
         f"needs {quantity(r.flops, 'FLOP')} and {quantity(r.bytes, 'B')}: {r.intensity:.4g} FLOP/B, bound by {kind}",
