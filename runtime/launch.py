@@ -119,10 +119,23 @@ def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, .
             said.append(f"`{name}` is another kind of argument")
             continue
         for what, a, b in zip(("dtype", "shape", "strides", "alignment", "beyond 4 GiB"), new, old):
+            if what == "shape" and _laid_out(new, old):
+                continue
             if a != b:
                 said.append(f"`{name}` has {what} {_sizes(a)}, not {_sizes(b)}")
                 break  # strides follow from the shape
     return "; ".join(said)
+
+
+def _laid_out(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
+    """Whether another order of dimensions in memory is what makes arrays different: what divides run-time extents is
+    relied on along the contiguous dimension alone, so it differs because strides do, not the other way round."""
+
+    def fixed(a: Sequence[Any], b: Sequence[Any]) -> bool:
+        return len(a) != len(b) or any(x != y and not (isinstance(x, tuple) and isinstance(y, tuple))
+                                       for x, y in zip(a, b))  # fmt: skip
+
+    return not fixed(new[1], old[1]) and fixed(new[2], old[2])
 
 
 def _sizes(value: Any) -> str:

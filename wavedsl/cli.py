@@ -132,6 +132,10 @@ def parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("--product", help="for --roofline: A100, H200, MI300X, … (default: the target's)")
     inspect.add_argument("--plot", type=Path, help="draw the roofline to a file too (needs matplotlib)")
+    inspect.add_argument(
+        "--measured", type=Path, metavar="FILE",
+        help='for --plot: JSON of measured times, {"kernel": seconds} or a result of benchmarks/gpu_*.py',
+    )  # fmt: skip
 
     bench = kernel_command("bench", _bench, "time a kernel's launches")
     bench.add_argument("--device", help="as for run; times on an emulator say nothing of a chip")
@@ -250,6 +254,10 @@ def _inspect(options: Any) -> int:
     def register_view(view: str) -> str:
         return registers.text(compiled(), view) + "\n"
 
+    if options.plot and options.what and "roofline" not in options.what:
+        raise LaunchError("--plot draws the roofline, which was not asked for", hint="give --roofline too, or alone")
+    if options.measured and not options.plot:
+        raise LaunchError("--measured is for the roofline's picture", hint="give --plot FILE too")
     kernel, subs = _kernel(options)
     views: dict[str, Callable[[], str]] = {
         "graph": lambda: kernel.trace(subs).text(locations=True),
@@ -283,9 +291,15 @@ def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
 
     record = analyze(kernel, target=options.target, product=options.product, subs=subs)
     if options.plot is not None:
+        from wavedsl.analysis.measured import read_measured
         from wavedsl.analysis.plot import plot_roofline
 
-        plot_roofline(record, options.plot)
+        seconds, points = read_measured(options.measured) if options.measured else ({}, [])
+        if seconds and record.kernel not in seconds:
+            raise LaunchError(
+                f"{options.measured} has no time of {record.kernel}", hint=f"it has those of {', '.join(seconds)}"
+            )
+        plot_roofline(record, options.plot, seconds, points)
     return f"{record}\n"
 
 

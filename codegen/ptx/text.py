@@ -24,11 +24,14 @@ from wavedsl.codegen.ptx.machine import (
     Symbol,
     Tensor,
 )
+from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.loc import Loc
 
+RUN_TIME = -1
+"""Workgroups along an axis of the grid that the launch counts."""
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes of statically declared shared memory that every chip and every ptxas takes; more is passed at launch."""
 
@@ -77,9 +80,10 @@ def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> P
         else:
             body.instruction(item)
     major, minor = body.version
-    grid = " x ".join(str(g) for g in kernel.grid)
+    grid = " x ".join("dynamic" if g == RUN_TIME else str(g) for g in kernel.grid)
+    waves = f"{kernel.waves} {'warp' if kernel.wave_size == WARP else 'warpgroup'}{'s' * (kernel.waves != 1)}"
     head = [
-        f"// {_ascii(kernel.name)} for {target}: grid {_ascii(grid)}, block {kernel.block} ({kernel.waves} warps)",
+        f"// {_ascii(kernel.name)} for {target}: grid {_ascii(grid)}, block {kernel.block} ({waves})",
         f".version {major}.{minor}",
         f".target {target}",
         ".address_size 64",

@@ -2,7 +2,8 @@
 
 In: the graph, a number for every dimension, the loops around each node. Out: `Work`: FLOP by pipe and dtype, once as
 the algorithm needs it (`minimal`: every element once) and once as the partition makes it (`actual`: padded tiles, and
-again in every workgroup and trip that repeats it).
+again in every workgroup and trip that repeats it). Loops that the user gave a range count what every tile goes over
+(`ranges`); what a condition guards counts as if it held, and the body of a `while_loop` once.
 
 A multiply-add counts 2, every other arithmetic operation on floats 1, whatever it costs; moves, comparisons,
 conversions and integer arithmetic count 0. A reduction counts 1 per element that it takes in.
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.analysis.ranges import Ranges
+from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType
 from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.views import unmapped_dims
 
@@ -41,6 +43,8 @@ class Work:
     minimal: dict[tuple[str, str], int] = field(default_factory=dict)
     actual: dict[tuple[str, str], int] = field(default_factory=dict)
     products: list[Node] = field(default_factory=list)
+    of_product: list[int] = field(default_factory=list)
+    """FLOP that the algorithm needs of each product."""
 
     @property
     def flops(self) -> int:
@@ -55,23 +59,30 @@ def count_flops(graph: Graph, dims: Mapping[Any, Any], partition: Any = None) ->
     outer = {d for d in dims if d in index}
     fixed = unmapped_dims(graph)
 
-    def visit(region: Region, loops: tuple[Any, ...]) -> None:
+    ranges = Ranges(dims, partition, fixed, outer)
+
+    def visit(region: Region, loops: tuple[Node, ...]) -> None:
         for node in region.nodes:
-            body = node.attrs.get("body")
-            if node.op == "iterate" and body is not None:
-                visit(body, (*loops, body.dim))
+            if node.op in REGIONS:
+                visit(node.attrs["body"], (*loops, node) if node.op == "iterate" else loops)
                 continue
             over, per, key = _elements(node)
             if not per:
                 continue
             if node.op in PRODUCTS:
                 work.products.append(node)
-            repeats = [d for d in loops if d not in over]
-            count = per * prod(_extent(d, dims) for d in over) * prod(_extent(d, dims) for d in outer)
-            trips = prod(_trips(d, dims, partition) for d in repeats)
-            _add(work.minimal, key, count * trips)
+            ranged = ranges.over(over, loops)
+            done, needed, executed = ranged if ranged is not None else ((), 1, 1)
+            left = [d for d in over if d not in done]
+            repeats = [d for d in (n.attrs["dim"] for n in loops) if d not in over and d not in done]
+            count = per * needed * prod(_extent(d, dims) for d in left)
+            count *= prod(_extent(d, dims) for d in outer if d not in done)
+            count *= prod(_trips(d, dims, partition) for d in repeats)
+            _add(work.minimal, key, count)
+            if node.op in PRODUCTS:
+                work.of_product.append(count)
             if partition is not None:
-                _add(work.actual, key, per * _executed(over, repeats, fixed, dims, partition))
+                _add(work.actual, key, per * executed * _executed(left, repeats, done, fixed, dims, partition))
 
     visit(graph.region, ())
     return work
@@ -105,12 +116,15 @@ def _trips(dim: Any, dims: Mapping[Any, Any], partition: Any) -> int:
 
 
 def _executed(
-    over: tuple[Any, ...], repeats: list[Any], fixed: Collection[Any], dims: Mapping[Any, Any], partition: Any
-) -> int:
-    """Elements that are computed: whole tiles, once per workgroup and trip. `fixed`: dimensions of arrays that no
-    workgroup goes through (pages of a pool)."""
+    over: list[Any], repeats: list[Any], done: Collection[Any], fixed: Collection[Any], dims: Mapping[Any, Any],
+    partition: Any,
+) -> int:  # fmt: skip
+    """Elements that are computed: whole tiles, once per workgroup and trip, but for dimensions that are `done` with.
+    `fixed`: dimensions of arrays that no workgroup goes through (pages of a pool)."""
     total = 1
     for dim, plan in partition.dims.items():
+        if dim in done:
+            continue
         extent = _extent(dim, dims)
         tiles = -(-extent // max(1, plan.tile))
         if dim in over:

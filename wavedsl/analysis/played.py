@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
+from wavedsl.analysis.pipes import MANY, SLOW
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
@@ -30,9 +31,6 @@ FREE = frozenset(
     {"const", "vec", "slice", "buffer", "yield", "bitcast", "wave", "lane", "tid", "wgid", "undefined", "readfirst"}
 )
 """Ops that name registers or are folded into others."""
-SLOW = frozenset({"exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos"})
-MANY = {"fdiv": 8, "udiv": 20, "urem": 20, "pack": 1}
-"""Vector instructions that one op expands into, roughly."""
 FIRST, LAST, COUNTED = 5, 3, 2
 """Trips of a loop that are played at its beginning and at its end, and those before the end's that give the rate."""
 
@@ -46,6 +44,10 @@ class Played:
 
     clocks: float = 0.0
     busy: dict[str, float] = field(default_factory=dict)
+
+    def scaled(self, factor: float) -> Played:
+        """All clocks times a factor."""
+        return self if factor == 1 else Played(self.clocks * factor, {u: c * factor for u, c in self.busy.items()})
 
 
 class _Wave:
@@ -357,16 +359,16 @@ MOST_OPS = 20_000
 
 def play(
     kernel: Kernel, target: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...],
-    chip: ChipModel | None = None,
+    chip: ChipModel | None = None, group: tuple[int, ...] = (0, 0, 0),
 ) -> Played:  # fmt: skip
     """The workgroups of the compute unit that has most of them, while others load the chip as `launch` says.
 
     As many as reside together are played together, `TOGETHER` at most; the others follow at the same rate, or at that
-    of the busiest pipe. `hidden`: values of hidden parameters by index. Raises KeyError for targets without a
-    `ChipModel`.
+    of the busiest pipe. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
+    of them. Raises KeyError for targets without a `ChipModel`.
     """
     chip = chip or CHIPS[target.name]
-    threads = Threads(kernel, target.name, chip.line, hidden, grid)
+    threads = Threads(kernel, target.name, chip.line, hidden, grid, group)
     length = max(1, sum(1 for _ in kernel.body.walk()) * kernel.waves)
     groups = together(launch, length)
     return of_launch(_Play(kernel, target, threads, launch, chip).run(groups), groups, launch)

@@ -18,7 +18,8 @@ from math import prod
 from typing import Any
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
-from wavedsl.analysis.played import MANY, MOST_OPS, SLOW, Played, of_launch, together
+from wavedsl.analysis.pipes import pipe_of
+from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.product import Product
 from wavedsl.ir.target import Target
@@ -195,9 +196,7 @@ class _Program:
         elif op.row.effects and not op.results:
             made = self.new(w.SIGNAL, "lsu", 20)
         else:
-            words = max([1, *(r.type.n for r in op.results)]) * MANY.get(name, 1)
-            port = "sfu" if name in SLOW else "fma" if name.startswith("f") and name != "fcmp" else "alu"
-            busy = chip.pipes.get(port, 1) * words
+            port, busy = pipe_of(op, chip.pipes)
             made = self.new(w.PLAIN, port, (20 if port == "sfu" else 4) + busy - chip.pipes.get(port, 1), busy)
         made.reads = tuple(dict.fromkeys(c for a in op.args for c in self.classes(a)))
         made.writes = tuple(dict.fromkeys(c for r in op.results for c in self.classes(r)))
@@ -413,12 +412,12 @@ def sm_of(product: Product) -> SmModel | None:
 
 def play_warps(
     kernel: Kernel, machine: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...], chip: SmModel,
-    shared_bytes: int,
+    shared_bytes: int, group: tuple[int, ...] = (0, 0, 0),
 ) -> Played:  # fmt: skip
     """The workgroups of the SM that has most of them, while others load the chip as `launch` says; `machine` describes
-    what the kernel was compiled with."""
+    what the kernel was compiled with. `group`: the workgroup that is replayed for all of them."""
     program = _Program(kernel, machine, chip)
-    threads = Threads(kernel, machine.name, 32, hidden, grid, lanes=WARP)
+    threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
     walk = _Walk(program, threads, LONG, LONG)
     warps = walk.run()
     whole = launch.groups * walk.played <= MOST_OPS

@@ -2,8 +2,8 @@
 
 In: a kernel, its shapes, a chip. Out: a `Roofline` record. `flops` and `bytes` are what the algorithm needs (each
 byte of an argument moved once); `traffic` is what the compiled kernel moves per level. The predicted time is that of
-the slowest of: the arithmetic pipes at peak, HBM, L2, shared memory, and the clocks that the kernel's own
-instructions keep its units busy. It is a model, never a measurement.
+the slowest of: the fuller of the matrix and the vector pipes at peak, HBM, L2, shared memory, and the clocks that the
+kernel's own instructions keep its units busy. It is a model, never a measurement.
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ from dataclasses import dataclass, field, fields
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.analysis.contractions import (
+    Contraction,
+    by_pipe,
+    contractions,
+    gemm_shape,
+    kernel_tiles,
+    main_dtype,
+    on_matrix_units,
+    on_pipes,
+    pipe_seconds,
+)
 from wavedsl.analysis.flops import Work, count_flops
 from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine_of, residency, unit_clocks
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
@@ -46,7 +57,7 @@ class Roofline:
     product: str
     dtype: str
     unit: str
-    """`matrix` or `vector`: the pipes whose peak counts."""
+    """`matrix` or `vector`: the pipes whose peak counts. Of several products, or none, those that need longest."""
     flops: int
     """What the algorithm needs."""
     bytes: int
@@ -54,14 +65,17 @@ class Roofline:
     intensity: float
     is_memory_bound: bool
     recommended_strategy: str
+    """One of `STRATEGIES`; `none` for several products, which none of them cuts, and where there is nothing to do."""
     why: str
     peak_compute: float
     peak_bandwidth: float
     balance_point: float
-    tiles: TileChoice
-    """What the recommended strategy would choose."""
+    tiles: TileChoice | None
+    """What the recommended strategy would choose; None where that is `none`."""
     kernel_tiles: TileChoice | None = None
-    """What the kernel has; None where there is no kernel."""
+    """What the kernel has, for the product with most work; None where there is no kernel."""
+    products: tuple[Contraction, ...] = ()
+    """The kernel's products."""
     flops_executed: int = 0
     """With padding and what workgroups repeat."""
     flops_by: Mapping[str, int] = field(default_factory=dict)
@@ -73,15 +87,19 @@ class Roofline:
     """What the compiled kernel moves."""
     bytes_in_flight: float = 0.0
     """Bytes that must be in flight for the peak bandwidth: bandwidth times latency."""
+    pipe_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the executed FLOP by pipe and dtype, such as `matrix f16`, at the peaks of the units that the kernel
+    uses. `compute` of `seconds_by` is the fuller pipe's sum."""
     seconds_by: Mapping[str, float] = field(default_factory=dict)
     bound: str = ""
-    """The largest of `seconds_by`."""
+    """The largest of `seconds_by`; `nothing` where nothing is launched."""
     seconds: float = 0.0
     """Predicted time of one launch."""
     clocks: int = 0
     """Predicted clocks of the fullest unit, HBM and L2 left aside."""
     utilisation: Mapping[str, float] = field(default_factory=dict)
-    """Busy share of those clocks by pipe of a unit."""
+    """Busy share of those clocks by pipe of a unit, under the vendor's names: `mfma`, `valu`, `salu`, `lds`, `vmem` on
+    AMD's chips; `tensor`, `fma`, `alu`, `f64`, `sfu`, `lsu`, `l1`, `uniform` on NVIDIA's; `memory`: the link to L2."""
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON values."""
@@ -91,6 +109,8 @@ class Roofline:
             out[f.name] = vars(value) if isinstance(value, (TileChoice, Traffic)) else value
             if isinstance(value, Mapping):
                 out[f.name] = dict(value)
+            elif f.name == "products":
+                out[f.name] = [vars(x) for x in value]
         return out
 
     def __str__(self) -> str:
@@ -160,7 +180,15 @@ def analyze_gemm(
     shape = GemmShape(m, n, k, element, out, beta)
     chip = product_named(product)
     target = get_target(chip.target)
-    return _record("gemm", chip, target, shape.flops, shape.bytes, element, unit, shape, strategy)
+    if unit is None:
+        unit = "matrix" if chip.has_matrix(element.name, target) else "vector"
+    if unit not in ("matrix", "vector") or (unit == "matrix" and not chip.has_matrix(element.name, target)):
+        raise ConstraintError(f"{chip.name} has no {unit} pipe for {element}", hint="unit is 'matrix' or 'vector'")
+    peak = chip.peak(element.name, unit, target)
+    return _record(
+        "gemm", chip, target, shape.flops, shape.bytes, element.name, unit, peak, shape, strategy,
+        {f"{unit} {element.name}": shape.flops / peak},
+    )  # fmt: skip
 
 
 def _record(
@@ -169,38 +197,36 @@ def _record(
     target: Target,
     flops: int,
     moved: int,
-    dtype: DType,
-    unit: str | None,
+    dtype: str,
+    unit: str,
+    peak: float,
     shape: GemmShape | None,
     strategy: str,
+    pipes: Mapping[str, float],
     **more: Any,
 ) -> Roofline:
-    """The fields that a shape alone decides; `more` overrides or adds."""
-    if unit is None:
-        unit = "matrix" if shape is not None and product.has_matrix(dtype.name, target) else "vector"
-    if unit not in ("matrix", "vector") or (unit == "matrix" and not product.has_matrix(dtype.name, target)):
-        raise ConstraintError(f"{product.name} has no {unit} pipe for {dtype}", hint="unit is 'matrix' or 'vector'")
-    peak = product.peak(dtype.name, unit, target)
+    """The fields that a shape alone decides; `more` overrides or adds. `pipes`: seconds of the FLOP that the algorithm
+    needs, by pipe and dtype."""
     balance = peak / product.hbm
     intensity = flops / moved if moved else 0.0
     bound = intensity < balance
+    tiles: TileChoice | None
     if shape is not None:
         chosen, why = choose_strategy(shape, bound, product)
+        tiles = choose_tiles(chosen if strategy == "auto" else strategy, shape, product)
     else:
         chosen = "stream"
         why = f"{intensity:.3g} FLOP per byte without a contraction: move every byte once, 16 at a time per lane"
-    tiles = (
-        choose_tiles(chosen if strategy == "auto" else strategy, shape, product)
-        if shape is not None
-        else TileChoice(1, 64 * vector_width(dtype), 1, 1, 1, 1, vector_width(dtype), 0)
-    )
-    seconds = {"compute": flops / peak, "hbm": moved / product.hbm}
+        width = vector_width(ALL[dtype])
+        tiles = TileChoice(1, 64 * width, 1, 1, 1, 1, width, 0)
+    compute = max(by_pipe(pipes).values(), default=0.0)
+    seconds = {"compute": compute, "hbm": moved / product.hbm}
     bound_by = max(seconds, key=lambda part: seconds[part])
     values: dict[str, Any] = {
         "kernel": name,
         "target": target.name,
         "product": product.name,
-        "dtype": dtype.name,
+        "dtype": dtype,
         "unit": unit,
         "flops": flops,
         "bytes": moved,
@@ -215,6 +241,7 @@ def _record(
         "flops_executed": flops,
         "balance_points": balance_points(product, target),
         "bytes_in_flight": product.hbm * product.latency,
+        "pipe_seconds": pipes,
         "seconds_by": seconds,
         "bound": bound_by,
         "seconds": seconds[bound_by],
@@ -286,64 +313,131 @@ def analyze_compiled(
     issued = count_issued(compiled, target, sizes)
     arrays = _arrays(compiled, sizes)
     least = sum(size * times for _, size, times in arrays)
-    shape = _gemm_shape(work, sizes, compiled)
-    dtype = shape.dtype if shape is not None else _main_dtype(work, compiled)
+    matrix = on_matrix_units(compiled, machine)
+    found = contractions(work, sizes, partition, matrix)
+    shape = gemm_shape(found, work, sizes, compiled)
+    needed = pipe_seconds(on_pipes(work.minimal, matrix), chip, target)
+    dtype, unit, peak = _pipe_that_counts(shape, found, work, needed, compiled, chip, target)
+    about: dict[str, Any] = {
+        "products": tuple(found),
+        "flops_by": {f"{pipe} {name}": count for (pipe, name), count in sorted(work.minimal.items())},
+        "kernel_tiles": kernel_tiles(compiled, partition, work, issued, ALL[dtype]),
+    }
+    if len(found) > 1:
+        about |= _several(found, needed, least / chip.hbm)
+    if not issued.groups:
+        return _record(
+            compiled.name, chip, target, 0, 0, dtype, unit, peak, None, strategy, {}, **{**about, **_NOTHING}
+        )
     far = [x for x in arrays if x[0] not in held]
     missed = sum(size * times for _, size, times in far)
     hbm = _hbm_traffic(compiled, partition, issued, far, chip)
     moved = issued.global_read + issued.global_written
     shared = issued.shared_read + issued.shared_written
-    base = _record(compiled.name, chip, target, work.flops, least, dtype, None, shape, strategy)
-    executed = sum(work.actual.values())
     resident = residency(
         compiled.resources.occupancy if target.vendor == "amd" else _warps(compiled, target), issued.waves, target
     )
+    part = min(1.0, missed / max(1, moved))
     if target.vendor == "amd":
-        clocks, busy = _played(compiled, target, chip, resident, issued, sizes, min(1.0, missed / max(1, moved)))
+        played: Played | None = _played(compiled, target, chip, resident, issued, sizes, part)
+    else:
+        played = _warps_played(compiled, target, machine, chip, issued, sizes, part, model)
+    if played is not None:
+        clocks = ceil(played.clocks)
+        busy = {pipe: used / played.clocks for pipe, used in sorted(played.busy.items())}
     else:
         clocks, busy = unit_clocks(issued, target, chip.units, resident)
-        part = min(1.0, missed / max(1, moved))
-        played = _warps_played(compiled, target, machine, chip, issued, sizes, part, model)
-        if played is not None:
-            busy = {unit: share * clocks / played.clocks for unit, share in busy.items()}
-            clocks = ceil(played.clocks)
+    executed = on_pipes(work.actual, matrix)
+    pipes = pipe_seconds(executed, chip, target)
     seconds = {
-        "compute": executed / base.peak_compute,
+        "compute": max(by_pipe(pipes).values(), default=0.0),
         "hbm": hbm / chip.hbm,
         "l2": moved / chip.l2_bandwidth(target),
         "shared": shared / chip.shared_bandwidth(target),
         "issue": clocks / chip.clock,
     }
-    if target.vendor == "amd":  # by cache lines, of which lanes of a wave, and trips, ask for the same ones
-        seconds["l2"] = busy.get("memory", 0.0) * clocks / chip.clock
-    elif played is not None:
+    if played is not None:  # by cache lines, of which lanes of a wave, and trips, ask for the same ones
         seconds["l2"] = played.busy.get("memory", 0.0) / chip.clock
     bound = max(seconds, key=lambda part: seconds[part])
     return _record(
-        compiled.name, chip, target, work.flops, least, dtype, base.unit, shape, strategy,
-        kernel_tiles=_kernel_tiles(compiled, partition, work, issued, dtype),
-        flops_executed=executed,
-        flops_by={f"{pipe} {name}": count for (pipe, name), count in sorted(work.minimal.items())},
+        compiled.name, chip, target, work.flops, least, dtype, unit, peak, shape, strategy, needed,
+        **{**about, "pipe_seconds": pipes},
+        flops_executed=sum(executed.values()),
         minimal=Traffic(least, least, 0), traffic=Traffic(hbm, moved, shared),
         seconds_by=seconds, bound=bound, seconds=seconds[bound], clocks=clocks, utilisation=busy,
     )  # fmt: skip
 
 
+_NOTHING = {
+    "recommended_strategy": "none",
+    "why": "an extent is 0: no workgroup is launched",
+    "tiles": None,
+    "is_memory_bound": False,
+    "minimal": Traffic(0, 0, 0),
+    "traffic": Traffic(0, 0, 0),
+    "seconds_by": dict.fromkeys(("compute", "hbm", "l2", "shared", "issue"), 0.0),
+    "bound": "nothing",
+    "flops_by": {},
+}
+"""What there is to say of an empty grid."""
+
+
+def _pipe_that_counts(
+    shape: GemmShape | None, found: Sequence[Contraction], work: Work, needed: Mapping[str, float], compiled: Any,
+    chip: Product, target: Target,
+) -> tuple[str, str, float]:  # fmt: skip
+    """(dtype, pipe, its peak) of the kernel's one product; else of the pipe that needs longest, and the dtype that
+    takes most of that: with several dtypes on it the peak is that of the mix."""
+    if shape is not None or (found and not any(needed.values())):
+        dtype, unit = found[0].dtype, found[0].unit
+        return dtype, unit, chip.peak(dtype, unit, target)
+    if not needed:
+        dtype = main_dtype(work, compiled)
+        return dtype, "vector", chip.peak(dtype, "vector", target)
+    pipes = by_pipe(needed)
+    unit = max(pipes, key=lambda pipe: pipes[pipe])
+    own = {name.split()[1]: s for name, s in needed.items() if name.startswith(unit)}
+    dtype = max(own, key=lambda name: own[name])
+    flops = sum(s * chip.peak(name, unit, target) for name, s in own.items())
+    return dtype, unit, flops / pipes[unit] if len(own) > 1 else chip.peak(dtype, unit, target)
+
+
+def _several(found: Sequence[Contraction], needed: Mapping[str, float], hbm: float) -> dict[str, Any]:
+    """Strategies are ways to cut one product. With several, the bound compares times, since pipes differ."""
+    said = "; ".join(dict.fromkeys(map(str, found)))
+    return {
+        "recommended_strategy": "none",
+        "why": f"none of these strategies, each of which cuts one product: {len(found)} products ({said})",
+        "tiles": None,
+        "is_memory_bound": hbm > max(by_pipe(needed).values(), default=0.0),
+    }
+
+
 def _played(
     compiled: Any, target: Target, chip: Product, resident: int, issued: Issued, sizes: Mapping[Any, Any],
     missing: float,
-) -> tuple[int, dict[str, float]]:  # fmt: skip
-    """Clocks of the fullest unit and its pipes' busy shares, by the cycle model. `missing`: the part of the traffic
-    that comes from memory."""
+) -> Played:  # fmt: skip
+    """Clocks of the fullest unit and its pipes' busy ones, by the cycle model. `missing`: the part of the traffic that
+    comes from memory."""
     from wavedsl.analysis.played import play
     from wavedsl.runtime.emulator.cycle_chips import varied
-    from wavedsl.runtime.emulator.cycle_queue import Launch
 
-    launch = Launch(max(1, ceil(issued.groups / chip.units)), resident, missing, min(chip.units, issued.groups))
+    launch, group, scale = _launch(issued, chip, resident, missing)
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     hidden = hidden_values(compiled, sizes)
-    found = play(compiled.kernel_ir, target, launch, hidden, grid, varied(compiled.target, units=chip.units))
-    return ceil(found.clocks), {unit: clocks / found.clocks for unit, clocks in found.busy.items()}
+    model = varied(compiled.target, units=chip.units)
+    return play(compiled.kernel_ir, target, launch, hidden, grid, model, group).scaled(scale)
+
+
+def _launch(issued: Issued, chip: Product, resident: int, missing: float) -> tuple[Any, tuple[int, ...], float]:
+    """(what the fullest unit is given, the workgroup that is played for all of its, what its clocks are multiplied
+    with). Where each unit has one workgroup the fullest counts; where they follow each other as they come, a typical
+    one."""
+    from wavedsl.runtime.emulator.cycle_queue import Launch
+
+    groups = max(1, ceil(issued.groups / chip.units))
+    launch = Launch(groups, resident, missing, min(chip.units, issued.groups))
+    return (launch, issued.fullest, 1.0) if groups == 1 else (launch, issued.typical, issued.of_typical)
 
 
 def _warps_played(
@@ -352,7 +446,6 @@ def _warps_played(
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
     from wavedsl.analysis.played_warps import play_warps, sm_of
-    from wavedsl.runtime.emulator.cycle_queue import Launch
     from wavedsl.runtime.emulator.ptx import registers_of
 
     model = model or sm_of(chip)
@@ -361,10 +454,11 @@ def _warps_played(
     kernel = compiled.kernel_ir
     threads = prod(compiled.block)
     warps = target.occupancy(registers_of(compiled.asm, compiled.name, threads), compiled.shared_bytes, threads)
-    groups = max(1, ceil(issued.groups / chip.units))
-    launch = Launch(groups, residency(warps, issued.waves, target), missing, min(chip.units, issued.groups))
+    launch, group, scale = _launch(issued, chip, residency(warps, issued.waves, target), missing)
+    group = (group[0] - group[0] % max(1, kernel.cluster), *group[1:])  # the first of its cluster, as `lanes` has it
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
-    return play_warps(kernel, machine, launch, hidden_values(compiled, sizes), grid, model, compiled.shared_bytes)
+    hidden = hidden_values(compiled, sizes)
+    return play_warps(kernel, machine, launch, hidden, grid, model, compiled.shared_bytes, group).scaled(scale)
 
 
 def _warps(compiled: Any, target: Target) -> int:
@@ -381,39 +475,6 @@ def _arrays(compiled: Any, sizes: Mapping[Any, Any]) -> list[tuple[str, int, int
         count = prod(evaluate_int(d, sizes) for d in compiled.graph.argument(p.name).dims)
         found.append((p.name, ceil(count * p.dtype.bits / 8), 2 if p.access == "readwrite" else 1))
     return found
-
-
-def _gemm_shape(work: Work, sizes: Mapping[Any, Any], compiled: Any) -> GemmShape | None:
-    """The shape of the one contraction; None where there is none or several."""
-    if len(work.products) != 1:
-        return None
-    node = work.products[0]
-    a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
-    shared = [d for d in a.dims if d in b.dims and d not in node.dims]
-    graph = compiled.graph.traced or compiled.graph
-    batch = prod(evaluate_int(d, sizes) for d in graph.index_dims)
-
-    def extent(dims: Sequence[Any]) -> int:
-        return prod(evaluate_int(d, sizes) for d in dims)
-
-    m, n, k = (
-        extent([d for d in a.dims if d in node.dims]),
-        extent([d for d in b.dims if d in node.dims]),
-        extent(shared),
-    )
-    if min(m, n, k) < 1:
-        return None
-    own = [p for p in compiled.params if not p.source]
-    out = next((p.dtype for p in own if p.access in ("write", "readwrite")), node.dtype)
-    beta = any(p.access == "readwrite" for p in own)
-    return GemmShape(m * batch, n, k, a.dtype, out, beta)
-
-
-def _main_dtype(work: Work, compiled: Any) -> DType:
-    """The dtype with most work, else that of the first array."""
-    if work.minimal:
-        return ALL[max(work.minimal, key=lambda key: work.minimal[key])[1]]
-    return next(p.dtype for p in compiled.params if p.kind != "scalar")
 
 
 def _hbm_traffic(
@@ -463,30 +524,6 @@ def _selected_by(compiled: Any, partition: Any, name: str) -> set[str]:
 
 def _access(compiled: Any, name: str) -> str:
     return next(p.access for p in compiled.params if p.name == name)
-
-
-def _kernel_tiles(compiled: Any, partition: Any, work: Work, issued: Issued, dtype: DType) -> TileChoice:
-    """How the kernel is cut. Without one contraction, M and N are the outer and the innermost workgroup dimensions."""
-    dims = [p for p in partition.dims.values() if p.role == "workgroup"]
-    rows, columns, deep = dims[:-1], dims[-1:], [p for p in partition.dims.values() if p.role in ("loop", "whole")]
-    if len(work.products) == 1:
-        node = work.products[0]
-        a, b = node.inputs[0], node.inputs[2 if node.op == "scaled_mma" else 1]
-        every = partition.dims
-        rows = [every[d] for d in a.dims if d in node.dims and d in every]
-        columns = [every[d] for d in b.dims if d in node.dims and d in every]
-        deep = [every[d] for d in a.dims if d in b.dims and d not in node.dims and d in every]
-    notes = compiled.kernel_ir.notes.get("lowering")
-    loops = notes.loops if notes is not None else []
-    stages = max([1, *(x.slots for x in loops)])
-    ahead = max([0, *(x.body.count - 1 for x in loops)])
-    ring = getattr(notes, "strategy", None)
-    if ring is not None and ring.bulk:
-        stages, ahead = ring.stages, ring.stages - 1
-    return TileChoice(
-        prod(p.tile for p in rows), prod(p.tile for p in columns), prod(p.tile for p in deep), stages,
-        prod(p.waves for p in rows), prod(p.waves for p in columns), max(1, issued.vector * 8 // dtype.bits), ahead,
-    )  # fmt: skip
 
 
 __all__ = ["DYNAMIC", "Roofline", "Traffic", "analyze", "analyze_compiled", "analyze_gemm", "product_named", "products"]

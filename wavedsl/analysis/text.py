@@ -29,17 +29,19 @@ def duration(seconds: float) -> str:
 
 def roofline_text(r: Roofline) -> str:
     """The record, one fact per line; predictions are called that."""
-    kind = "memory" if r.is_memory_bound else "compute"
+    kind = "nothing" if r.bound == "nothing" else "memory" if r.is_memory_bound else "compute"
     lines = [
         f"{r.kernel} on {r.product} ({r.target}), {r.dtype} on the {r.unit} pipes",
         f"needs {quantity(r.flops, 'FLOP')} and {quantity(r.bytes, 'B')}: {r.intensity:.4g} FLOP/B, bound by {kind}",
         f"chip {quantity(r.peak_compute, 'FLOP/s')}, {quantity(r.peak_bandwidth, 'B/s')}: balance at "
         f"{r.balance_point:.4g} FLOP/B; {quantity(r.bytes_in_flight, 'B')} in flight fill the memory",
         f"strategy {r.recommended_strategy}: {r.why}",
-        f"its tiles: {_tiles(r.tiles)}",
     ]
+    if r.tiles is not None:
+        lines.append(f"its tiles: {_tiles(r.tiles)}")
     if r.kernel_tiles is not None:
-        lines.append(f"the kernel's: {_tiles(r.kernel_tiles)}")
+        of = f", of the largest of its {len(r.products)} products" if len(r.products) > 1 else ""
+        lines.append(f"the kernel's{of}: {_tiles(r.kernel_tiles)}")
     if r.traffic is not None and r.minimal is not None:
         rows = [
             (level, quantity(getattr(r.minimal, level), "B"), quantity(getattr(r.traffic, level), "B"))
@@ -52,6 +54,8 @@ def roofline_text(r: Roofline) -> str:
         + ", ".join(f"{part} {duration(s)}" for part, s in r.seconds_by.items())
         + ")"
     )
+    if r.pipe_seconds:
+        lines.append("FLOP at peak: " + ", ".join(f"{pipe} {duration(s)}" for pipe, s in r.pipe_seconds.items()))
     if r.utilisation:
         busy = ", ".join(f"{unit} {share:.0%}" for unit, share in sorted(r.utilisation.items()) if share >= 0.005)
         lines.append(f"predicted {r.clocks} clocks of the fullest unit: {busy}")

@@ -169,11 +169,11 @@ def test_a_warpgroup_kernel_counts_bulk_copies_and_operands_in_shared_memory():
     assert r.kernel_tiles.waves_m == 2
     # 64 x 128 x 16 takes 64 clocks of the SM.
     groups = (m // 128) * (n // 128)
-    assert r.utilisation["mfma"] * r.clocks == pytest.approx(2 * (k // 16) * 64 * -(-groups // 132))
+    assert r.utilisation["tensor"] * r.clocks == pytest.approx(2 * (k // 16) * 64 * -(-groups // 132), rel=0.01)
     # Persistent workgroups take several tiles each.
     wide = wd.analyze(hopper, target="sm_90a", subs={M: m, N: 16 * n, K: k})
     assert wide.traffic.l2 == pytest.approx(16 * r.traffic.l2, rel=1e-6)
-    assert wide.utilisation["mfma"] * wide.clocks == pytest.approx(2 * (k // 16) * 64 * 16 * groups / 132, rel=0.05)
+    assert wide.utilisation["tensor"] * wide.clocks == pytest.approx(2 * (k // 16) * 64 * 16 * groups / 132, rel=0.05)
 
 
 def test_ragged_sizes_execute_whole_tiles():
@@ -231,7 +231,7 @@ def test_predictions_follow_the_shape():
     large = wd.analyze(gemm, target="sm_80", subs={M: 2048, N: 2048, K: 4096})
     thin = wd.analyze(gemm, target="sm_80", subs={M: 2048, N: 2048, K: 32})
     assert not large.is_memory_bound and large.bound in ("issue", "compute", "shared")
-    assert large.utilisation["mfma"] > 0.5
+    assert large.utilisation["tensor"] > 0.5
     assert thin.is_memory_bound and thin.recommended_strategy == "cache_persistent"
     assert large.seconds > 4 * thin.seconds
 

@@ -18,6 +18,8 @@ from wavedsl.ir.kernel_ir import F32, F64, I32, I64, Param
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime.toolchain import assemble_ptx
 
+import wavedsl as wd
+
 SM80 = TARGETS["sm_80"]
 
 
@@ -133,3 +135,24 @@ def test_a_workgroup_that_no_chip_has_is_refused() -> None:
 )
 def test_literals(imm: Imm, type_: str, text: str) -> None:
     assert imm.spell(type_) == text
+
+
+def test_the_header_counts_waves_as_what_they_are():
+    """Warpgroups of 128 threads are no warps, and a grid of run-time extents has no number."""
+    m, n, k = wd.symbols("M N K")
+
+    def head(target, dynamic=()):
+        @wd.wave([wd.WorkgroupConstraint(m, 128, 0), wd.WorkgroupConstraint(n, 128, 1), wd.TilingConstraint(k, 64)])
+        def gemm(a: wd.Memory[m, k, wd.SHARED, wd.f16], b: wd.Memory[n, k, wd.SHARED, wd.f16],
+                 c: wd.Memory[m, n, wd.f32]):  # fmt: skip
+            @wd.iterate(k, init_args=[wd.Register[m, n, wd.f32](0.0)])
+            def loop(acc):
+                return wd.mma(wd.read(a), wd.read(b), acc)
+
+            wd.write(loop, c)
+
+        sizes = {s: x for s, x in {m: 256, n: 256, k: 256}.items() if s not in dynamic}
+        return gemm.compile(target=target, subs=sizes, dynamic=list(dynamic)).asm.splitlines()[0]
+
+    assert head("sm_90a").endswith("grid 2 x 2 x 1, block 384 (3 warpgroups)")
+    assert head("sm_80", (m,)).endswith("grid dynamic x 2 x 1, block 128 (4 warps)")

@@ -149,3 +149,14 @@ def test_the_log_prints_where_it_is_asked_to(monkeypatch, capsys):
     monkeypatch.setenv("WAVEDSL_LOG", "0")
     make(13.0)(*arrays(16))
     assert capsys.readouterr().err == ""
+
+
+def test_another_order_in_memory_is_said_as_strides(caplog):
+    """What divides run-time extents is relied on where they are contiguous, which is not what the user changed."""
+    caplog.set_level(logging.INFO, "wavedsl")
+    kernel = make(11.0, dynamic=[M])
+    kernel(*arrays(32))
+    a, b = arrays(32)
+    kernel(np.asfortranarray(a), b)
+    said = [r.getMessage() for r in caplog.records]
+    assert said[1].endswith("`a` has strides (4, 128), not (256, 4)")
