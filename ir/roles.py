@@ -191,7 +191,12 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     _gather(low, low.graph.region, rings)
     for ring in rings:
         _share(low, ring, strategy.cluster)
-    outlets = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
+    outlets: list[Outlet] = []
+    refused: list[str] = []
+    for n in low.graph.all_nodes():
+        if n.op == "write" and not low.graph.argument(n.attrs["memory"]).hidden:
+            found = plan_outlet(low, n)
+            outlets.append(found) if isinstance(found, Outlet) else refused.append(found)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)
@@ -199,6 +204,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     if outlets and short:
         low.shared_top, outlets = top, []
+        refused = ["their buffers would leave rings of tiles a single slot"]
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
     low.outlets = {o.node.id: o for o in outlets}
@@ -210,6 +216,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     strategy.outlets = len(outlets)
+    if refused:
+        strategy.why["results"] = "; ".join(dict.fromkeys(refused))
     reserve(low, rings)
     if low.shared_top > low.target.shared_bytes:
         asked = f"Schedule(stages={stages}): " if fixed else ""
