@@ -269,7 +269,10 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     }  # fmt: skip
     why = next((reason for reason, holds in reasons.items() if not holds), "")
     if asked and why:
-        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, "leave ping_pong out")
+        hint = "leave ping_pong out"
+        if found.specialize and found.order is not None and low.partition.waves > 1:
+            hint = "a tile of 64 x 256 or 128 x 128 sums at most that wd.WaveConstraint, if there is one, leaves whole"
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, hint)
     if asked is False or why:
         return
     found.teams = 2

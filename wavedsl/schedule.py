@@ -58,7 +58,8 @@ class Schedule:
     ping_pong: bool | None = None
     """AMD: whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised
     priority while the other reads and copies (two waves per SIMD). sm_90a: whether two warpgroups take output tiles in
-    turn, one storing results while the other's products run (tiles of one warpgroup, `persistent`)."""
+    turn, one storing results while the other's products run (tiles of one warpgroup, 64 x 256 or 128 x 128 at most,
+    of which a workgroup takes several: `persistent`)."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""

@@ -17,7 +17,7 @@ import numpy as np
 import products
 import pytest
 from hopper import tiles
-from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
+from products import BF16, BM, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
@@ -163,6 +163,37 @@ def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -
     compiled.grid = (5, 1, 1)
     compiled.emulate(a, b, c)
     products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+
+
+@pytest.mark.parametrize("lanes", [128, None])
+@pytest.mark.parametrize("rows", [False, True], ids=["free", "rows given"])
+def test_tiles_in_turn_are_one_warpgroups(rows: bool, lanes: int | None) -> None:
+    """Two warpgroups would share 64 x 128 if nobody asked for turns."""
+    lanes_said = [wd.HardwareConstraint(threads_per_wave=lanes)] if lanes else []
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 64),
+            *lanes_said, *([wd.WaveConstraint(M, BM)] if rows else []),
+        ],
+        schedule=wd.Schedule(persistent=True, ping_pong=True),
+    )  # fmt: skip
+    def gemm(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b, c = operands(F16, 320, 200, 128, "MK", "NK")
+    compiled = gemm.compile(a, b, c, target="sm_90a", subs={BM: 64})
+    assert strategy(compiled).teams == 2
+    compiled.grid = (3, 1, 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+    with pytest.raises(wd.ConstraintError, match="computed by 2 warpgroups together") as refused:
+        gemm.compile(target="sm_90a", subs={BM: 192, M: 4096, N: 4096, K: 4096})
+    assert "64 x 256 or 128 x 128" in (refused.value.hint or "")
 
 
 def test_turns_are_the_users_to_choose() -> None:
