@@ -248,6 +248,38 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     assert met == ["relaxed", "release"]  # what the first one is to tell is fenced already
 
 
+@pytest.mark.parametrize(("cluster", "m", "n"), [(2, 256, 256), (4, 100, 500), (2, 640, 128)], ids=str)
+def test_clusters_along_the_second_axis(cluster: int, m: int, n: int) -> None:
+    """They share tiles of A; each workgroup takes several tiles, in its cluster's turn."""
+    a, b, c = operands(BF16, m, n, 200, "MK", "NK")
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(cluster=(1, cluster, 1)))
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=SMALL)
+    assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+    read_a, read_b = (x for x in compiled.decisions.text().splitlines() if "bulk copies" in x and "into ring" in x)
+    assert f"to {cluster} workgroups" in read_a and "workgroups" not in read_b
+    assert f"cluster: {cluster} workgroups along the second grid axis" in schedule_text(compiled.kernel_ir)
+    compiled.grid = (2 * cluster, 1, 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(BF16, a, b, "MK", "NK"), BF16)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why", "hint"),
+    [
+        ({"cluster": (2, 2, 1)}, "lies along one of the first two grid axes", "cluster=(2, 1, 1) or cluster=(1, 2, 1)"),
+        ({"cluster": (1, 1, 2)}, "lies along one of the first two grid axes", "cluster=(2, 1, 1) or cluster=(1, 2, 1)"),
+        ({"cluster": (1, 2, 1), "persistent": False}, "take tiles in turn", "leave persistent out"),
+        ({"cluster": (1, 3, 1)}, "the second grid axis has 4 tiles, no multiple of 3", "choose another tile"),
+    ],
+    ids=["both", "third", "not in turn", "not divided"],
+)
+def test_clusters_that_cannot_be_say_why(schedule: dict[str, Any], why: str, hint: str) -> None:
+    sizes = {M: 256, N: 256, K: 128}
+    with pytest.raises(wd.ConstraintError, match=why) as refused:
+        hopper.gemm(BF16, schedule=wd.Schedule(**schedule)).compile(target="sm_90a", subs={**SMALL, **sizes})
+    assert hint in (refused.value.hint or "")
+
+
 @pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])
 def test_descriptors_do_not_hold_the_rank_in_the_cluster(a_order: str, b_order: str) -> None:
     """Addresses of shared memory do, in the bits of a descriptor that say how far panels along M or N are apart."""
