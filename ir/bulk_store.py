@@ -8,6 +8,10 @@ Direct stores of a fragment would fill half of each sector of memory. Where the 
 contiguous dimension (operands were swapped), a panel is 64 elements wide and the stores transpose. Rows that are moved,
 and end where a count does (a group's among others), leave by a map that ends there (`tile_ends`).
 
+A result may take the place of what it is computed of (`in_place`). Each lane has read an element before it stores the
+result to shared memory, all of a panel's lanes have stored when its copy is started, so a copy overwrites nothing that
+is still to be read.
+
 Invariant: the thread that starts copies is one of those that wait for theirs; a buffer's copies end in order.
 """
 
@@ -21,6 +25,7 @@ from wavedsl.ir.access import combine_fields, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import PRODUCTS, Node
+from wavedsl.ir.in_place import bulk_problem
 from wavedsl.ir.kernel_ir import B32, I32, TensorBoxes, Value
 from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout
@@ -65,32 +70,44 @@ class Outlet:
         return BUFFERS * self.slot_bytes
 
 
-def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
-    """How a write can leave by bulk copies; None where it cannot and is stored from registers."""
+def plan_outlet(low: Lowering, n: Node) -> Outlet | str:
+    """How a write can leave by bulk copies, or why it cannot and is stored from registers."""
     info = low.view_info(n)
-    if info.dtype.bits not in (8, 16, 32) or len(n.inputs[0].dims) != 2 or not _mapped(low, n):
-        return None
-    if low.inference.demands.get((n.id, 0)) is not None or _read_too(low, info.name):
-        return None
+    name = info.name
+    if info.dtype.bits not in (8, 16, 32):
+        return f"{name} has elements of {info.dtype.bits} bits"
+    if len(n.inputs[0].dims) != 2:
+        return f"a tile of {name} has {len(n.inputs[0].dims)} dimensions"
+    if not _mapped(low, n):
+        return f"no tensor map drops what the mapping of {name} does"
+    if low.inference.demands.get((n.id, 0)) is not None:
+        return f"the result is not stored to {name} as it lies in registers"
+    if problem := bulk_problem(low, n):
+        return problem
     layout = low.layout(n.inputs[0])
     c = info.contiguous()
-    if c is None or info.align < 16 or info.names[c] not in layout.dims:
-        return None
+    if c is None or info.names[c] not in layout.dims:
+        return f"tiles of {name} are not contiguous along a dimension"
+    if info.align < 16:
+        return f"{name} is not known to start at a multiple of 16 bytes"
     ends = tile_ends(low, n)
-    if any(i != c and info.stride_multiple(i) % 16 for i in range(len(info.dims))) or len(info.dims) + len(ends) > 5:
-        return None
+    if any(i != c and info.stride_multiple(i) % 16 for i in range(len(info.dims))):
+        return f"strides of {name} are no multiples of 16 bytes"
+    if len(info.dims) + len(ends) > 5:
+        return f"a tensor map of {name} would have more than five dimensions"
     if any(s == 0 and e != 1 for s, e in zip(info.strides, info.extents)):
-        return None
+        return f"elements of {name} lie in one place"
     along = info.names[c]
     across = next(d for d in layout.dims if d != along)
     transposed = _fragment(layout, along, across)
-    if not (transposed or _fragment(layout, across, along)) or any(
-        plan.waves > 1 and d not in (across, along) for d, plan in low.plans.items()
-    ):
-        return None
+    if not (transposed or _fragment(layout, across, along)):
+        return f"what is stored to {name} does not lie in registers as a warpgroup's product"
+    shared = next((d for d, plan in low.plans.items() if plan.waves > 1 and d not in (across, along)), None)
+    if shared is not None:
+        return f"waves that share {shared} have the same elements of {name}"
     rows, columns = low.plans[across].wave, low.plans[along].wave
     if (columns if transposed else rows) % ROWS:
-        return None
+        return f"the instruction's rows of a wave's tile are no multiple of {ROWS}"
     if transposed:
         width, unit = ROWS, 16 if info.elsize == 2 else 8
         most = min(ROWS, PANEL_BYTES // (width * info.elsize))
@@ -99,7 +116,7 @@ def plan_outlet(low: Lowering, n: Node) -> Outlet | None:
         span = next((s for s in (128, 64, 32) if columns * info.elsize % s == 0), 0)
         width, height = span // info.elsize, ROWS
     if not width or not height:
-        return None
+        return f"a wave's tile of {rows} x {columns} has no panels of whole swizzles"
     tile = matrix_tile({across: height, along: width}, along, info.elsize, width, 1)
     rest = [i for i in reversed(range(len(info.dims))) if i != c]
     sizes = {along: tile.span // info.elsize, across: height}
@@ -129,10 +146,6 @@ def _not_negative(x: Node | None) -> bool:
     if x.op == "constant":
         return int(x.attrs["value"]) >= 0
     return x.op == "maximum" and any(_not_negative(part) for part in x.inputs)
-
-
-def _read_too(low: Lowering, name: str) -> bool:
-    return any(n.op == "read" and n.attrs["memory"] == name for n in low.graph.all_nodes())
 
 
 def _fragment(layout: Layout, across: str, along: str) -> bool:

@@ -16,7 +16,9 @@ from wavedsl.ir.access import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
+from wavedsl.ir.in_place import order_problem
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.late_reads import is_late
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.strategy import most_registers
@@ -168,9 +170,22 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
         piece = staged.piece * info.elsize
         words = f"copies of {size} bytes per lane through registers, stored in {piece}"
         return ("load.global", "store.shared", *loads), words + taken
+    when = _when(low, n)
     if not is_tile(low.graph, n):
-        return ("load.global",), "gathered, each lane its own elements"
-    return ("load.global",), "loads of " + _widths(low, info, low.layout(n))
+        return ("load.global",), "gathered, each lane its own elements" + when
+    return ("load.global",), "loads of " + _widths(low, info, low.layout(n)) + when
+
+
+def _when(low: Lowering, n: Node) -> str:
+    """When an array that its region also writes is loaded, where results are computed as they are stored."""
+    region = low.region_of(n)
+    written = any(x.op == "write" and x.attrs["memory"] == n.attrs["memory"] for x in region_nodes(region))
+    if not written or not low.computes_late(region):
+        return ""
+    if is_late(low, n):
+        return ", as results are stored in their place"
+    problem = order_problem(low, n)
+    return f", before all stores: {problem}" if problem else ""
 
 
 def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:

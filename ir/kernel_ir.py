@@ -217,7 +217,7 @@ class Kernel:
     shared_names: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Shared buffers: name → (byte offset, bytes), for comments and reports."""
     cluster: int = 1
-    """Workgroups of a cluster, neighbours along the first axis."""
+    """Workgroups of a cluster, neighbours along the launch's first axis."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What the compiler decided and why (atoms, placements, schedule): read by reports, never by passes."""
 

@@ -5,8 +5,8 @@ stored. Out: promises of its results. Whoever asks for an element gets the loop 
 is in; the next slice's follows when this one's results are on the way. A loop over the whole tile would hold it in
 registers all the time that an epilogue computes.
 
-Invariant: nothing in the loop's region writes to what it reads between the loop's place and the last of its users
-(`late_reads.is_late`), so a slice may be read as late as that.
+Invariant: nothing in the loop's region (`late_reads.is_late`) or in the one around it writes to what it reads, so a
+slice may be read as late as the last of its users.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.late_reads import is_late
 from wavedsl.ir.lower_values import is_late_value
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.steps import Env, StageContext, Step
 
 SLICE = 64
@@ -39,7 +40,10 @@ def adds_parts(low: Lowering, n: Node, region: Region) -> bool:
         return False
     if any(low.region_of(u) is not outer for r in results for u in users.get(r.id, ())):
         return False
+    changed = {x.attrs["memory"] for x in outer.nodes if ROWS[x.op].effect and "memory" in x.attrs}
     for x in region.nodes:
+        if x.op == "read" and x.attrs["memory"] in changed:
+            return False
         if not (is_late(low, x) if x.op == "read" else is_late_value(low, x)):
             return False
     wide = [carry for carry in region.carries if low.layout(carry).elements_per_lane > SLICE]

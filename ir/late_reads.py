@@ -5,8 +5,8 @@ column's scale for every fourth register: loaded all at once they leave no regis
 read that only elementwise steps and writes use has its loads emitted when somebody asks for an element, and `Ahead`
 asks for the elements of the next stores, as many as registers hold.
 
-Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the kernel
-writes to the array.
+Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the region
+writes to the array but results in place of what is read, whose stores need their own elements' loads (`in_place`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wavedsl.ir.access import join_register
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.fragment import Fragment, Lazy, OnDemand, per_register, register_count
 from wavedsl.ir.graph import Node, region_nodes
+from wavedsl.ir.in_place import elementwise, stored_over
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loop_registers import wave_registers
 from wavedsl.ir.lowering import Lowering
@@ -46,7 +47,9 @@ def is_late(low: Lowering, n: Node) -> bool:
     for x in region_nodes(region):
         if x.op == "fence" and x.id in before:
             continue
-        if ROWS[x.op].effect and (x.op not in ("write", "iterate") or x.attrs.get("memory") == n.attrs["memory"]):
+        if ROWS[x.op].effect and x.op not in ("write", "iterate"):
+            return False
+        if x.op == "write" and x.attrs["memory"] == n.attrs["memory"] and stored_over(low, n) is not x:
             return False
     users = low.users()
     work, seen = [n], {n.id}
@@ -57,20 +60,12 @@ def is_late(low: Lowering, n: Node) -> bool:
             if u.op == "write":
                 if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
                     return False
-            elif (ROWS[u.op].index_rule not in ("same", "lift") and not sums_one(low, u)) or u.op == "mma":
+            elif not elementwise(low, u):
                 return False
             elif u.id not in seen:
                 seen.add(u.id)
                 work.append(u)
     return True
-
-
-def sums_one(low: Lowering, n: Node) -> bool:
-    """Whether a sum is along a dimension whose tiles have one element, which every lane has."""
-    if n.op != "sum":
-        return False
-    plan = low.plans[str(n.attrs["dim"])]
-    return plan.tile == plan.wave == plan.waves == 1
 
 
 def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:

@@ -20,8 +20,8 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert, high_lanes
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.in_place import sums_one
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
-from wavedsl.ir.late_reads import sums_one
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import (

@@ -116,7 +116,7 @@ def lowered(
             plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
-    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays)):
+    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=bool(turns)):
         try:
             try:
                 kernel = by(plan)

@@ -10,6 +10,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
@@ -21,6 +22,9 @@ from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
 from wavedsl.ir.write_back import by_warps, by_waves
+
+TURN_SUMS = 128
+"""Registers of sums that one warpgroup of a tile may hold: a wider tile leaves none for anything else."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,14 @@ def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
     return next(plans(scale_by_hand(graph, target), dims, target))
 
 
-def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO_ROWS) -> Iterator[Plan]:
+def plans(
+    graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO_ROWS, in_turn: bool = False
+) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
     the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
-    taken together. What the user asks for is the only way. `rows`: reads whose rows are contiguous in memory. Raises
-    ConstraintError where there is none.
+    taken together. What the user asks for is the only way. `rows`: reads whose rows are contiguous in memory.
+    `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its registers hold the
+    sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
@@ -53,6 +60,9 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO
     lanes = resolved.hardware.threads_per_wave
     products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
+    if wide is not None and in_turn and (alone := _by_one(read_once(graph), resolved, wide)) is not None:
+        yield alone
+        return
     if wide is not None and lanes == wide.wave_size:
         yield _plan(read_once(graph), resolved, wide)
         return
@@ -68,6 +78,21 @@ def plans(graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO
     yield found
     if found.partition.shared_rows:  # what waves have to tell each other may not fit shared memory
         yield _plan(graph, resolved, target, rows, widen=False)
+
+
+def _by_one(graph: Graph, resolved: ResolvedConstraints, wide: Target) -> Plan | None:
+    """The plan by which one warpgroup computes a tile; None where the constraints or its registers are against it."""
+    try:
+        found = _plan(graph, resolved, replace(wide, default_waves=1))
+    except ConstraintError:
+        return None
+    return found if found.partition.waves == 1 and most_sums(found.inference) <= TURN_SUMS else None
+
+
+def most_sums(inference: Inference) -> int:
+    """Registers per lane of the largest product's result."""
+    results = (register_count(plan.result, plan.node.dtype) for plan in inference.mmas.values())
+    return max(results, default=0)
 
 
 def lanes_asked(graph: Graph) -> int | None:

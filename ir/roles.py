@@ -190,8 +190,13 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
     for ring in rings:
-        _share(low, ring, strategy.cluster)
-    outlets = [o for n in low.graph.all_nodes() if n.op == "write" and (o := plan_outlet(low, n)) is not None]
+        _share(low, ring, strategy.cluster, strategy.cluster_axis)
+    outlets: list[Outlet] = []
+    refused: list[str] = []
+    for n in low.graph.all_nodes():
+        if n.op == "write" and not low.graph.argument(n.attrs["memory"]).hidden:
+            found = plan_outlet(low, n)
+            outlets.append(found) if isinstance(found, Outlet) else refused.append(found)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)
@@ -199,6 +204,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     if outlets and short:
         low.shared_top, outlets = top, []
+        refused = ["their buffers would leave rings of tiles a single slot"]
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
     low.outlets = {o.node.id: o for o in outlets}
@@ -210,6 +216,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
     strategy.outlets = len(outlets)
+    if refused:
+        strategy.why["results"] = "; ".join(dict.fromkeys(refused))
     reserve(low, rings)
     if low.shared_top > low.target.shared_bytes:
         asked = f"Schedule(stages={stages}): " if fixed else ""
@@ -247,9 +255,9 @@ def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
     return next((n for n in range(wanted, 1, -1) if _set_depth(low, rings, n) <= low.target.shared_bytes), 1)
 
 
-def _share(low: Lowering, ring: Ring, cluster: int) -> None:
-    """Which members are the same in all workgroups of a cluster: those without a dimension of the first grid axis."""
-    first = {str(d) for d in low.partition.grid_axes()[0]}
+def _share(low: Lowering, ring: Ring, cluster: int, axis: int) -> None:
+    """Which members are the same in all workgroups of a cluster along a grid axis: those without its dimensions."""
+    along = {str(d) for d in low.partition.grid_axes()[axis]}
     if any(may_straddle(low, n) for n in ring.members):
         return  # its filler waits for a whole fill at times, and others would not
     for n in ring.members:
@@ -257,7 +265,7 @@ def _share(low: Lowering, ring: Ring, cluster: int) -> None:
         rows = staged.extents.get(staged.tile.other, 1)  # a row alone is not cut
         if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
             continue
-        if cluster > 1 and not first.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
+        if cluster > 1 and not along.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
             ring.shared.add(n.id)
     ring.cluster = cluster if ring.shared else 1
 

@@ -52,6 +52,8 @@ class Strategy:
     specialize: bool = False
     stages: int = 1
     cluster: int = 1
+    cluster_axis: int = 0
+    """The grid axis along which a cluster's tiles are neighbours."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
@@ -81,7 +83,8 @@ class Strategy:
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
-            out.append(f"cluster: {self.cluster} workgroups along the first grid axis")
+            axis = ("first", "second")[self.cluster_axis]
+            out.append(f"cluster: {self.cluster} workgroups along the {axis} grid axis")
         if self.order is not None:
             out.append(f"tiles: {self.order.describe()}")
         if self.registers[1]:
@@ -273,7 +276,10 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     }  # fmt: skip
     why = next((reason for reason, holds in reasons.items() if not holds), "")
     if asked and why:
-        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, "leave ping_pong out")
+        hint = "leave ping_pong out"
+        if found.specialize and found.order is not None and low.partition.waves > 1:
+            hint = "a tile of 64 x 256 or 128 x 128 sums at most that wd.WaveConstraint, if there is one, leaves whole"
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, hint)
     if asked is False or why:
         return
     found.teams = 2
@@ -286,12 +292,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     """Workgroups that share operand tiles: two where every one of the first axis has a partner, and all that are at
     work ask more of L2 than it brings anyway."""
     asked = low.choices.cluster
-    size = asked[0] if asked else 1
+    size, axis = _along(low, asked) if asked else (1, 0)
     counts = _counts(low)
-    if asked and any(n != 1 for n in asked[1:]):
-        raise ConstraintError(
-            f"Schedule(cluster={asked}): clusters lie along the first grid axis", low.graph.loc, "cluster=(2, 1, 1)"
-        )
     if size > MOST_CLUSTER or (size > 1 and not found.specialize):
         many = size > MOST_CLUSTER
         why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
@@ -301,9 +303,11 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
             "leave cluster out",
         )  # fmt: skip
-    if size > 1 and counts[0] is not None and counts[0] % size:
+    along = counts[axis]
+    if size > 1 and along is not None and along % size:
         raise ConstraintError(
-            f"Schedule(cluster={asked}): the first grid axis has {counts[0]} tiles, no multiple of {size}",
+            f"Schedule(cluster={asked}): the {('first', 'second')[axis]} grid axis has {along} tiles, no multiple of "
+            f"{size}",
             low.graph.loc,
             "leave cluster out, or choose another tile",
         )
@@ -327,9 +331,30 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
             found.why["cluster"] = (
                 f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
             )
-    found.cluster = size
+    found.cluster, found.cluster_axis = size, axis
     if asked:
         found.why["cluster"] = "as asked for"
+
+
+def _along(low: Lowering, asked: Sequence[int]) -> tuple[int, int]:
+    """Workgroups of the cluster that is asked for, and the grid axis along which their tiles are neighbours. Raises
+    ConstraintError for clusters along several axes: operands would be shared along either, and a slot given back to
+    those in the row and those in the column of its workgroup, which rings do not know."""
+    long = [axis for axis, n in enumerate(asked) if n != 1]
+    if len(long) > 1 or long == [2]:
+        n = max(asked)
+        raise ConstraintError(
+            f"Schedule(cluster={tuple(asked)}): a cluster lies along one of the first two grid axes, along which its "
+            "workgroups share what does not depend on it",
+            low.graph.loc, f"cluster=({n}, 1, 1) or cluster=(1, {n}, 1)",
+        )  # fmt: skip
+    if long == [1] and low.choices.persistent is False:
+        raise ConstraintError(
+            f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
+            "to workgroups that take tiles in turn",
+            low.graph.loc, "leave persistent out, or exchange the grid axes",
+        )  # fmt: skip
+    return (asked[long[0]], long[0]) if long else (1, 0)
 
 
 def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> float:
@@ -352,7 +377,7 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
-    if found.cluster > 1 and low.choices.swizzle and asked is None:
+    if found.cluster > 1 and (low.choices.swizzle or found.cluster_axis) and asked is None:
         asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
@@ -362,9 +387,9 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     if low.choices.swizzle is False:
         group = counts[0] or 1 << 15
     else:
-        group = best_group(sizes, low.target.units, found.cluster)
+        group = best_group(sizes, low.target.units, found.cluster, found.cluster_axis)
     order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
-    found.order = TileOrder(counts, group, workgroups, found.cluster, order)
+    found.order = TileOrder(counts, group, workgroups, found.cluster, found.cluster_axis, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
 

@@ -5,9 +5,9 @@ number of a tile to its number along each axis. Tiles that run at the same time 
 so they form a block: `group` tiles along the first axis, then on along the second. The block that fills the chip once
 touches group · a + ⌈units / group⌉ · b elements of the operands, for tiles of a × b; the group with the least is taken.
 
-With clusters, a number counts whole clusters: their workgroups take neighbouring tiles along the first axis. Where a
-run-time extent makes that an odd number, the last ones work on nothing: their copies bring zeros, their stores are
-masked like those of any tile that sticks out.
+With clusters, a number counts whole clusters: their workgroups take neighbouring tiles along one axis, whichever of the
+first two. Where a run-time extent makes that an odd number, the last ones work on nothing: their copies bring zeros,
+their stores are masked like those of any tile that sticks out.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 @dataclass(frozen=True)
 class TileOrder:
     """`counts`: tiles along each grid axis, None where a run-time extent decides. `workgroups`: how many are launched,
-    in clusters of `cluster` along the first axis. `uneven`: where tiles differ in length, the order instead."""
+    in clusters of `cluster` whose tiles are neighbours along grid axis `axis`. `uneven`: where tiles differ in length,
+    the order instead."""
 
     counts: tuple[int | None, ...]
     group: int
     workgroups: int
     cluster: int = 1
+    axis: int = 0
     uneven: Uneven | None = None
 
     def describe(self) -> str:
@@ -41,19 +43,22 @@ class TileOrder:
             return f"{self.workgroups} workgroups, {self.uneven.describe()}"
         return f"{self.workgroups} workgroups, blocks of {self.group} tiles along the first grid axis"
 
+    def clusters(self, b: Builder, counts: Sequence[Any]) -> list[Any]:
+        """What is handed out along each axis: tiles, or clusters of tiles."""
+        return [_clusters(b, n, self.cluster if axis == self.axis else 1) for axis, n in enumerate(counts)]
 
-def best_group(tile: Sequence[int], units: int, cluster: int = 1) -> int:
+
+def best_group(tile: Sequence[int], units: int, cluster: int = 1, axis: int = 0) -> int:
     """Tiles (or clusters) along the first axis of a block that fills the chip and touches the fewest elements."""
-    a, b = tile[0] * cluster, tile[1]
+    a, b = (n * (cluster if i == axis else 1) for i, n in enumerate(tile))
     blocks = max(1, units // cluster)
     return min(GROUPS, key=lambda g: (g * a + -(-blocks // g) * b, g))
 
 
 def count_tiles(b: Builder, order: TileOrder, counts: Sequence[Any]) -> Any:
     """Numbers that are handed out: tiles, or clusters of tiles."""
-    first = _clusters(b, counts[0], order.cluster)
-    out = first
-    for n in counts[1:]:
+    out, *rest = order.clusters(b, counts)
+    for n in rest:
         out = scaled(b, out, n)
     return out
 
@@ -68,8 +73,7 @@ def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[A
     """The tile's number along each axis. `rank`: which workgroup of its cluster this is."""
     if order.uneven is not None:
         return order.uneven.numbers(b, number, counts)
-    first = _clusters(b, counts[0], order.cluster)
-    second = counts[1] if len(counts) > 1 else 1
+    first, second, *_ = (*order.clusters(b, counts), 1)
     plane = scaled(b, first, second)
     out: list[Any] = []
     rest: Any = number
@@ -91,7 +95,7 @@ def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[A
         else:
             height = b.min_s(b.sub(b.i32(first) if isinstance(first, int) else first, start), order.group)
         along, across = total(b, [start, b.urem(inside, height)]), b.udiv(inside, height)
-    if order.cluster > 1:
-        along = total(b, [scaled(b, along, order.cluster), rank])
     out = [along, across, outer]
+    if order.cluster > 1:
+        out[order.axis] = total(b, [scaled(b, out[order.axis], order.cluster), rank])
     return out[: len(counts)]

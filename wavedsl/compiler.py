@@ -206,14 +206,14 @@ def _grid(partition: Any, axis: Sequence[Any]) -> Any:
 
 def _persistent_grid(tiles: Sequence[Any], order: Any) -> Any:
     """Workgroups that take the tiles in turn: at most as many as the order says, in whole clusters."""
-    first, *rest = tiles
-    if isinstance(first, int):
-        count: Any = -(-first // order.cluster) * order.cluster
+    along = tiles[order.axis]
+    if isinstance(along, int):
+        count: Any = -(-along // order.cluster) * order.cluster
     else:
         import sympy
 
-        count = sympy.ceiling(first / sympy.Integer(order.cluster)) * order.cluster
-    for n in rest:
+        count = sympy.ceiling(along / sympy.Integer(order.cluster)) * order.cluster
+    for n in (*tiles[: order.axis], *tiles[order.axis + 1 :]):
         count = count * n
     if isinstance(count, int):
         return min(count, order.workgroups)

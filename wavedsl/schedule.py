@@ -34,7 +34,8 @@ class Schedule:
     """Registers per thread of (the warpgroup that only copies, each one that computes), whole eights from 24 to 256:
     how a workgroup divides what it started with (sm_90a, kernels with such a warpgroup)."""
     cluster: tuple[int, ...] | None = None
-    """Workgroups of a cluster along grid axes 0, 1 and 2."""
+    """Workgroups of a cluster along grid axes 0, 1 and 2: along one of the first two, the others are 1. They share the
+    operand tiles that do not depend on that axis."""
     direct_to_shared: bool | None = None
     """Whether copies go from global to shared memory without passing through registers."""
     prefetch: int | None = None
@@ -58,7 +59,8 @@ class Schedule:
     ping_pong: bool | None = None
     """AMD: whether the waves of a loop with products work in two groups half a trip apart: one multiplies at raised
     priority while the other reads and copies (two waves per SIMD). sm_90a: whether two warpgroups take output tiles in
-    turn, one storing results while the other's products run (tiles of one warpgroup, `persistent`)."""
+    turn, one storing results while the other's products run (tiles of one warpgroup, 64 x 256 or 128 x 128 at most,
+    of which a workgroup takes several: `persistent`)."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""

@@ -17,7 +17,7 @@ import numpy as np
 import products
 import pytest
 from hopper import tiles
-from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
+from products import BF16, BM, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
@@ -165,6 +165,37 @@ def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -
     products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
 
 
+@pytest.mark.parametrize("lanes", [128, None])
+@pytest.mark.parametrize("rows", [False, True], ids=["free", "rows given"])
+def test_tiles_in_turn_are_one_warpgroups(rows: bool, lanes: int | None) -> None:
+    """Two warpgroups would share 64 x 128 if nobody asked for turns."""
+    lanes_said = [wd.HardwareConstraint(threads_per_wave=lanes)] if lanes else []
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 64),
+            *lanes_said, *([wd.WaveConstraint(M, BM)] if rows else []),
+        ],
+        schedule=wd.Schedule(persistent=True, ping_pong=True),
+    )  # fmt: skip
+    def gemm(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b, c = operands(F16, 320, 200, 128, "MK", "NK")
+    compiled = gemm.compile(a, b, c, target="sm_90a", subs={BM: 64})
+    assert strategy(compiled).teams == 2
+    compiled.grid = (3, 1, 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(F16, a, b, "MK", "NK"), F16)
+    with pytest.raises(wd.ConstraintError, match="computed by 2 warpgroups together") as refused:
+        gemm.compile(target="sm_90a", subs={BM: 192, M: 4096, N: 4096, K: 4096})
+    assert "64 x 256 or 128 x 128" in (refused.value.hint or "")
+
+
 def test_turns_are_the_users_to_choose() -> None:
     """Left out, they are taken (above); refused where tiles are no single warpgroup's, or nobody has two of them."""
     sizes = {M: 384, N: 200, K: 192}
@@ -215,6 +246,38 @@ def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
     met = re.findall(r"barrier\.cluster\.arrive\.(\w+)", compiled.asm)
     assert met == ["relaxed", "release"]  # what the first one is to tell is fenced already
+
+
+@pytest.mark.parametrize(("cluster", "m", "n"), [(2, 256, 256), (4, 100, 500), (2, 640, 128)], ids=str)
+def test_clusters_along_the_second_axis(cluster: int, m: int, n: int) -> None:
+    """They share tiles of A; each workgroup takes several tiles, in its cluster's turn."""
+    a, b, c = operands(BF16, m, n, 200, "MK", "NK")
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(cluster=(1, cluster, 1)))
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=SMALL)
+    assert "multicast::cluster" in compiled.asm and f".reqnctapercluster {cluster}, 1, 1" in compiled.asm
+    read_a, read_b = (x for x in compiled.decisions.text().splitlines() if "bulk copies" in x and "into ring" in x)
+    assert f"to {cluster} workgroups" in read_a and "workgroups" not in read_b
+    assert f"cluster: {cluster} workgroups along the second grid axis" in schedule_text(compiled.kernel_ir)
+    compiled.grid = (2 * cluster, 1, 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(BF16, a, b, "MK", "NK"), BF16)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why", "hint"),
+    [
+        ({"cluster": (2, 2, 1)}, "lies along one of the first two grid axes", "cluster=(2, 1, 1) or cluster=(1, 2, 1)"),
+        ({"cluster": (1, 1, 2)}, "lies along one of the first two grid axes", "cluster=(2, 1, 1) or cluster=(1, 2, 1)"),
+        ({"cluster": (1, 2, 1), "persistent": False}, "take tiles in turn", "leave persistent out"),
+        ({"cluster": (1, 3, 1)}, "the second grid axis has 4 tiles, no multiple of 3", "choose another tile"),
+    ],
+    ids=["both", "third", "not in turn", "not divided"],
+)
+def test_clusters_that_cannot_be_say_why(schedule: dict[str, Any], why: str, hint: str) -> None:
+    sizes = {M: 256, N: 256, K: 128}
+    with pytest.raises(wd.ConstraintError, match=why) as refused:
+        hopper.gemm(BF16, schedule=wd.Schedule(**schedule)).compile(target="sm_90a", subs={**SMALL, **sizes})
+    assert hint in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(("a_order", "b_order"), [("MK", "KN"), slow("KM", "KN")])

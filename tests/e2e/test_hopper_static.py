@@ -20,6 +20,7 @@ import wavedsl as wd
 
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
 FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
+BF16_F32 = Kind("bf16-out-f32", wd.bf16, wd.f32, wd.f32)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)
 DEALT = wd.Schedule(stream_k=True)
 ALONE = wd.Schedule(specialize=False)
@@ -82,8 +83,20 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     ),
     "bf16 256x160x64 alpha beta": (BF16, tiles(256, 160, 64, 128, 160), {"epilogue": "alpha beta"}),
     "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
+    "bf16 128x256x64, clusters along N": (
+        BF16, tiles(128, 256, 64, 64, 256), {"schedule": wd.Schedule(cluster=(1, 2, 1))},
+    ),
+    "bf16 128x256x64 in place": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
+    "bf16 128x256x64 in place, f32 out": (BF16_F32, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
+    "bf16 128x256x64 in place, cut in two": (
+        BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "in place", "schedule": wd.Schedule(split_k=2)},
+    ),
+    "bf16 160x256x64 in place, swapped": (BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "in place"}),
+    "bf16 128x128x64 in place, dealt": (
+        BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "in place", "schedule": DEALT},
+    ),
 }
-QUICK = (0, 13, 18, 21, 24)
+QUICK = (0, 13, 18, 21, 24, list(CONFIGURATIONS).index("bf16 128x256x64 in place"))
 
 
 def _when(place: int) -> list[Any]:

@@ -143,6 +143,15 @@ def gemm(
             wd.write(finish(0.5 * x * (1.0 + wd.erf(x * 0.5**0.5))), d)
 
         return gemm_all
+    if epilogue == "in place":
+
+        @wd.wave(constraints, schedule=schedule)
+        def gemm_in_place(
+            a: a_type, b: b_type, c: wd.Memory[M, N, out], alpha: wd.Scalar[wd.f32], beta: wd.Scalar[wd.f32]
+        ):
+            wd.write(finish(product(a, b) * alpha + wd.cast(wd.read(c), wd.f32) * beta), c)
+
+        return gemm_in_place
     assert epilogue == "alpha beta"
 
     @wd.wave(constraints, schedule=schedule)

@@ -139,21 +139,21 @@ def difference(got: np.ndarray, want: np.ndarray, dtype: Any) -> str:
 
 def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
     """The same kernel on fewer tiles: one whole tile and the ragged rest of a workgroup dimension, a few trips. The
-    first grid axis keeps as many tiles as a cluster has workgroups."""
+    grid axes keep as many tiles as a cluster has workgroups along them."""
     from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
     from wavedsl.ir.symbols import evaluate_int
 
     out = dict(values)
     schedule = getattr(kernel, "schedule", None)
-    cluster = schedule.cluster[0] if schedule is not None and schedule.cluster else 1
+    cluster = schedule.cluster if schedule is not None and schedule.cluster else ()
     for c in kernel.constraints:
         extent = values.get(getattr(c, "dim", None))
         if not isinstance(extent, int) or not isinstance(c, (TilingConstraint, WorkgroupConstraint)):
             continue
         tile = evaluate_int(c.tile, values)
         whole = CHECK_LOOPS if isinstance(c, TilingConstraint) else (2 if tile == 1 else 1)
-        if isinstance(c, WorkgroupConstraint) and c.axis == 0:
-            whole = max(whole, cluster - (extent % tile > 0))
+        if isinstance(c, WorkgroupConstraint) and c.axis < len(cluster):
+            whole = max(whole, cluster[c.axis] - (extent % tile > 0))
         out[c.dim] = min(extent, whole * tile + extent % tile)
     return out
 
