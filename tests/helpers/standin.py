@@ -353,9 +353,11 @@ CUDA_BODIES = {
     "cuGetErrorName error pStr": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
     "cuGetErrorString error pStr": '*pStr = "as the stand-in was told";',
     "cuGetProcAddress symbol pfn cudaVersion flags symbolStatus": (
-        "*pfn = dlsym(RTLD_DEFAULT, symbol); char path[200]; "
+        "char path[200], second[100]; snprintf(second, sizeof second, \"%s_v2\", symbol); "
+        "*pfn = dlsym(RTLD_DEFAULT, symbol); "
         'if (!*pfn) { snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("STANDIN_FOLDER")); '
-        "*pfn = dlsym(dlopen(path, RTLD_NOW), symbol); } return *pfn ? 0 : 500;"
+        "void *own = dlopen(path, RTLD_NOW); *pfn = dlsym(own, symbol); "
+        "if (!*pfn) *pfn = dlsym(own, second); } return *pfn ? 0 : 500;"
     ),
 }
 
