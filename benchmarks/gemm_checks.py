@@ -76,10 +76,10 @@ def default_config(form: Form) -> Config:
     return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, 128)
 
 
-def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.ndarray:
-    """How far each element may be off: half a unit of the output, and errors of its sum."""
+def allowed_of(form: Form, want: Any, size: Any, k: int) -> Any:
+    """Of arrays of NumPy or torch: how far each element may be off: half a unit of the output, and errors of its sum."""
     if form.sums.is_int:
-        return np.zeros_like(want)
+        return 0 * want
     out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
     # f32 sums of exact products; tf32 rounds its operands; fp8 sums keep about 13 bits on the way (hopper).
     plain = 2.0**-24 * (8 + math.sqrt(k))
@@ -88,7 +88,7 @@ def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.nda
     if form.dtype.name in ("f8e4m3", "f8e5m2"):
         # Cut off, not rounded, at each instruction's 32 of K: DeepSeek-V3's report has 2 % of results for K = 4096.
         out += 2.0**-13 * k / 32
-    return out * np.abs(want) + (sums + inputs / 8) * size + 1e-6
+    return out * abs(want) + (sums + inputs / 8) * size + 1e-6
 
 
 @dataclass(frozen=True)
