@@ -77,7 +77,7 @@ def default_config(form: Form) -> Config:
 
 
 def allowed_of(form: Form, want: Any, size: Any, k: int) -> Any:
-    """Of arrays of NumPy or torch: how far each element may be off: half a unit of the output, and errors of its sum."""
+    """How far each element may be off, in NumPy or torch: half a unit of the output, and errors of its sum."""
     if form.sums.is_int:
         return 0 * want
     out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
@@ -154,5 +154,6 @@ def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: b
     rows = []
     for check in checks:
         row = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
-        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check), units.CHECK_LIMIT))
+        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check), units.CHECK_LIMIT,
+                             ("product checks",)))
     return rows

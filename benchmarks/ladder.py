@@ -59,7 +59,7 @@ LADDER = (
 
 
 def run_ladder(done: Any, space: Space, rungs: Sequence[Check] = LADDER) -> list[dict[str, Any]]:
-    """A row per rung, the copy first. A rung that fails does not end the climb: those above it tell what still works."""
+    """A row per rung, the copy first. One that fails does not end the climb: others tell what still works."""
     first = done.run("ladder copy", {"check": "copy"}, lambda: copied(space), 2 * units.TINY_LIMIT, (KIND,))
 
     def climbed(check: Check) -> dict[str, Any]:
