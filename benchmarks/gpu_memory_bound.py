@@ -11,8 +11,8 @@ algorithm needs, divided by the median time with a cold L2 cache. Triton is torc
 the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
 the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
 why. Rows, the goal's lines with what was reached, GPU, driver, machine and versions go to
-results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the context is named, and
-the next one runs (`units`).
+results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the context is named,
+and the next one runs (`units`).
 """
 
 from __future__ import annotations
