@@ -36,10 +36,11 @@ from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE))
+sys.path.append(str(Path(__file__).resolve().parent))
 
 import units
+
+HERE = Path(__file__).resolve().parent
 
 
 def _linked() -> str:
