@@ -117,9 +117,11 @@ class Session:
         import gemm_checks
         import gpu_attention
         import gpu_memory_bound as memory
+        import launch_checks
 
         part, tiny = Part(self.done, "checks"), bool(self.tiny)
         rows = gemm_checks.run_checks(part, self.space, gemm_checks.CHECKS, tiny)
+        rows += launch_checks.run_checks(part, self.space, not tiny)
         for case in memory.CASES:
             for size in (case.tiny if tiny else case.sizes)[:1]:
                 row = memory.run_case(part, self.space, case, size, False, None)
@@ -364,6 +366,10 @@ def summary(found: dict[str, list[dict[str, Any]]], why: str, chip: str | None) 
     for row in rates:
         if "model" in row:
             yield f"  {row['probe']}: {row['measured']:.4g} {row['unit']}, model {row['model']:.4g}"
+    for row in found["checks"]:
+        if "us" in row:
+            verdict = "reached" if row["us"] <= row["limit_us"] else "NOT REACHED"
+            yield f"{row['check']}: {row['us']:.3g} us of {row['limit_us']:g}, {verdict}"
     lines = [*gemm_criteria(found["gemm"]), *attention_criteria(found["attention"])]
     lines += gpu_memory_bound.criteria(found["memory"])
     body = [
