@@ -44,22 +44,12 @@ class Tensor(np.ndarray):
 
 
 class OfNumPy:
-    """A Space whose torch is one of NumPy arrays: a graph records calls, and what it replays is them again."""
+    """A Space whose torch is one of NumPy arrays; a replay of its graphs does nothing."""
 
-    def __init__(self, checks: Any, monkeypatch: pytest.MonkeyPatch):
-        recorded: list[Any] = []
-        graph = types.SimpleNamespace(replay=lambda: [call() for call in recorded])
-
-        @contextlib.contextmanager
-        def capture(made: Any) -> Any:
-            self.recording = recorded
-            yield
-            self.recording = None
-
-        self.recording = None
+    def __init__(self, checks: Any):
         cuda = types.SimpleNamespace(
-            synchronize=lambda: None, CUDAGraph=lambda: graph, graph=capture, Stream=object,
-            stream=lambda stream: contextlib.nullcontext(),
+            synchronize=lambda: None, CUDAGraph=lambda: types.SimpleNamespace(replay=lambda: None), Stream=object,
+            graph=contextlib.nullcontext, stream=contextlib.nullcontext,
         )  # fmt: skip
         self.torch = types.SimpleNamespace(cuda=cuda, zeros=lambda shape, device: np.zeros(shape, np.float32))
         self.plain = checks.Space()
@@ -74,7 +64,7 @@ class OfNumPy:
 
 
 def test_what_needs_a_gpu_runs_on_one_of_numpy(checks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    space = OfNumPy(checks, monkeypatch)
+    space = OfNumPy(checks)
     monkeypatch.setattr(checks, "SHAPE", (8, 512))
     monkeypatch.setattr(checks, "CALLS", 1)
     assert checks.streams(space)["error"] == 0
@@ -84,7 +74,7 @@ def test_what_needs_a_gpu_runs_on_one_of_numpy(checks: Any, monkeypatch: pytest.
 
 
 def test_a_graph_that_replays_nothing_is_found(checks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    space = OfNumPy(checks, monkeypatch)
+    space = OfNumPy(checks)
     monkeypatch.setattr(checks, "SHAPE", (8, 512))
     assert checks.graph(space)["error"] == np.inf
     assert checks.bound_graph(space)["error"] == np.inf
