@@ -213,7 +213,7 @@ def work(given: argparse.Namespace) -> int:
     for share in (True, False):
         for name in given.part:
             print(f"-- {name}", file=sys.stderr, flush=True)
-            with done.part(SHARES[name] * given.limit if share else None):
+            with done.part(name, SHARES[name] * given.limit if share else None):
                 getattr(session, name)()
         if not done.left_out:
             break
@@ -238,10 +238,11 @@ def supervise(command: Sequence[str], kept: Path, log: Path, end: float) -> str:
     same, before = 0, ""
     while time.time() < end:
         with open(log, "a") as out:
+            started = time.time()
             child = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
             while child.poll() is None:
                 time.sleep(0.1)
-                if time.time() > end or overdue(kept):
+                if time.time() > end or overdue(kept, started):
                     child.kill()  # the driver ends what runs on the GPU; the file says which unit it was
                     child.wait()
         if child.returncode == 0:
@@ -253,11 +254,12 @@ def supervise(command: Sequence[str], kept: Path, log: Path, end: float) -> str:
     return "the time was used up"
 
 
-def overdue(kept: Path) -> bool:
-    """Whether the unit that runs has outlived its limit, its own process not having noticed."""
+def overdue(kept: Path, started: float) -> bool:
+    """Whether the unit that runs has outlived its limit, its own process, which `started` then, not having noticed."""
     with contextlib.suppress(OSError, ValueError):
         running = json.loads(kept.read_text()).get("running")
-        return bool(running) and time.time() > running["since"] + running["limit"] + LAST
+        if running and running["since"] > started:  # else it is what ended the process before
+            return time.time() > running["since"] + running["limit"] + LAST
     return False
 
 

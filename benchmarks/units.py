@@ -49,6 +49,8 @@ class Units:
         self.rows: dict[str, dict[str, Any]] = {}
         self.end = time.time() + budget if budget is not None else None
         self.share: float | None = None
+        self.spent: dict[str, float] = {}
+        self._part: tuple[str, float] | None = None
         self.left_out = False
         self.starts = 0
         self.counts: dict[str, dict[str, int]] = {}
@@ -57,6 +59,7 @@ class Units:
             self.rows = found["rows"]
             if found["again"]:  # by itself: the time goes on
                 self.end, self.counts, self.starts = found["end"], found["counts"], found["starts"] + 1
+                self.spent = found["spent"]
             running = found.get("running")
             if running and running["key"] not in self.rows:
                 self._count(running["kinds"], "dead")
@@ -100,13 +103,20 @@ class Units:
         return self.rows[key]
 
     @contextlib.contextmanager
-    def part(self, seconds: float | None) -> Iterator[None]:
-        """Inside, what does not fit into these seconds is left out: None is as long as there is time."""
-        self.share = time.time() + seconds if seconds is not None else None
+    def part(self, name: str, seconds: float | None) -> Iterator[None]:
+        """Inside, what does not fit into these seconds is left out, those before a start of its own again included;
+        None is as long as there is time."""
+        self._part = (name, time.time() - self.spent.get(name, 0.0))
+        self.share = self._part[1] + seconds if seconds is not None else None
         try:
             yield
         finally:
-            self.share = None
+            self._note_spent()
+            self._part, self.share = None, None
+
+    def _note_spent(self) -> None:
+        if self._part is not None:
+            self.spent[self._part[0]] = time.time() - self._part[1]
 
     def forget(self, which: Callable[[str, dict[str, Any]], bool]) -> int:
         """Drop rows, so that their units run again; how many there were."""
@@ -157,9 +167,10 @@ class Units:
         """The file; `again`: whether the program reads it next, having started itself. A program that ends while a unit
         is `running` is one that the unit has ended."""
         self.kept.parent.mkdir(parents=True, exist_ok=True)
+        self._note_spent()
         new = self.kept.with_suffix(".new")
         state = {"end": self.end, "counts": self.counts, "starts": self.starts, "again": again or running is not None,
-                 "running": running, "rows": self.rows}  # fmt: skip
+                 "running": running, "spent": self.spent, "rows": self.rows}  # fmt: skip
         new.write_text(json.dumps(state))
         new.replace(self.kept)
 

@@ -48,6 +48,7 @@ import json, os, sys, time
 sys.path.insert(0, {folder!r})
 import units
 from pathlib import Path
+time.sleep(1)  # as importing torch takes: longer than what is running may
 done = units.Units(Path({kept!r}), budget=60, resume=True, alive=lambda: None, again=lambda: os._exit(75))
 def stuck():  # so that its own watch does not run, either
     sys.setswitchinterval(1000)

@@ -89,3 +89,26 @@ def test_what_was_left_out_is_done_later(tmp_path: Path, monkeypatch, capsys) ->
     assert second.run("b", {}, slow)["at"] == 114
     second.done()
     assert not kept.exists()
+
+
+def test_a_part_has_its_share(tmp_path: Path, monkeypatch) -> None:
+    """Also where the program started again within it; what was left out runs where there is no share."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    units = importlib.import_module("units")
+    now = [100.0]
+    monkeypatch.setattr(units.time, "time", lambda: now[0])
+
+    def slow() -> dict[str, float]:
+        now[0] += 7
+        return {}
+
+    first = units.Units(tmp_path / "rows.json", budget=500)
+    with first.part("checks", 10):
+        first.run("a", {}, slow)
+        first._write(again=True)
+    second = units.Units(tmp_path / "rows.json", budget=500, resume=True)
+    with second.part("checks", 10):
+        assert "failed" not in second.run("b", {}, slow)
+        assert second.run("c", {}, slow)["failed"] == "left out: the time was used up"
+    with second.part("checks", None):
+        assert "failed" not in second.run("c", {}, slow)
