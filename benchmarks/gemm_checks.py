@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import gemm_kernels as kernels
@@ -19,15 +21,20 @@ from on_gpu import Space, Work, error_of
 
 import wavedsl as wd
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))  # last: it has a copy.py, as the library has
 BF16, F16 = Form(wd.bf16), Form(wd.f16, out=wd.f16)
 TF32, I8 = Form(wd.tf32, out=wd.f32), Form(wd.i8, wd.i32, wd.i32)
+F32 = Form(wd.f32, out=wd.f32)
+IN_PLACE = Form(wd.bf16, out=wd.f32, epilogue="in place")
 E4M3, E5M2 = Form(wd.f8e4m3), Form(wd.f8e5m2)
 
 
 @dataclass(frozen=True)
 class Check:
     """A product to be compared with its reference: M, N, K on a GPU, and on the emulator (`tiny`). `config`: tiles,
-    where not those of `default_config`; `strategy`: a plan of `wavedsl.strategies` instead of one kernel."""
+    where not those of `default_config`; `strategy`: a plan of `wavedsl.strategies` instead of one kernel, or "k blocks"
+    for fp8 with a scale per row and block of K; `times`: launches one behind the other, each of which needs what the
+    one in front of it wrote."""
 
     name: str
     form: Form
@@ -35,6 +42,7 @@ class Check:
     tiny: tuple[int, int, int] = (72, 80, 72)
     config: Config | None = None
     strategy: str = ""
+    times: int = 1
 
 
 def _fixed(name: str, size: tuple[int, int, int], tiny: tuple[int, int, int], **schedule: Any) -> Check:
@@ -51,6 +59,17 @@ CHECKS = (
     *(Check(f"epilogue {e}", replace(BF16, epilogue=e), RAGGED) for e in kernels.EPILOGUES[1:5]),
     Check("epilogue bias relu, fp8", replace(E4M3, epilogue="bias relu"), RAGGED, (72, 80, 160)),
     *(Check(f"input {i}", replace(BF16, inputs=i), RAGGED) for i in kernels.INPUTS[1:]),
+    Check("epilogue silu", replace(BF16, epilogue="silu"), RAGGED),
+    Check("in place", IN_PLACE, RAGGED),
+    Check("f32 as tf32", replace(F32, precision="tf32"), (1000, 1208, 1096)),
+    Check("f32 as 3xtf32", replace(F32, precision="3xtf32"), (1000, 1208, 1096)),
+    Check("cache hints", replace(BF16, hints=True), RAGGED),
+    _fixed("prefetch", RAGGED, (72, 80, 264), prefetch=2),
+    Check("fp8 scales along K", E4M3, (1000, 1208, 1096), (72, 136, 272), strategy="k blocks"),
+    *(Check(f"launches that need each other, dependent {on}", IN_PLACE, RAGGED, (72, 80, 136),
+            Config(64, 64, 64, 64, 64, (("dependent", on),)), times=4) for on in (False, True)),
+    Check("batched, run-time M", replace(BF16, batched=True, dynamic=True), (500, 408, 328), (72, 40, 72)),
+    Check("grouped, empty ends", BF16, (1000, 1208, 1096), (100, 72, 72), strategy="grouped, empty ends"),
     Check("fp8 block scales", replace(E4M3, epilogue="block scales"), RAGGED, (72, 80, 272)),
     Check("batched", replace(BF16, batched=True), (500, 408, 328), (72, 40, 72)),
     Check("grouped", BF16, (1000, 1208, 1096), (100, 72, 72), strategy="grouped"),
@@ -76,19 +95,21 @@ def default_config(form: Form) -> Config:
     return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, 128)
 
 
-def allowed_of(form: Form, want: np.ndarray, size: np.ndarray, k: int) -> np.ndarray:
-    """How far each element may be off: half a unit of the output, and errors of its sum."""
+def allowed_of(form: Form, want: Any, size: Any, k: int) -> Any:
+    """How far each element may be off, in NumPy or torch: half a unit of the output, and errors of its sum."""
     if form.sums.is_int:
-        return np.zeros_like(want)
+        return 0 * want
     out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
     # f32 sums of exact products; tf32 rounds its operands; fp8 sums keep about 13 bits on the way (hopper).
     plain = 2.0**-24 * (8 + math.sqrt(k))
     sums = {"tf32": 2.0**-10, "f8e4m3": 2.0**-12, "f8e5m2": 2.0**-12}.get(form.dtype.name, plain)
+    # Two tf32 numbers keep 22 bits of an operand; what they leave of each, and the product of the small parts, is gone.
+    sums = {"tf32": 2.0**-9, "3xtf32": plain + 2.0**-20}.get(form.precision or "", sums)
     inputs = {"bf16": 2.0**-8, "f16": 2.0**-11}.get(form.dtype.name, 0.0) if form.inputs else 0.0
     if form.dtype.name in ("f8e4m3", "f8e5m2"):
         # Cut off, not rounded, at each instruction's 32 of K: DeepSeek-V3's report has 2 % of results for K = 4096.
         out += 2.0**-13 * k / 32
-    return out * np.abs(want) + (sums + inputs / 8) * size + 1e-6
+    return out * abs(want) + (sums + inputs / 8) * size + 1e-6
 
 
 @dataclass(frozen=True)
@@ -105,15 +126,23 @@ def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
     form, (m, n, k) = check.form, size
     batch = (3,) if form.batched else ()
     a, x = space.array((*batch, *((m, k) if form.a == "MK" else (k, m))), form.dtype)
-    groups = [m // 3, 0, m - m // 3 - m // 5, m // 5] if check.strategy == "grouped" else []
+    if check.strategy == "k blocks":
+        return blocks_of_k(space, form, a, x, size)
+    groups = {
+        "grouped": [m // 3, 0, m - m // 3 - m // 5, m // 5], "grouped, empty ends": [0, 0, m // 2, 0, m - m // 2, 0],
+    }.get(check.strategy, [])  # fmt: skip
     leading = (len(groups),) if groups else batch
     b, y = space.array((*leading, *((n, k) if form.b == "NK" else (k, n))), form.dtype)
+    before = None
     c = space.empty((*batch, m, n), form.out)
+    if form.epilogue == "in place":
+        c, before = space.array((m, n), form.out)
     more = [space.array(shape, dtype) for shape, dtype in kernels.extras(form, m, n)]
     if not check.strategy:
         kernel = kernels.product(form, check.config or default_config(form))
         arguments = [a, b, *(array for array, _ in more), c, *kernels.scalars(form)]
-        return Made([(kernel, arguments)], c, lambda: kernels.reference(form, x, y, [values for _, values in more]))
+        values = [values for _, values in more] if before is None else [before]
+        return Made([(kernel, arguments)] * check.times, c, lambda: repeated(form, x, y, values, check.times))
     from wavedsl.strategies import plan_gemm, plan_grouped
 
     def grouped() -> tuple[np.ndarray, np.ndarray]:
@@ -127,6 +156,34 @@ def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
         plan = plan_gemm(a, b, c, transpose_b=True, strategy=check.strategy)
     answers = grouped if groups else lambda: kernels.reference(form, x, y, [])
     return Made([(launch.kernel, launch.arguments) for launch in plan.launches], c, answers)
+
+
+def repeated(form: Form, x: Any, y: Any, extras: list[Any], times: int) -> tuple[np.ndarray, np.ndarray]:
+    """What so many launches leave, each of which starts from what the one before it wrote."""
+    want, size = kernels.reference(form, x, y, extras)
+    total = size
+    for _ in range(times - 1):
+        want, _ = kernels.reference(form, x, y, [want])
+        total = size + abs(kernels.BETA) * total
+    return want, total
+
+
+def blocks_of_k(space: Space, form: Form, a: Any, x: np.ndarray, size: tuple[int, int, int]) -> Made:
+    """fp8 as `examples/block_scaled_gemm.py` has it: scales per row and per 128 columns, both per 128 of K."""
+    from block_scaled_gemm import BLOCK, block_scaled_kernel
+
+    m, n, k = size
+    blocks = -(-k // BLOCK)
+    b, y = space.array((n, k), form.dtype)
+    (sa, p), (sb, q) = space.array((blocks, m), wd.f32), space.array((-(-n // BLOCK), blocks), wd.f32)
+    c = space.empty((m, n), form.out)
+
+    def answers() -> tuple[np.ndarray, np.ndarray]:
+        left = x * np.repeat(p.T, BLOCK, 1)[:, :k]
+        right = y * np.repeat(np.repeat(q, BLOCK, 0)[:n], BLOCK, 1)[:, :k]
+        return left @ right.T, np.abs(left) @ np.abs(right).T
+
+    return Made([(block_scaled_kernel(form.dtype, form.out), [a, b, sa, sb, c])], c, answers)
 
 
 def checked(space: Space, check: Check, tiny: bool) -> Work:
@@ -154,5 +211,6 @@ def run_checks(done: units.Units, space: Space, checks: Sequence[Check], tiny: b
     rows = []
     for check in checks:
         row = {"check": check.name, "size": list(check.tiny if tiny else check.size)}
-        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check), units.CHECK_LIMIT))
+        rows.append(done.run(f"check {check.name}", row, functools.partial(result, check), units.CHECK_LIMIT,
+                             ("product checks",)))
     return rows

@@ -15,7 +15,9 @@ B, M, N, K, BM, BN, BK, WM, WN = wd.symbols("B M N K BM BN BK WM WN")
 
 @dataclass(frozen=True)
 class Form:
-    """What a product computes. `a`, `b`: order of dimensions in memory; `epilogue`, `inputs`: what is fused."""
+    """What a product computes. `a`, `b`: order of dimensions in memory; `epilogue`, `inputs`: what is fused;
+    `precision`: of operands of f32; `hints`: whether reads and writes have cache hints; `dynamic`: whether M is a
+    run-time extent."""
 
     dtype: wd.DType
     sums: wd.DType = wd.f32
@@ -25,6 +27,9 @@ class Form:
     epilogue: str = ""
     inputs: str = ""
     batched: bool = False
+    precision: str | None = None
+    hints: bool = False
+    dynamic: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Config:
         return f"{self.m}x{self.n}x{self.k}/{self.wave_m}x{self.wave_n}{more}"
 
 
-EPILOGUES = ("", "alpha beta", "bias relu", "bias gelu", "scales silu", "block scales", "silu")
+EPILOGUES = ("", "alpha beta", "bias relu", "bias gelu", "scales silu", "block scales", "silu", "in place")
 INPUTS = ("", "a scaled", "b scaled")
 
 
@@ -67,22 +72,24 @@ def product(form: Form, config: Config) -> Any:
         constraints,
         subs={BM: config.m, BN: config.n, BK: config.k, WM: config.wave_m, WN: config.wave_n},
         schedule=wd.Schedule(**dict(config.schedule)) if config.schedule else None,
+        **({"dynamic": [M]} if form.dynamic else {}),
     )
+    keep, stream = ("keep", "stream") if form.hints else (None, None)
 
     def left(a: Any, rows: Any = None) -> Any:
         if form.inputs != "a scaled":
-            return wd.read(a)
+            return wd.read(a, cache=stream)
         return wd.cast(wd.maximum(wd.cast(wd.read(a), wd.f32) * wd.read(rows), 0.0), dtype)
 
     def right(b: Any, columns: Any = None) -> Any:
         if form.inputs != "b scaled":
-            return wd.read(b)
+            return wd.read(b, cache=keep)
         return wd.cast(wd.cast(wd.read(b), wd.f32) * wd.read(columns), dtype)
 
     def product_of(a: Any, b: Any, rows: Any = None, columns: Any = None) -> Any:
         @wd.iterate(K, init_args=[wd.Register[M, N, sums](0)])
         def loop(acc):
-            return wd.mma(left(a, rows), right(b, columns), acc)
+            return wd.mma(left(a, rows), right(b, columns), acc, precision=form.precision)
 
         return loop
 
@@ -101,9 +108,16 @@ def product(form: Form, config: Config) -> Any:
 
         @decorate
         def plain(a: a_type, b: b_type, c: c_type):
-            wd.write(finish(product_of(a, b)), c)
+            wd.write(finish(product_of(a, b)), c, cache=stream)
 
         return plain
+    if form.epilogue == "in place":
+
+        @decorate
+        def updated(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[wd.f32], beta: wd.Scalar[wd.f32]):
+            wd.write(finish(product_of(a, b) * alpha + wd.cast(wd.read(c), wd.f32) * beta), c)
+
+        return updated
     if form.epilogue == "silu":
 
         @decorate
@@ -195,7 +209,7 @@ def reference(form: Form, a: np.ndarray, b: np.ndarray, extras: list[np.ndarray]
     if form.inputs == "b scaled":
         b = (b * extras[0][None]).astype(form.dtype.storage).astype(np.float64)
     x, size = a @ b, np.abs(a) @ np.abs(b)
-    if form.epilogue == "alpha beta":
+    if form.epilogue in ("alpha beta", "in place"):
         return ALPHA * x + BETA * extras[0], abs(ALPHA) * size
     if form.epilogue == "bias relu":
         return np.maximum(x + extras[0], 0), size
@@ -221,6 +235,7 @@ def extras(form: Form, m: int, n: int) -> list[tuple[tuple[int, ...], wd.DType]]
     return {
         "": [],
         "silu": [],
+        "in place": [],
         "alpha beta": [((m, n), form.out)],
         "bias relu": [((n,), wd.f32)],
         "bias gelu": [((n,), wd.f32)],
@@ -230,4 +245,4 @@ def extras(form: Form, m: int, n: int) -> list[tuple[tuple[int, ...], wd.DType]]
 
 
 def scalars(form: Form) -> tuple[float, ...]:
-    return (ALPHA, BETA) if form.epilogue == "alpha beta" else ()
+    return (ALPHA, BETA) if form.epilogue in ("alpha beta", "in place") else ()

@@ -270,15 +270,20 @@ class Work:
         )  # fmt: skip
         self.o, self.d_q, self.d_k, self.d_v = (torch.full_like(self.q, math.nan) for _ in range(4))
         self.lse, self.delta = (torch.full(shape[:3], math.nan, device="cuda") for _ in range(2))
-        self.choices = candidates(target, n, d, causal)
-        self.forward = self.bound(self.choices[0])
-        scale = np.float32(self.scale)
-        own = {name: getattr(self, name) for name in "q k v o d_o lse delta scale d_q d_k d_v".split()}
-        own["scale"] = scale
-        self.steps = tuple(
-            step.bind(*(own[p.name] for p in step.parameters))
-            for step in backward.kernels(self.variant, backward.tile_for(self.variant, target, d))
-        )
+        self.target = target
+
+    @functools.cached_property
+    def forward(self) -> Callable[[], Any]:
+        """The forward pass in the example's own tiles."""
+        return self.bound(candidates(self.target, self.n, self.d, self.causal)[0])
+
+    @functools.cached_property
+    def steps(self) -> tuple[Callable[[], Any], ...]:
+        """The kernels of the gradients."""
+        own = {name: getattr(self, name) for name in "q k v o d_o lse delta d_q d_k d_v".split()}
+        own["scale"] = np.float32(self.scale)
+        kernels = backward.kernels(self.variant, backward.tile_for(self.variant, self.target, self.d))
+        return tuple(step.bind(*(own[p.name] for p in step.parameters)) for step in kernels)
 
     def bound(self, choice: Choice) -> Callable[[], Any]:
         """The forward pass by one of `choices`."""
@@ -321,8 +326,8 @@ class Work:
         pairs = ((self.d_q, q), (self.d_k, k), (self.d_v, v))
         return [(ours[:1, :1].double(), theirs.grad) for ours, theirs in pairs]
 
-    def others(self, gradients: bool, tutorial: Any) -> dict[str, Callable[[], Any]]:
-        """Calls of the other providers that can do this shape."""
+    def others(self, gradients: bool, tutorial: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
+        """By provider what makes its call, and raises in its own words where it cannot do this shape."""
         torch = self.place.torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -337,91 +342,137 @@ class Work:
 
             return run
 
-        candidates = {"cudnn": sdpa(SDPBackend.CUDNN_ATTENTION), "flash": sdpa(SDPBackend.FLASH_ATTENTION)}
+        def made(call: Callable[[], Any]) -> Callable[[], Any]:
+            if not gradients:
+                return call
+            out = call()
+            return lambda: out.backward(self.d_o, retain_graph=True)
+
+        calls = {"cudnn": sdpa(SDPBackend.CUDNN_ATTENTION), "flash": sdpa(SDPBackend.FLASH_ATTENTION)}
         if tutorial is not None:
-            candidates["triton"] = lambda: tutorial.attention(*inputs, self.causal, self.scale)
-        found = {}
-        for name, call in candidates.items():
-            try:
-                out = call()
-                if gradients:
-                    out.backward(self.d_o, retain_graph=True)
-                    found[name] = lambda out=out: out.backward(self.d_o, retain_graph=True)
-                else:
-                    found[name] = call
-            except Exception as problem:  # a back end that refuses the shape, in its own words
-                print(f"{name} cannot do d {self.d}, {self.n} keys: {str(problem).splitlines()[0]}", file=sys.stderr)
-        return found
+            calls["triton"] = lambda: tutorial.attention(*inputs, self.causal, self.scale)
+        return {name: functools.partial(made, call) for name, call in calls.items()}
+
+
+class Held:
+    """The work of one shape, made when the first unit asks for it."""
+
+    def __init__(self, place: Place, target: str, n: int, d: int, causal: bool, tutorial: Any):
+        self.make, self.tutorial = functools.partial(Work, place, target, n, d, causal), tutorial
+
+    @functools.cached_property
+    def work(self) -> Work:
+        return self.make()
 
 
 def measure(
-    place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], tutorial: Any, done: units.Units
+    place: Place, target: str, shapes: Sequence[tuple[int, int, bool]], tutorial: Any, done: Any
 ) -> list[dict[str, Any]]:
     """Rows of times: forward and gradients of every (d, keys, causal)."""
     rows = []
     for d, n, causal in shapes:
         for gradients in (False, True):
             row: dict[str, Any] = {"d": d, "keys": n, "causal": causal, "gradients": gradients}
-            case = functools.partial(timed, place, target, row, tutorial)
-            rows.append(done.run(f"{d} {n} {causal} {gradients}", row, case))
+            b, h = max(1, TOKENS // n), max(1, WIDTH // d)
+            row["flops"] = flops(b, h, n, d, causal, gradients)
+            key = f"attention {d} {n} {causal} {gradients}"
+            choices = candidates(target, n, d, causal)
+            rows.append(timed(Held(place, target, n, d, causal, tutorial), key, row, choices, done))
             print(text(rows[-1:]).splitlines()[-1], flush=True)
     return rows
 
 
-def timed(place: Place, target: str, row: dict[str, Any], tutorial: Any) -> dict[str, Any]:
-    """The error of ours and every provider's times. Gradients begin with a forward pass: its output is theirs."""
-    from wavedsl.testing import bench
-
+def timed(held: Any, key: str, row: dict[str, Any], choices: Sequence[Any], done: Any) -> dict[str, Any]:
+    """The row with the error of ours and every provider's times. Every candidate and every provider is a unit of
+    `done` (`Units`, or `Kept`). Gradients begin with a forward pass: its output is theirs."""
     gradients = row["gradients"]
-    work = Work(place, target, row["keys"], row["d"], row["causal"])
-    count = flops(work.b, work.h, row["keys"], row["d"], row["causal"], gradients)
-    found: dict[str, Any] = {"flops": count}
     if gradients:
-        work.forward()
-        ours: Callable[[], Any] = work.backward
-        ours()
-        found["error"] = work.error(True)
+        row |= _unit(done, f"{key} checked", functools.partial(_gradients, held))
+        if not row.get("error", math.inf) <= 1:
+            return row
+        ours = "backward"
     else:
-        ours, chosen = fastest(work)
-        found.update(chosen)
-    for name, call in {"wavedsl": ours, **work.others(gradients, tutorial)}.items():
-        try:
-            times = bench(call, 0.025, 0.1)
-        except Exception as error:
-            if name == "wavedsl":
-                raise
-            print(f"{name}: {error}", file=sys.stderr)  # a rival's failure is its own
-            continue
-        found[name] = {"seconds": times.median, "best": times.best, "runs": times.count}
-    return found
+        tries = {
+            str(c): _unit(done, f"{key} with {c}", functools.partial(trial, held, c), f"one attention {c}")
+            for c in choices
+        }
+        row["tried"] = {n: t.get("unfit") or t.get("failed") or t.get("seconds") for n, t in tries.items()}
+        row["wrong"] = {n: t["error"] for n, t in tries.items() if not t.get("error", 0.0) <= 1}
+        right = [n for n, t in tries.items() if t.get("error", math.inf) <= 1]
+        if not right:
+            whys = [t[what] for what in ("failed", "unfit") for t in tries.values() if what in t]
+            return {**row, "failed": (whys or ["no candidate is right"])[0]}
+        ours = row["tiles"] = min(right, key=lambda name: tries[name]["seconds"])
+        row["error"] = tries[ours]["error"]
+    for name in PROVIDERS:
+        chosen = next((c for c in choices if str(c) == ours), None)
+        of = f"{key} by {name}" + (f", {ours}" if name == "wavedsl" else "")
+        one = functools.partial(provided, held, name, gradients, chosen)
+        seen = _unit(done, of, one, f"attention by {name}")
+        if "failed" not in seen:
+            row[name] = seen
+        elif name == "wavedsl":
+            return {**row, "failed": seen["failed"]}
+        else:
+            row.setdefault("missing", {})[name] = seen["failed"]  # a rival's failure is its own
+    return row
 
 
-def fastest(work: Work) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """The fastest candidate of the forward pass that is right, its name and error, and what was tried; where none is
-    right, the fastest, whose error says so."""
+def _unit(done: Any, key: str, work: Callable[[], dict[str, Any]], kind: str = "one attention") -> dict[str, Any]:
+    return done.run(key, {}, work, 2 * units.CHECK_LIMIT, ("attention", kind) if "by " not in kind else (kind,))
+
+
+def _gradients(held: Any) -> dict[str, Any]:
+    held.work.forward()
+    held.work.backward()
+    return {"error": held.work.error(True)}
+
+
+def trial(held: Any, choice: Any) -> dict[str, Any]:
+    """Roughly the seconds of a candidate of the forward pass, and its error on outputs filled with NaN; `unfit` and why
+    where it cannot do this shape."""
     from wavedsl.testing import bench
 
-    tried: dict[str, Any] = {}
-    calls: dict[str, Callable[[], Any]] = {}
-    for choice in work.choices:
-        name = str(choice)
-        try:
-            calls[name] = work.bound(choice)
-            tried[name] = bench(calls[name], 0.004, 0.01).median
-        except wd.WaveError as error:  # does not fit this shape
-            tried[name] = f"{type(error).__name__}: {error}"
-            calls.pop(name, None)
-    order = sorted(calls, key=lambda name: tried[name])
-    errors: dict[str, float] = {}
-    for name in order:
-        work.poison()
-        calls[name]()
-        errors[name] = work.error(False)
-        if errors[name] <= 1:
-            break
-    best = next((name for name in errors if errors[name] <= 1), order[0])
-    wrong = {name: error for name, error in errors.items() if not error <= 1}
-    return calls[best], {"error": errors[best], "tiles": best, "tried": tried, "wrong": wrong}
+    try:
+        call = held.work.bound(choice)
+        seconds = bench(call, 0.004, 0.01).median
+    except wd.WaveError as error:
+        return {"unfit": f"{type(error).__name__}: {error}"}
+    held.work.poison()
+    call()
+    return {"seconds": seconds, "error": held.work.error(False)}
+
+
+def provided(held: Any, name: str, gradients: bool, choice: Any) -> dict[str, Any]:
+    """A provider's times."""
+    from wavedsl.testing import bench
+
+    work = held.work
+    if name == "wavedsl":
+        work.forward()
+        call = work.backward if gradients else work.bound(choice)
+    else:
+        others = work.others(gradients, held.tutorial)
+        if name not in others:
+            raise NotImplementedError("not at hand")
+        call = others[name]()
+        call()
+    times = bench(call, 0.025, 0.1)
+    return {"seconds": times.median, "best": times.best, "runs": times.count}
+
+
+def run_checks(
+    done: Any, place: Place, target: str, seed: int, tiny: bool, word: str | None = None
+) -> list[dict[str, Any]]:
+    """A row per option: whether it is `wrong`, or why there is no result."""
+    rows = []
+    for name, run in checks(tiny):
+        if not skipped(name, target, word):
+            print(f"{name}:", flush=True)
+            one = functools.partial(lambda run: {"wrong": bool(run(place, target, seed))}, run)
+            row = {"check": name, "seed": seed}
+            rows.append(done.run(f"attention check {name}", row, one, units.CHECK_LIMIT, ("attention checks",)))
+    return rows
 
 
 def text(rows: Sequence[dict[str, Any]]) -> str:
@@ -558,13 +609,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (given.out or record.HERE / "results") / "gpu_attention.part.json", budget=given.budget, limit=given.limit,
         resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
     )  # fmt: skip
-    made = []
-    for name, run in () if given.skip_checks else checks(tiny=torch is None):
-        if skipped(name, target, given.only):
-            continue
-        print(f"{name}:", flush=True)
-        one = functools.partial(lambda run: {"wrong": bool(run(place, target, seed))}, run)
-        made.append(done.run(f"check {name}", {"check": name, "seed": seed}, one, units.CHECK_LIMIT))
+    made = [] if given.skip_checks else run_checks(done, place, target, seed, torch is None, given.only)
     wrong = [row for row in made if row.get("wrong", True)]
     for row in wrong:
         print(f"WRONG: {row['check']} {row.get('failed', '')}".rstrip(), file=sys.stderr)

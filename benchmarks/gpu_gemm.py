@@ -134,13 +134,12 @@ class Products:
         for rows in _blocks(self.size[0], 2048):
             if torch is None:
                 x, y, got = (np.asarray(t, np.float64) for t in (a[rows], b, c[rows]))
-                want, size = x @ y.T, np.abs(x) @ np.abs(y).T
-            else:
-                x, y = a[rows].double(), b.double()
-                want, size = ((p @ q.T).cpu().numpy() for p, q in ((x, y), (x.abs(), y.abs())))
-                got = c[rows].double().cpu().numpy()
-            off = np.abs(got - want) / allowed_of(self.form, want, size, k)
-            worst = max(worst, float(np.where(np.isnan(off), np.inf, off).max()))
+            else:  # compared where it lies: the host would take seconds
+                x, y, got = (t.double() for t in (a[rows], b, c[rows]))
+            want, size = x @ y.T, abs(x) @ abs(y).T
+            off = abs(got - want) / allowed_of(self.form, want, size, k)
+            block = float(off.max())  # NaN where there is one
+            worst = max(worst, math.inf if math.isnan(block) else block)
         return worst
 
     def calls(self, kernel_of: Callable[[Any, Any, Any], Callable[[], Any]]) -> list[Callable[[], Any]]:
@@ -202,34 +201,47 @@ def _event_time(torch: Any, calls: Sequence[Callable[[], Any]], rounds: int) -> 
 Bind = Callable[[Any, Any, Any], Callable[[], Any]]
 
 
-def choose(products: Products, tiny: bool) -> tuple[str, Bind, dict[str, Any], dict[str, float]]:
-    """Our fastest candidate on these operands that is right: its name, what binds it to a set of operands, all that was
-    tried, and the error of each that was compared. Where none is right, the fastest, whose error says so."""
-    tried: dict[str, Any] = {}
-    found: dict[str, Bind] = {}
-    for config in candidates(products.form, products.size[0], tiny):
-        kernel = kernels.product(products.form, config)
-        found[str(config)] = kernel.bind
-    if not tiny:
-        found["strategy"] = lambda a, b, c: _strategy(a, b, c)
-    for name, bind in list(found.items()):
-        try:
-            if len(found) > 1:
-                tried[name] = median_time(products.space.torch, products.calls(bind)[:2], 0.004)[0]
-        except wd.WaveError as error:  # does not fit this shape or chip
-            tried[name] = f"{type(error).__name__}: {error}"
-            del found[name]
-    if not found:
-        raise wd.LaunchError("no candidate can do this: " + "; ".join(f"{k}: {v}" for k, v in tried.items()))
-    errors: dict[str, float] = {}
-    order = sorted(found, key=lambda name: tried.get(name, 0.0))
-    for name in order:
+class Held:
+    """The operands of one case and size, made when the first unit asks for them."""
+
+    def __init__(self, space: Space, case: Case, size: tuple[int, int, int], tiny: bool):
+        self.space, self.case, self.size, self.tiny = space, case, size, tiny
+
+    @functools.cached_property
+    def products(self) -> Products:
+        return Products(self.space, self.case.form, self.size, not self.tiny)
+
+    def bind(self, way: Config | str) -> Bind:
+        """What binds one of `ways` to operands."""
+        return _strategy if isinstance(way, str) else kernels.product(self.case.form, way).bind
+
+
+def ways(form: Form, m: int, tiny: bool) -> dict[str, Config | str]:
+    """Our candidates by name: tiles, and on a chip the plan of the strategies."""
+    return {str(c): c for c in candidates(form, m, tiny)} | ({} if tiny else {"strategy": "strategy"})
+
+
+def trial(held: Held, way: Config | str, alone: bool) -> dict[str, Any]:
+    """Roughly the seconds of a candidate (not of one `alone`), and its error on an output filled with NaN; `unfit` and
+    why where it cannot do this shape."""
+    products = held.products
+    try:
+        bind = held.bind(way)
+        calls = [bind(*operands) for operands in products.sets[:2]]
+        found = {} if alone else {"seconds": median_time(products.space.torch, calls, 0.004)[0]}
         products.poison()
-        found[name](*products.sets[0])()
-        errors[name] = products.error()
-        if errors[name] <= 1:
-            return name, found[name], tried, errors
-    return order[0], found[order[0]], tried, errors
+        calls[0]()
+    except wd.WaveError as error:
+        if products.space.torch is not None:
+            products.space.torch.cuda.synchronize()  # what was launched before it must not be blamed on the next
+        return {"unfit": f"{type(error).__name__}: {error}"}
+    return {**found, "error": products.error()}
+
+
+def timed(held: Held, bind: Bind) -> dict[str, Any]:
+    """A provider's seconds."""
+    seconds, clock = median_time(held.space.torch, held.products.calls(bind))
+    return {"seconds": seconds, "clock": clock}
 
 
 def _strategy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
@@ -245,54 +257,72 @@ def _strategy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
     return run
 
 
-def rivals_of(products: Products) -> tuple[dict[str, Callable[[Any, Any, Any], Callable[[], Any]]], dict[str, str]]:
-    """What is timed beside ours, and why a rival is missing."""
-    if products.space.torch is None:
-        def numpy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
-            x, y = a.astype(np.float32), b.astype(np.float32)
-            return lambda: np.matmul(x, y.T)
+def rivals_of(torch: Any, on_gpu: bool) -> dict[str, Bind]:
+    """What is timed beside ours."""
+    if on_gpu:
+        import rivals
 
-        return {"numpy": numpy}, {}
-    import rivals
+        return {name: functools.partial(make, torch) for name, make in rivals.RIVALS.items()}
 
-    torch = products.space.torch
-    found, missing = {}, {}
-    for name, make in rivals.RIVALS.items():
-        try:
-            make(torch, *products.sets[0])
-            found[name] = functools.partial(make, torch)
-        except Exception as error:  # it cannot be imported, or cannot do this
-            missing[name] = f"{type(error).__name__}: {error}"
-    return found, missing
+    def numpy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
+        x, y = a.astype(np.float32), b.astype(np.float32)
+        return lambda: np.matmul(x, y.T)
+
+    return {"numpy": numpy}
 
 
-def run_case(space: Space, case: Case, size: tuple[int, int, int], tiny: bool) -> dict[str, Any]:
-    """A row: our tiles, the error, and each provider's seconds."""
-    products = Products(space, case.form, size, not tiny)
-    name, bind, tried, errors = choose(products, tiny)
-    calls = products.calls(bind)
-    flops = 2 * size[0] * size[1] * size[2]
-    row: dict[str, Any] = {"case": case.name, "size": list(size), "flops": flops, "bytes": products.bytes}
-    row["tiles"], row["tried"], row["error"] = name, tried, errors[name]
-    row["wrong"] = {candidate: error for candidate, error in errors.items() if not error <= 1}
-    row["seconds"] = {}
-    seconds, row["clock"] = median_time(space.torch, calls)
-    row["seconds"]["wavedsl"] = seconds
-    others, row["missing"] = rivals_of(products)
-    for rival, make in others.items():
-        try:
-            row["seconds"][rival] = median_time(space.torch, products.calls(make))[0]
-        except Exception as error:  # a rival's failure is its own
-            row["missing"][rival] = f"{type(error).__name__}: {error}"
-    row["roofline"] = roofline_seconds(space, case.form, size)
+def run_case(
+    done: Any, space: Space, case: Case, size: tuple[int, int, int], tiny: bool, product: str | None = None
+) -> dict[str, Any]:
+    """A row: our tiles, the error, and each provider's seconds. Every candidate and every provider is a unit of `done`
+    (`Units`, or `Kept` for a row out of what was measured before); `product`: the chip, where it is described."""
+    m, n, k = size
+    key, form = f"{case.name} {size}", case.form
+    row: dict[str, Any] = {"case": case.name, "size": list(size), "flops": 2 * m * n * k}
+    row["bytes"] = (m * k + n * k) * form.dtype.bits // 8 + m * n * form.out.bits // 8
+    held = Held(space, case, size, tiny)
+    found = ways(form, m, tiny)
+    tries = {}
+    for name, way in found.items():
+        one = functools.partial(trial, held, way, len(found) == 1)
+        kinds = ("products", f"one product {name}")
+        tries[name] = done.run(f"{key} with {name}", {}, one, units.CHECK_LIMIT, kinds)
+    right = [name for name, tried in tries.items() if tried.get("error", math.inf) <= 1]
+    row["tried"] = {n: t.get("unfit") or t.get("failed") or t.get("seconds") for n, t in tries.items()}
+    row["wrong"] = {n: t["error"] for n, t in tries.items() if not t.get("error", 0.0) <= 1}
+    row["dead"] = {n: t["failed"] for n, t in tries.items() if "failed" in t and not _absent(t)}
+    if not right:
+        whys = [*row["dead"].values(), *(t["failed"] for t in tries.values() if "failed" in t)]
+        whys += [f"{name} is wrong" for name in row["wrong"]] + [t["unfit"] for t in tries.values() if "unfit" in t]
+        return {**row, "failed": whys[0]}
+    best = row["tiles"] = min(right, key=lambda name: tries[name].get("seconds", 0.0))
+    row["error"] = tries[best]["error"]
+    row["seconds"], row["missing"] = {}, {}
+    others = rivals_of(space.torch, not tiny)
+    for provider in ("wavedsl", *others):
+        bind: Bind = others[provider] if provider in others else lambda *x: held.bind(found[best])(*x)
+        of = f"{key} by {provider}" + (f", {best}" if provider == "wavedsl" else "")
+        seen = done.run(of, {}, functools.partial(timed, held, bind), 2 * units.CHECK_LIMIT, (f"by {provider}",))
+        if "failed" not in seen:
+            row["seconds"][provider] = seen["seconds"]
+            row["clock"] = seen["clock"] if provider == "wavedsl" else row.get("clock")
+        elif provider == "wavedsl":
+            return {**row, "failed": seen["failed"]}
+        else:
+            row["missing"][provider] = seen["failed"]
+    row["roofline"] = roofline_seconds(product, form, size)
     return {**row, **judged(case, row)}
 
 
-def roofline_seconds(space: Space, form: Form, size: tuple[int, int, int]) -> float | None:
+def _absent(row: dict[str, Any]) -> bool:
+    """Whether a unit was not run at all."""
+    return row["failed"].startswith(("left out", "not measured"))
+
+
+def roofline_seconds(product: str | None, form: Form, size: tuple[int, int, int]) -> float | None:
     """The least time that the chip's rates allow, where the chip is described."""
     from wavedsl.analysis.roofline import analyze_gemm
 
-    product = product_of(space.torch)
     if product is None:
         return None
     found = analyze_gemm(*size, form.dtype, product=product, out=form.out)
@@ -303,7 +333,11 @@ def product_of(torch: Any) -> str | None:
     """The described chip that runs here."""
     if torch is None:
         return None
-    name = torch.cuda.get_device_properties(torch.cuda.current_device()).name
+    return product_called(torch.cuda.get_device_properties(torch.cuda.current_device()).name)
+
+
+def product_called(name: str) -> str | None:
+    """The described chip of such a name."""
     known = (("H200", "H200"), ("H100", "H100 SXM"), ("A100", "A100"))
     return next((product for part, product in known if part in name), None)
 
@@ -436,11 +470,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     for case in cases:
         for size in case.tiny if tiny else case.sizes:
-            row = {"case": case.name, "size": list(size)}
-            key = f"{case.name} {size}"
-            rows.append(done.run(key, row, functools.partial(run_case, space, case, size, tiny)))
-            print(f"{key}: {rows[-1].get('failed', 'done')}", file=sys.stderr)
-    wrong = [row for row in (*checks_done, *rows) if not row.get("error", math.inf) <= 1 or row.get("wrong")]
+            rows.append(run_case(done, space, case, size, tiny, product_of(torch)))
+            print(f"{case.name} {size}: {rows[-1].get('failed', 'done')}", file=sys.stderr)
+    wrong = [r for r in (*checks_done, *rows) if not r.get("error", math.inf) <= 1 or r.get("wrong") or r.get("dead")]
     gpu = {} if torch is None else record.gpu(torch)
     path = record.write(name, rows, given.out, gpu=gpu, checks=checks_done)
     done.done()
@@ -456,7 +488,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rows:
         print(case_table(rows))
     for row in wrong:
-        why = row.get("failed") or ", ".join(row.get("wrong", ()))
+        why = row.get("failed") or ", ".join((*row.get("wrong", ()), *row.get("dead", ())))
         print(f"WRONG: {row.get('check', row.get('case'))} {row['size']} {why}", file=sys.stderr)
     return 1 if wrong else 0
 

@@ -1,4 +1,4 @@
-"""Memory-bound kernels on a GPU beside torch (cuBLAS) and torch.compile (Triton), in one run.
+"""Memory-bound kernels on a GPU beside torch (cuBLAS) and Triton, in one run.
 
     python benchmarks/gpu_memory_bound.py                         on cuda:0, all cases; needs torch
     python benchmarks/gpu_memory_bound.py --cases copy softmax
@@ -7,10 +7,12 @@
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
-algorithm needs, divided by the median time with a cold L2 cache. The table also gives the share of the copy rate that
-the same run measured; a provider that cannot do a case has no number. On a GPU the rows
-are written to results/gpu_memory_bound.json with GPU, driver, machine and versions. A case that fails, hangs or kills
-the context is a row that says so, and the next one runs (`units`).
+algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
+the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
+the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
+why. Rows, the goal's lines with what was reached, GPU, driver, machine and versions go to
+results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the context is named,
+and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import functools
 import itertools
 import math
 import os
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.errors import ToolchainError
 
 import wavedsl as wd
 
@@ -118,7 +122,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
             for launch in bound:
                 launch()
 
-        calls = space.providers(run, lambda t: lambda: t.matmul(a, b.T, out=c))
+        calls = space.products(run, a, b, c)
         moved = (m * k + n * k + m * n) * dtype.bits // 8
         return Work(calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k)
 
@@ -147,7 +151,9 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
     moved = (sum(counts) * (k + n) + groups * n * k) * wd.bf16.bits // 8
     run = launch.kernel.bind(*launch.arguments)
     want = lambda: np.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
-    calls = space.providers(run, one_by_one)
+    # Triton's GEMMs of `rivals` have one size a launch, so nothing of Triton's stands beside a launch of many.
+    calls = {"wavedsl": run} if space.torch is None else {"wavedsl": run, "torch": one_by_one(space.torch)}
+    calls = space.told(calls, "the Triton GEMMs have no groups: torch's loop over them is timed alone")
     return Work(calls, c, want, 2e-2 * np.sqrt(k), moved, 2 * sum(counts) * n * k)
 
 
@@ -176,30 +182,144 @@ CASES = (
 # ----------------------------------------------------------------------------------------------------------------- run
 
 
-def run_case(space: Space, case: Case, size: tuple[int, ...], timed: bool, copy_rate: float | None) -> dict[str, Any]:
-    """A row: our result's error, and with `timed` each provider's rate."""
-    work = case.make(space, size)
+PROVIDERS = ("wavedsl", "torch", "triton")
+
+
+class Held:
+    """The work of a case at one size, made when the first unit asks for it."""
+
+    def __init__(self, space: Space, case: Case, size: tuple[int, ...]):
+        self.space, self.case, self.size = space, case, size
+
+    @functools.cached_property
+    def work(self) -> Work:
+        return self.case.make(self.space, self.size)
+
+
+def checked(held: Held) -> dict[str, Any]:
+    """What the case needs, and the error of our result."""
+    work = held.work
     work.calls["wavedsl"]()
-    row: dict[str, Any] = {"case": case.name, "size": list(size), "bytes": work.bytes, "flops": work.flops}
-    row["error"] = error_of(space, work)
-    if not timed:
-        return row
+    return {"bytes": work.bytes, "flops": work.flops, "error": error_of(held.space, work)}
+
+
+def timed(held: Held, provider: str) -> dict[str, Any]:
+    """A provider's seconds and rate."""
     from wavedsl.testing import bench
 
-    for provider, call in work.calls.items():
-        try:
-            times = bench(call, 0.025, 0.1)
-        except Exception as error:
-            if provider == "wavedsl":
-                raise
-            row.setdefault("missing", {})[provider] = f"{type(error).__name__}: {error}"  # a rival's failure is its own
-            continue
-        assert times.clock == "device"
-        row[provider] = {"seconds": times.median, "best": times.best, "runs": times.count}
-        row[provider]["bytes_per_second"] = work.bytes / times.median
+    times = bench(held.work.calls[provider], 0.025, 0.1)
+    assert times.clock == "device"
+    found = {"seconds": times.median, "best": times.best, "runs": times.count}
+    return found | {"bytes_per_second": held.work.bytes / times.median}
+
+
+def run_case(
+    done: Any, space: Space, case: Case, size: tuple[int, ...], timing: bool, copy_rate: float | None
+) -> dict[str, Any]:
+    """A row: our result's error, and with `timing` each provider's rate. The check and every provider are units of
+    `done` (`Units`, or `Kept` for a row out of what was measured before)."""
+    key, row = f"{case.name} {size}", {"case": case.name, "size": list(size)}
+    held = Held(space, case, size)
+    kinds = ("memory", f"one case {case.name}")
+    row |= done.run(f"{key} checked", row, functools.partial(checked, held), 2 * units.CHECK_LIMIT, kinds)
+    if not timing or not row.get("error", math.inf) <= 1:
+        return row
+    for provider in PROVIDERS:
+        one = functools.partial(timed, held, provider)
+        seen = done.run(f"{key} by {provider}", {}, one, 2 * units.CHECK_LIMIT, (f"memory by {provider}",))
+        if "failed" not in seen:
+            row[provider] = seen
+        elif provider == "wavedsl":
+            return {**row, "failed": seen["failed"]}
+        else:
+            row.setdefault("missing", {})[provider] = seen["failed"]  # a rival's failure is its own
     if copy_rate:
         row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
     return row
+
+
+def run_cases(
+    done: Any, space: Space, cases: Sequence[Case], timing: bool, tiny: bool, copy_rate: float | None = None
+) -> list[dict[str, Any]]:
+    """Rows of all cases. Shares are of the best copy among them, or of `copy_rate`."""
+    rows = []
+    for case in cases:
+        for size in case.tiny if tiny else case.sizes:
+            row = run_case(done, space, case, size, timing, copy_rate)
+            rows.append(row)
+            print(f"{case.name} {size}: {row.get('failed', 'done')}", file=sys.stderr)
+            if case.name == "copy" and "wavedsl" in row:
+                best = max(row[p]["bytes_per_second"] for p in PROVIDERS if p in row)
+                copy_rate = max(copy_rate or 0.0, best)
+    for row in rows:
+        if copy_rate and "wavedsl" in row:
+            row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------------ criteria
+
+STREAMS = ("copy", "elementwise", "softmax", "rms_norm", "row_sum")
+
+
+def ratio(row: dict[str, Any], others: Sequence[str]) -> float | None:
+    """How many times the best of the others we are, by time."""
+    seconds = [row[p]["seconds"] for p in others if p in row]
+    return min(seconds) / row["wavedsl"]["seconds"] if seconds and "wavedsl" in row else None
+
+
+def criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float | None, float]]:
+    """(what is asked for, of what, what was measured, the least that is asked for) of each line of the goal."""
+    found: list[tuple[str, str, float | None, float]] = []
+
+    def line(what: str, of: str, values: Sequence[float | None], least: float, mean: bool = False) -> None:
+        known = [v for v in values if v]
+        whole = known and len(known) == len(values)  # one that is missing leaves the line open
+        value = (statistics.geometric_mean(known) if mean else min(known)) if whole else None
+        found.append((what, of, value, least))
+
+    def of(*names: str) -> list[dict[str, Any]]:
+        return [row for row in rows if row["case"] in names]
+
+    for name in STREAMS:
+        line(name, "best of torch and Triton, least", [ratio(r, ("torch", "triton")) for r in of(name)], 0.95)
+        line(name, "measured copy rate, least", [r.get("of_copy") for r in of(name)], 0.90)
+    thin = of("gemv", "skinny")
+    line("GEMV and M <= 64", "cuBLAS, geometric mean", [ratio(r, ("torch",)) for r in thin], 1.1, mean=True)
+    line("GEMV and M <= 64", "measured copy rate, least", [r.get("of_copy") for r in thin], 0.75)
+    for name in ("small_k", "f32", "f64"):
+        line(name, "cuBLAS, least", [ratio(r, ("torch",)) for r in of(name)], 1.0)
+    return found
+
+
+def criteria_text(found: Sequence[tuple[str, str, float | None, float]]) -> str:
+    """The lines of the goal as a table."""
+    from wavedsl.reports import table
+
+    body = [
+        (what, of, value, least, "not measured" if value is None else "reached" if value >= least else "NOT REACHED")
+        for what, of, value, least in found
+    ]
+    return table(("case", "of", "measured", "asked for", "verdict"), body)
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path:
+    """GB/s of all providers per case and size."""
+    from wavedsl.analysis.plot import pyplot
+
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(12, 5))
+    for place, provider in enumerate(PROVIDERS):
+        at = [i + 0.27 * (place - 1) for i, row in enumerate(rows) if provider in row]
+        axes.bar(at, [r[provider]["bytes_per_second"] / 1e9 for r in rows if provider in r], 0.27, label=provider)
+    labels = [f"{row['case']} {'x'.join(map(str, row['size']))}" for row in rows]
+    axes.set_xticks(range(len(rows)), labels, fontsize=6, rotation=90)
+    axes.set_ylabel("GB/s")
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return path
 
 
 def text(rows: Sequence[dict[str, Any]]) -> str:
@@ -211,7 +331,7 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
 
     out = []
     for row in rows:
-        rates = [rate(row, p) for p in ("wavedsl", "torch", "triton")]
+        rates = [rate(row, p) for p in PROVIDERS]
         others = [r for r in rates[1:] if r]
         ratio = rates[0] / max(others) if rates[0] and others else None
         size = " x ".join(map(str, row["size"]))
@@ -253,27 +373,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("no GPU: --emulate TARGET runs tiny sizes without times", file=sys.stderr)
             return 1
     space = Space(torch)
-    rows: list[dict[str, Any]] = []
     done = units.Units(
         (given.out or record.HERE / "results") / "gpu_memory_bound.part.json", budget=given.budget, limit=given.limit,
         resume=given.resume, alive=units.alive(torch) if arguments is None else None, keep=torch is not None,
     )  # fmt: skip
-    copy_rate: float | None = None
-    for case in chosen:
-        for size in case.tiny if given.emulate else case.sizes:
-            work = functools.partial(run_case, space, case, size, torch is not None, copy_rate)
-            row = done.run(f"{case.name} {size}", {"case": case.name, "size": list(size)}, work)
-            rows.append(row)
-            print(f"{case.name} {size}: {row.get('failed', 'done')}", file=sys.stderr)
-            if case.name == "copy" and "wavedsl" in row:
-                best = max(row[p]["bytes_per_second"] for p in ("wavedsl", "torch", "triton") if p in row)
-                copy_rate = max(copy_rate or 0.0, best)
+    rows = run_cases(done, space, chosen, torch is not None, bool(given.emulate))
     print(text(rows))
     wrong = [row for row in rows if not row.get("error", math.inf) <= 1]
     for row in wrong:
         print(f"WRONG: {row['case']} {row['size']} {row.get('failed', '')}", file=sys.stderr)
     if torch is not None:
-        print(f"written to {record.write('gpu_memory_bound', rows, given.out, gpu=record.gpu(torch))}")
+        asked = criteria(rows)
+        path = record.write("gpu_memory_bound", rows, given.out, gpu=record.gpu(torch), criteria=asked)
+        print(f"{criteria_text(asked)}\nwritten to {path}")
+        try:
+            print(f"plot: {plot([row for row in rows if 'wavedsl' in row], path.with_suffix('.png'))}")
+        except ToolchainError as error:  # no matplotlib
+            print(f"no plot: {error}")
     done.done()
     return 1 if wrong else 0
 

@@ -5,7 +5,8 @@
     python benchmarks/gpu_rates.py --only "L2" product
 
 Texts by hand (rate_probes.py) are launched alone, a few times each; the median is printed beside the field of `SmModel`
-that stands for it, as predicted.py sets it for an H200. A copy of 128 bytes less a hit's latency is `bulk_latency`;
+that stands for it: as predicted.py sets it for an H200, as the description has it for another chip. A probe that hangs
+or kills the context is a row that says so (`units`). A copy of 128 bytes less a hit's latency is `bulk_latency`;
 products of 8 together tell the matrix unit's rate, and one alone what waiting costs on top (`product_latency`).
 """
 
@@ -23,10 +24,13 @@ from typing import Any
 import numpy as np
 import predicted
 import record
+import units
 from rate_probes import FILL, PROBES, Probe
 from wavedsl.runtime import devices
 from wavedsl.runtime.emulator.ptx import run_ptx
 
+from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.roofline import product_named
 from wavedsl.reports import table
 
 TARGET = "sm_90a"
@@ -87,21 +91,44 @@ class Chip:
         self.driver.synchronize(0)  # the parameters are gone afterwards
 
 
-def rows(probes: Sequence[Probe], run: Any) -> list[dict[str, Any]]:
-    """A row for each probe; one that fails says why, and the next one runs."""
-    done = []
+PROBE_LIMIT = 20.0
+"""Seconds for a probe: all of them together take a minute."""
+
+
+def model_of(name: str) -> Any:
+    """What the cycle model assumes of a chip of that name: as predicted.py has it for an H200, else the description's
+    own numbers; None where the chip is not described."""
+    from gpu_gemm import product_called
+
+    known = product_called(name)
+    if known is None:
+        return None
+    return predicted.model() if known == "H200" else sm_of(product_named(known))
+
+
+def rows(probes: Sequence[Probe], run: Any, model: Any, done: Any = None) -> list[dict[str, Any]]:
+    """A row for each probe, a unit of `done`; one that fails says why, and the next one runs. `model`: of `model_of`,
+    or a function that gives it once a probe has run."""
+    done = done or units.Units(Path("none"), keep=False)
+    found = []
     for probe in probes:
-        row: dict[str, Any] = {"probe": probe.name, "unit": probe.unit, "field": probe.models}
-        if probe.models is not None:
-            row["model"] = getattr(predicted.model(), probe.models)
-        try:
+
+        def measured(probe: Probe = probe) -> dict[str, Any]:
             values = run(probe)
-            row |= {"measured": statistics.median(values), "least": min(values), "most": max(values)}
-        except Exception as error:  # a dead context ends all others too: their rows say so
-            row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return {"measured": statistics.median(values), "least": min(values), "most": max(values)}
+
+        row: dict[str, Any] = {"probe": probe.name, "unit": probe.unit, "field": probe.models}
+        row = dict(done.run(f"rate {probe.name}", row, measured, PROBE_LIMIT, ("rates",)))
+        if probe.models is not None and model is not None:
+            row["model"] = getattr(model, probe.models)
         print(f"{probe.name}: {row.get('failed') or row['measured']}", file=sys.stderr)
-        done.append(row)
-    return done
+        found.append(row)
+    return found
+
+
+def text(done: Sequence[dict[str, Any]]) -> str:
+    heads = ("probe", "measured", "least", "most", "unit", "model", "field")
+    return table(heads, [[r.get(head) for head in heads] for r in done])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,18 +137,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--only", nargs="+", help="probes whose names contain one of these")
     options.add_argument("--device", type=int, default=0, help="number of the GPU (default %(default)s)")
     options.add_argument("--out", type=Path, help="folder of the JSON (default: benchmarks/results)")
+    units.option(options)
     given = options.parse_args(arguments)
     chosen = [x for x in PROBES if given.only is None or any(part in x.name for part in given.only)]
     if given.emulate:
         chosen = [replace(x, source=min(x.source, TINY_SOURCE)) for x in chosen]
     driver: Any = None if given.emulate else devices.open_driver("cuda", given.device)
-    done = rows(chosen, emulated if given.emulate else Chip(driver).measured)
-    heads = ("probe", "measured", "least", "most", "unit", "model", "field")
-    print(table(heads, [[r.get(head) for head in heads] for r in done]))
+    kept = units.Units(
+        (given.out or record.HERE / "results") / "gpu_rates.part.json", budget=given.budget, resume=given.resume,
+        limit=given.limit, keep=not given.emulate,
+        alive=(lambda: driver.synchronize(0)) if arguments is None and driver is not None else None,
+    )  # fmt: skip
+    chip = None if given.emulate else Chip(driver)
+    run = emulated if chip is None else chip.measured
+    done = rows(chosen, run, predicted.model() if chip is None else model_of(driver.name), kept)
+    print(text(done))
     if given.emulate:
         print("on the emulator: that the texts run, no number of a chip")
     else:
         print(record.write("gpu_rates", done, given.out, gpu=driver.name))
+        kept.done()
     return 1 if any("failed" in r for r in done) else 0
 
 

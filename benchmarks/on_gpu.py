@@ -91,6 +91,51 @@ class Space:
             calls["triton"] = self.torch.compile(theirs(self.torch), dynamic=False)
         return calls
 
+    def products(self, ours: Callable[[], Any], a: Any, b: Any, c: Any) -> dict[str, Any]:
+        """Our call for a b^T and, on a GPU, cuBLAS and Triton: torch.compile of a product would call cuBLAS, so Triton
+        is the faster of the GEMMs of `rivals`. Where it cannot do these operands, its call says so."""
+        if self.torch is None:
+            return {"wavedsl": ours}
+        torch = self.torch
+        calls = {"wavedsl": ours, "torch": lambda: torch.matmul(a, b.T, out=c)}
+        if a.dtype == torch.float64:  # tl.dot of f64 has no instruction on Hopper in the releases at hand
+            return self.told(calls, "the Triton GEMMs sum in f32: no f64")
+        chosen: list[Callable[[], Any]] = []
+
+        def triton() -> Any:
+            if not chosen:
+                chosen.append(_faster(torch, a, b, c))
+            return chosen[0]()
+
+        return {**calls, "triton": triton}
+
+    def told(self, calls: dict[str, Any], why: str) -> dict[str, Any]:
+        """The calls, and in Triton's place one that says why there is none."""
+
+        def missing() -> None:
+            raise NotImplementedError(why)
+
+        return calls if self.torch is None else {**calls, "triton": missing}
+
+
+def _faster(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
+    """The faster of Triton's GEMMs that can do these operands; raises what the first says where none can."""
+    import rivals
+
+    from wavedsl.testing import bench
+
+    times: dict[Callable[[], Any], float] = {}
+    whys: list[Exception] = []
+    for make in (rivals.pointers, rivals.descriptors):
+        try:
+            call = make(torch, a, b, c)
+            times[call] = bench(call, 0.005, 0.02).median
+        except Exception as error:  # it cannot be imported, or not do this
+            whys.append(error)
+    if not times:
+        raise whys[0]
+    return min(times, key=times.__getitem__)
+
 
 def error_of(space: Space, work: Work) -> float:
     """The largest difference from the reference over what is allowed at most (1 is the limit)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -29,10 +30,18 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def surroundings() -> dict[str, Any]:
-    """The machine and the software that numbers were measured on."""
-    commit = _git("describe", "--always")
-    if _git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results"):
+def sources() -> str:
+    """What identifies the sources where no git does: a hash of every Python file."""
+    found = hashlib.sha256()
+    for path in sorted(p for p in HERE.parent.rglob("*.py") if not any(x.startswith(".") for x in p.parts)):
+        found.update(path.relative_to(HERE.parent).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"sources {found.hexdigest()[:12]}"
+
+
+def surroundings(known: str = "") -> dict[str, Any]:
+    """The machine and the software that numbers were measured on; `known`: the commit, where the caller knows it."""
+    commit = known or _git("describe", "--always") or sources()
+    if not known and _git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results"):
         commit += "-dirty"  # results that were written before this one do not count
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

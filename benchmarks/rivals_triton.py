@@ -1,4 +1,7 @@
-"""Triton kernels of `rivals.py`, in a module of their own: Triton reads the source of what it compiles."""
+"""Triton kernels of `rivals.py`, in a module of their own: Triton reads the source of what it compiles.
+
+Operands of f32 are not cut to tf32, as cuBLAS does not by default.
+"""
 
 import triton
 import triton.language as tl
@@ -15,7 +18,8 @@ def place(tile, rows, columns, GROUP: tl.constexpr):
 
 @triton.jit
 def tiles(
-    a, b, c, M, N, K, lda, ldb, ldc, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr
+    a, b, c, M, N, K, lda, ldb, ldc, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     row, column = place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP)
     rows = row * BM + tl.arange(0, BM)
@@ -27,7 +31,7 @@ def tiles(
     for k in range(0, tl.cdiv(K, BK)):
         x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0.0)
         y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0.0)
-        acc = tl.dot(x, y, acc)
+        acc = tl.dot(x, y, acc, input_precision=PRECISION)
         left += BK
         right += BK
     inside = (rows[:, None] < M) & (columns[None, :] < N)
@@ -36,7 +40,8 @@ def tiles(
 
 @triton.jit
 def persistent(
-    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
     right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
@@ -46,5 +51,6 @@ def persistent(
         row, column = place(tile, rows, columns, GROUP)
         acc = tl.zeros((BM, BN), tl.float32)
         for k in range(0, tl.cdiv(K, BK)):
-            acc = tl.dot(left.load([row * BM, k * BK]), right.load([column * BN, k * BK]).T, acc)
+            x, y = left.load([row * BM, k * BK]), right.load([column * BN, k * BK])
+            acc = tl.dot(x, y.T, acc, input_precision=PRECISION)
         out.store([row * BM, column * BN], acc.to(c.dtype.element_ty))

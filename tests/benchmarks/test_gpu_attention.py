@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,24 @@ class Tried:
         return math.inf if self.ran in self.wrong else 0.5
 
 
-def test_the_fastest_way_that_is_right_is_timed(benchmark):
-    _, row = benchmark.fastest(Tried({"fast"}))
-    assert row["tiles"] == "slow" and row["error"] == 0.5 and list(row["wrong"]) == ["fast"]
-    assert "no room" in row["tried"]["impossible"]
-    _, row = benchmark.fastest(Tried(set()))
-    assert row["tiles"] == "fast" and not row["wrong"]
-    _, row = benchmark.fastest(Tried({"fast", "slow"}))
-    assert row["error"] == math.inf and set(row["wrong"]) == {"fast", "slow"}
+def test_the_fastest_way_that_is_right_is_timed(benchmark, tmp_path):
+    """One that kills the context, or is wrong, takes nothing from the others."""
+
+    def row(wrong):
+        held = types.SimpleNamespace(work=Tried(wrong), tutorial=None)
+        held.work.others = lambda gradients, tutorial: {}
+        held.work.forward = lambda: None
+        done = benchmark.units.Units(tmp_path / "none", keep=False)
+        return benchmark.timed(held, "shape", {"gradients": False}, held.work.choices, done)
+
+    found = row({"fast"})
+    assert found["tiles"] == "slow" and found["error"] == 0.5 and list(found["wrong"]) == ["fast"]
+    assert "no room" in found["tried"]["impossible"] and found["wavedsl"]["seconds"] > 0
+    assert found["missing"]["flash"] == "NotImplementedError: not at hand"
+    found = row(set())
+    assert found["tiles"] == "fast" and not found["wrong"]
+    found = row({"fast", "slow"})
+    assert "failed" in found and set(found["wrong"]) == {"fast", "slow"}
 
 
 def test_ways_to_try(benchmark):

@@ -90,5 +90,11 @@ def test_a_probe_that_fails_has_a_row_that_says_so(rates: Any) -> None:
     def run(probe: Any) -> list[float]:
         raise RuntimeError("no chip")
 
-    (row,) = rates.rows(rates.PROBES[:1], run)
+    (row,) = rates.rows(rates.PROBES[:1], run, None)
     assert row["failed"] == "RuntimeError: no chip" and "measured" not in row
+
+
+def test_a_chip_is_compared_with_its_own_model(rates: Any) -> None:
+    h100, h200 = rates.model_of("NVIDIA H100 80GB HBM3"), rates.model_of("NVIDIA H200")
+    assert h200 == rates.predicted.model() and h100.dram_rate < h200.dram_rate
+    assert rates.model_of("something else") is None

@@ -39,29 +39,32 @@ def works():
 
 done = units.Units(Path({kept!r}), limit=0.5, budget=60, resume="--resume" in sys.argv, alive=alive)
 table = {{"first": works, "raises": lambda: {{}}["nothing"], "dies": dies, "second": works,
-          "rival dies": rival_dies, "another": works, "hangs": threading.Event().wait, "third": works,
-          "hangs too": threading.Event().wait, "and hangs": threading.Event().wait, "fourth": works}}
+          "rival dies": rival_dies, "another": works, "ends": lambda: os._exit(3), "hangs": threading.Event().wait,
+          "third": works, "hangs, of another kind": threading.Event().wait, "of another kind": works}}
 for name, work in table.items():
-    row = done.run(name, {{"case": name}}, work, 0.3 if name == "hangs too" else None)
+    kinds = ("other",) if "kind" in name else ("all", "one " + name)
+    row = done.run(name, {{"case": name}}, work, 0.3 if name == "hangs, of another kind" else None, kinds)
     print(name, row.get("failed", "right"), flush=True)
 """
 
 
 def test_every_unit_has_a_row(tmp_path: Path) -> None:
-    """The program starts itself again five times: what was done is not done again, and the last rows are there. After
-    the third that hangs the rest is left out."""
+    """The program starts itself again, or is started again where a unit ends it: what was done is not done again, and
+    the last rows are there. A kind of which too many die is left out; another one is not."""
     kept = tmp_path / "rows.json"
     script = tmp_path / "program.py"
     script.write_text(PROGRAM.format(folder=str(FOLDER), kept=str(kept)))
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=True)
+    command = [sys.executable, str(script)]
+    assert subprocess.run(command, capture_output=True, timeout=50).returncode == 3
+    ran = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=50, check=True)
     rows = json.loads(kept.read_text())["rows"]
     assert {name: row.get("failed") for name, row in rows.items()} == {
         "first": None, "raises": "KeyError: 'nothing'", "dies": "RuntimeError: an illegal access", "second": None,
-        "rival dies": None, "another": None, "hangs": "took more than 0.5 s", "third": None,
-        "hangs too": "took more than 0.3 s", "and hangs": "took more than 0.5 s",
+        "rival dies": None, "another": None, "ends": "ended the process, or hung", "hangs": "took more than 0.5 s",
+        "hangs, of another kind": "took more than 0.3 s", "of another kind": None,
     }  # fmt: skip
     assert all(row["took"] < 0.5 for row in rows.values() if "failed" not in row)
-    assert ran.stdout.splitlines()[-1] == "fourth left out: 3 others hung"
+    assert "third left out: 1 of this kind hung, 3 left a dead context" in ran.stdout.splitlines()
 
 
 def test_what_was_left_out_is_done_later(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -86,3 +89,26 @@ def test_what_was_left_out_is_done_later(tmp_path: Path, monkeypatch, capsys) ->
     assert second.run("b", {}, slow)["at"] == 114
     second.done()
     assert not kept.exists()
+
+
+def test_a_part_has_its_share(tmp_path: Path, monkeypatch) -> None:
+    """Also where the program started again within it; what was left out runs where there is no share."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    units = importlib.import_module("units")
+    now = [100.0]
+    monkeypatch.setattr(units.time, "time", lambda: now[0])
+
+    def slow() -> dict[str, float]:
+        now[0] += 7
+        return {}
+
+    first = units.Units(tmp_path / "rows.json", budget=500)
+    with first.part("checks", 10):
+        first.run("a", {}, slow)
+        first._write(again=True)
+    second = units.Units(tmp_path / "rows.json", budget=500, resume=True)
+    with second.part("checks", 10):
+        assert "failed" not in second.run("b", {}, slow)
+        assert second.run("c", {}, slow)["failed"] == "left out: the time was used up"
+    with second.part("checks", None):
+        assert "failed" not in second.run("c", {}, slow)

@@ -1,6 +1,6 @@
 """Stand-ins for libcuda and libamdhip64: C libraries that do what little a launch needs, and record every call.
 
-`built("cuda")` compiles one with zig's C compiler, once for all runs and workers. The head of every function is taken
+`built("cuda")` compiles one with zig's C compiler, once for all runs and workers. The types of every function are taken
 from the prototypes that the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as
 they declare it: a changed prototype does not compile, or shows in the record. Device memory is host memory; a launched
 kernel is expected to take (float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address,
@@ -241,48 +241,58 @@ static int on_device(int context) { return context < OWN ? context : context_dev
 """
 
 CUDA_BODIES = {
-    "cuInit": 'note("cuInit %u", Flags);',
-    "cuDriverGetVersion": "*driverVersion = 13000;",
-    "cuDeviceGetCount": "*count = devices();",
-    "cuDeviceGet": "if (ordinal < 0 || ordinal >= devices()) return 101; *device = 40 + ordinal;",
-    "cuDeviceGetAttribute": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : -1;",
-    "cuDeviceGetName": 'snprintf(name, len, "stand-in");',
-    "cuDevicePrimaryCtxRetain": 'note("cuDevicePrimaryCtxRetain %d", dev); *pctx = CONTEXT(dev - 40);',
-    "cuCtxSetCurrent": (
+    "cuInit Flags": 'note("cuInit %u", Flags);',
+    "cuDriverGetVersion driverVersion": "*driverVersion = 13000;",
+    "cuDeviceGetCount count": "*count = devices();",
+    "cuDeviceGet device ordinal": "if (ordinal < 0 || ordinal >= devices()) return 101; *device = 40 + ordinal;",
+    "cuDeviceGetAttribute pi attrib dev": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : -1;",
+    "cuDeviceGetName name len dev": 'snprintf(name, len, "stand-in");',
+    "cuDevicePrimaryCtxRetain pctx dev": 'note("cuDevicePrimaryCtxRetain %d", dev); *pctx = CONTEXT(dev - 40);',
+    "cuCtxSetCurrent ctx": (
         'note("cuCtxSetCurrent %p", (void *)ctx); if (!depth) depth = 1; stack[depth - 1] = (int)(long)ctx - 0x4100;'
     ),
-    "cuCtxGetCurrent": "*pctx = current() < 0 ? NULL : CONTEXT(current());",
-    "cuCtxPushCurrent": 'note("cuCtxPushCurrent %p", (void *)ctx); stack[depth++] = (int)(long)ctx - 0x4100;',
-    "cuCtxPopCurrent": 'NEEDS_CONTEXT; *pctx = CONTEXT(stack[--depth]); note("cuCtxPopCurrent %p", (void *)*pctx);',
-    "cuCtxGetDevice": "NEEDS_CONTEXT; *device = 40 + on_device(current());",
-    "cuCtxCreate": (
+    "cuCtxGetCurrent pctx": "*pctx = current() < 0 ? NULL : CONTEXT(current());",
+    "cuCtxPushCurrent ctx": 'note("cuCtxPushCurrent %p", (void *)ctx); stack[depth++] = (int)(long)ctx - 0x4100;',
+    "cuCtxPopCurrent pctx": (
+        'NEEDS_CONTEXT; *pctx = CONTEXT(stack[--depth]); note("cuCtxPopCurrent %p", (void *)*pctx);'
+    ),
+    "cuCtxGetDevice device": "NEEDS_CONTEXT; *device = 40 + on_device(current());",
+    "cuCtxCreate pctx ctxCreateParams? flags dev": (
         "context_device[OWN + own_contexts] = dev - 40; stack[depth++] = OWN + own_contexts; "
         "*pctx = CONTEXT(OWN + own_contexts++);"
     ),
-    "cuPointerGetAttribute": "if (device_of((void *)ptr) < 0) return 1; *(int *)data = device_of((void *)ptr);",
-    "cuModuleLoadData": (
+    "cuPointerGetAttribute data attribute ptr": (
+        "if (device_of((void *)ptr) < 0) return 1; *(int *)data = device_of((void *)ptr);"
+    ),
+    "cuModuleLoadData module image": (
         'NEEDS_CONTEXT; NOT_CAPTURED; note("cuModuleLoadData %.4s", (const char *)image); '
         "*module = (CUmodule)(long)(0x4200 + (current() << 16));"
     ),
-    "cuModuleLoadDataEx": (
+    "cuModuleLoadDataEx module image numOptions options optionValues": (
         'note("cuModuleLoadDataEx %u options, %d %d, size %d, text of %d", numOptions, options[0], options[1], '
         "(int)(size_t)optionValues[1], (int)strlen((const char *)image)); "
         'strcpy(optionValues[0], "line 3: no such thing"); *module = (CUmodule)(long)(0x4200 + (current() << 16));'
     ),
-    "cuModuleGetFunction": (
+    "cuModuleGetFunction hfunc hmod name": (
         'note("cuModuleGetFunction %p %s", (void *)hmod, name); *hfunc = (CUfunction)((long)hmod + 0x100);'
     ),
-    "cuFuncGetAttribute": '*pi = getenv("STANDIN_STATIC_SHARED") ? atoi(getenv("STANDIN_STATIC_SHARED")) : 0;'
-    ' note("cuFuncGetAttribute %d", attrib);',
-    "cuFuncSetAttribute": 'note("cuFuncSetAttribute %p %d %d", (void *)hfunc, attrib, value);',
-    "cuMemAlloc": (
+    "cuFuncGetAttribute pi attrib hfunc": (
+        '*pi = getenv("STANDIN_STATIC_SHARED") ? atoi(getenv("STANDIN_STATIC_SHARED")) : 0; '
+        'note("cuFuncGetAttribute %d", attrib);'
+    ),
+    "cuFuncSetAttribute hfunc attrib value": 'note("cuFuncSetAttribute %p %d %d", (void *)hfunc, attrib, value);',
+    "cuMemAlloc dptr bytesize": (
         'NEEDS_CONTEXT; NOT_CAPTURED; note("cuMemAlloc %zu", bytesize); '
         "*dptr = (CUdeviceptr)device_allocate(bytesize, on_device(current()));"
     ),
-    "cuMemFree": 'device_bytes -= 1; free((void *)dptr); note("cuMemFree, %ld left", device_bytes);',
-    "cuMemcpyHtoD": 'NOT_CAPTURED; note("cuMemcpyHtoD %zu", ByteCount); memcpy((void *)dstDevice, srcHost, ByteCount);',
-    "cuMemcpyDtoH": 'NOT_CAPTURED; note("cuMemcpyDtoH %zu", ByteCount); memcpy(dstHost, (void *)srcDevice, ByteCount);',
-    "cuLaunchKernelEx": (
+    "cuMemFree dptr": 'device_bytes -= 1; free((void *)dptr); note("cuMemFree, %ld left", device_bytes);',
+    "cuMemcpyHtoD dstDevice srcHost ByteCount": (
+        'NOT_CAPTURED; note("cuMemcpyHtoD %zu", ByteCount); memcpy((void *)dstDevice, srcHost, ByteCount);'
+    ),
+    "cuMemcpyDtoH dstHost srcDevice ByteCount": (
+        'NOT_CAPTURED; note("cuMemcpyDtoH %zu", ByteCount); memcpy(dstHost, (void *)srcDevice, ByteCount);'
+    ),
+    "cuLaunchKernelEx config f kernelParams extra": (
         'note("cuLaunchKernelEx %p grid %u %u %u block %u %u %u shared %u stream %p attrs %u extra %p", (void *)f, '
         "config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY, "
         "config->blockDimZ, config->sharedMemBytes, (void *)config->hStream, config->numAttrs, (void *)extra); "
@@ -293,30 +303,32 @@ CUDA_BODIES = {
         "int wrong = misplaced(config->hStream, launch, current(), on_device(current())); if (wrong) return wrong; "
         "accept(config->hStream, launch);"
     ),
-    "cuStreamCreate": "NEEDS_CONTEXT; *phStream = stream_create(current());",
-    "cuStreamBeginCapture": "return capture_begin(hStream);",
-    "cuStreamEndCapture": "*phGraph = capture_end(hStream);",
-    "cuThreadExchangeStreamCaptureMode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
-    "cuStreamIsCapturing": "*captureStatus = captured(hStream) != NULL;",
-    "cuStreamGetCaptureInfo": (
+    "cuStreamCreate phStream Flags": "NEEDS_CONTEXT; *phStream = stream_create(current());",
+    "cuStreamBeginCapture hStream mode": "return capture_begin(hStream);",
+    "cuStreamEndCapture hStream phGraph": "*phGraph = capture_end(hStream);",
+    "cuThreadExchangeStreamCaptureMode mode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
+    "cuStreamIsCapturing hStream captureStatus": "*captureStatus = captured(hStream) != NULL;",
+    "cuStreamGetCaptureInfo hStream captureStatus_out id_out graph_out dependencies_out edgeData_out? "
+    "numDependencies_out": (
         "*captureStatus_out = captured(hStream) != NULL; if (id_out && captured(hStream)) "
         "*id_out = captured(hStream)->number; "
         "if (graph_out) *graph_out = captured(hStream); if (dependencies_out) *dependencies_out = NULL; "
         "if (edgeData_out) *edgeData_out = NULL; if (numDependencies_out) *numDependencies_out = 0;"
     ),
-    "cuGraphInstantiate": "*phGraphExec = graph_copy(hGraph);",
-    "cuGraphLaunch": 'note("cuGraphLaunch stream %p", (void *)hStream); replay(hGraphExec);',
-    "cuGraphDestroy": "graph_free(hGraph);",
-    "cuGraphExecDestroy": "graph_free(hGraphExec);",
-    "cuUserObjectCreate": (
+    "cuGraphInstantiate phGraphExec hGraph flags": "*phGraphExec = graph_copy(hGraph);",
+    "cuGraphLaunch hGraphExec hStream": 'note("cuGraphLaunch stream %p", (void *)hStream); replay(hGraphExec);',
+    "cuGraphDestroy hGraph": "graph_free(hGraph);",
+    "cuGraphExecDestroy hGraphExec": "graph_free(hGraphExec);",
+    "cuUserObjectCreate object_out ptr destroy initialRefcount flags": (
         'note("cuUserObjectCreate %u %u", initialRefcount, flags); '
         "*object_out = object_create(ptr, (void *)destroy, initialRefcount);"
     ),
-    "cuGraphRetainUserObject": (
+    "cuGraphRetainUserObject graph object count flags": (
         'note("cuGraphRetainUserObject %u %u", count, flags); '
         "graph->objects[graph->kept++] = object; if (!flags) object->references += count;"
     ),
-    "cuTensorMapEncodeTiled": (
+    "cuTensorMapEncodeTiled tensorMap tensorDataType tensorRank globalAddress globalDim globalStrides boxDim "
+    "elementStrides interleave swizzle l2Promotion oobFill": (
         'note("cuTensorMapEncodeTiled type %d rank %u address %s sizes %lu %lu strides %lu box %u %u steps %u %u '
         'interleave %d swizzle %d promotion %d fill %d", tensorDataType, tensorRank, globalAddress ? "given" : "null", '
         "globalDim[0], globalDim[1], tensorRank > 1 ? globalStrides[0] : 0, boxDim[0], boxDim[1], elementStrides[0], "
@@ -325,21 +337,27 @@ CUDA_BODIES = {
         "for (unsigned d = 0; d < tensorRank; d++) { tensorMap->words[1 + d] = globalDim[d]; "
         "if (d) tensorMap->words[6 + d] = globalStrides[d - 1]; }"
     ),
-    "cuStreamSynchronize": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
-    "cuMemsetD8Async": ('note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'),
-    "cuEventCreate": 'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);',
-    "cuEventRecord": (
+    "cuStreamSynchronize hStream": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
+    "cuMemsetD8Async dstDevice uc N hStream": (
+        'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'
+    ),
+    "cuEventCreate phEvent Flags": (
+        'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);'
+    ),
+    "cuEventRecord hEvent hStream": (
         'NEEDS_CONTEXT; EVENT(hEvent) = busy; note("cuEventRecord %p stream %p", (void *)hEvent, (void *)hStream);'
     ),
-    "cuEventElapsedTime": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
-    "cuEventQuery": "return busy && EVENT(hEvent) ? 600 : 0;",
-    "cuEventDestroy": 'note("cuEventDestroy %p", (void *)hEvent);',
-    "cuGetErrorName": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
-    "cuGetErrorString": '*pStr = "as the stand-in was told";',
-    "cuGetProcAddress": (
-        "*pfn = dlsym(RTLD_DEFAULT, symbol); char path[200]; "
+    "cuEventElapsedTime pMilliseconds hStart hEnd": "*pMilliseconds = 0.25f * (float)((long)hEnd - (long)hStart);",
+    "cuEventQuery hEvent": "return busy && EVENT(hEvent) ? 600 : 0;",
+    "cuEventDestroy hEvent": 'note("cuEventDestroy %p", (void *)hEvent);',
+    "cuGetErrorName error pStr": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
+    "cuGetErrorString error pStr": '*pStr = "as the stand-in was told";',
+    "cuGetProcAddress symbol pfn cudaVersion flags symbolStatus": (
+        "char path[200], second[100]; snprintf(second, sizeof second, \"%s_v2\", symbol); "
+        "*pfn = dlsym(RTLD_DEFAULT, symbol); "
         'if (!*pfn) { snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("STANDIN_FOLDER")); '
-        "*pfn = dlsym(dlopen(path, RTLD_NOW), symbol); } return *pfn ? 0 : 500;"
+        "void *own = dlopen(path, RTLD_NOW); *pfn = dlsym(own, symbol); "
+        "if (!*pfn) *pfn = dlsym(own, second); } return *pfn ? 0 : 500;"
     ),
 }
 
@@ -359,70 +377,73 @@ static __thread int current;  /* the thread's device */
 """
 
 HIP_BODIES = {
-    "hipInit": 'note("hipInit %u", flags);',
-    "hipGetDeviceCount": "*count = devices();",
-    "hipSetDevice": 'note("hipSetDevice %d", deviceId); if (deviceId >= devices()) return 101; current = deviceId;',
-    "hipGetDevice": "*deviceId = current;",
-    "hipGetDeviceProperties": (
+    "hipInit flags": 'note("hipInit %u", flags);',
+    "hipGetDeviceCount count": "*count = devices();",
+    "hipSetDevice deviceId": (
+        'note("hipSetDevice %d", deviceId); if (deviceId >= devices()) return 101; current = deviceId;'
+    ),
+    "hipGetDevice deviceId": "*deviceId = current;",
+    "hipGetDeviceProperties prop deviceId": (
         'if (deviceId < 0 || deviceId >= devices()) return 101; strcpy(prop, "stand-in"); '
         'strcpy(prop + atoi(getenv("STANDIN_ARCH_OFFSET")), "gfx942:sramecc+:xnack-");'
     ),
-    "hipModuleLoadData": (
+    "hipModuleLoadData module image": (
         'NOT_CAPTURED; note("hipModuleLoadData %.3s", (const char *)image + 1); '
         "*module = (hipModule_t)(long)(0x4200 + (current << 16));"
     ),
-    "hipModuleGetFunction": (
+    "hipModuleGetFunction function module kname": (
         'note("hipModuleGetFunction %p %s", (void *)module, kname); *function = (hipFunction_t)((long)module + 0x100);'
     ),
-    "hipMalloc": 'NOT_CAPTURED; note("hipMalloc %zu", size); *ptr = device_allocate(size, current);',
-    "hipFree": 'device_bytes -= 1; free(ptr); note("hipFree, %ld left", device_bytes);',
-    "hipMemcpyHtoD": 'note("hipMemcpyHtoD %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
-    "hipMemcpyDtoH": 'note("hipMemcpyDtoH %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
-    "hipModuleLaunchKernel": (
+    "hipMalloc ptr size": 'NOT_CAPTURED; note("hipMalloc %zu", size); *ptr = device_allocate(size, current);',
+    "hipFree ptr": 'device_bytes -= 1; free(ptr); note("hipFree, %ld left", device_bytes);',
+    "hipMemcpyHtoD dst src sizeBytes": 'note("hipMemcpyHtoD %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
+    "hipMemcpyDtoH dst src sizeBytes": 'note("hipMemcpyDtoH %zu", sizeBytes); memcpy(dst, src, sizeBytes);',
+    "hipModuleLaunchKernel f gridDimX gridDimY gridDimZ blockDimX blockDimY blockDimZ sharedMemBytes "
+    "stream kernelParams extra": (
         'note("hipModuleLaunchKernel %p grid %u %u %u block %u %u %u shared %u stream %p extra %p", (void *)f, '
         "gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, (void *)stream, "
         "(void *)extra); if ((long)f >> 16 != current) return 400; "
         "launch_t launch = received(kernelParams, gridDimX * blockDimX); "
         "int wrong = misplaced(stream, launch, current, current); if (wrong) return wrong; accept(stream, launch);"
     ),
-    "hipStreamCreate": "*stream = stream_create(current);",
-    "hipStreamBeginCapture": "return capture_begin(stream);",
-    "hipStreamEndCapture": "*pGraph = capture_end(stream);",
-    "hipThreadExchangeStreamCaptureMode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
-    "hipStreamIsCapturing": "*pCaptureStatus = captured(stream) != NULL;",
-    "hipStreamGetCaptureInfo_v2": (
+    "hipStreamCreate stream": "*stream = stream_create(current);",
+    "hipStreamBeginCapture stream mode": "return capture_begin(stream);",
+    "hipStreamEndCapture stream pGraph": "*pGraph = capture_end(stream);",
+    "hipThreadExchangeStreamCaptureMode mode": "int before = capture_mode; capture_mode = *mode; *mode = before;",
+    "hipStreamIsCapturing stream pCaptureStatus": "*pCaptureStatus = captured(stream) != NULL;",
+    "hipStreamGetCaptureInfo_v2 stream captureStatus_out id_out graph_out dependencies_out numDependencies_out": (
         "*captureStatus_out = captured(stream) != NULL; if (id_out && captured(stream)) "
         "*id_out = captured(stream)->number; "
         "if (graph_out) *graph_out = captured(stream); if (dependencies_out) *dependencies_out = NULL; "
         "if (numDependencies_out) *numDependencies_out = 0;"
     ),
-    "hipGraphInstantiate": "*pGraphExec = graph_copy(graph);",
-    "hipGraphLaunch": 'note("hipGraphLaunch stream %p", (void *)stream); replay(graphExec);',
-    "hipGraphDestroy": "graph_free(graph);",
-    "hipGraphExecDestroy": "graph_free(graphExec);",
-    "hipUserObjectCreate": (
+    "hipGraphInstantiate pGraphExec graph pErrorNode pLogBuffer bufferSize": "*pGraphExec = graph_copy(graph);",
+    "hipGraphLaunch graphExec stream": 'note("hipGraphLaunch stream %p", (void *)stream); replay(graphExec);',
+    "hipGraphDestroy graph": "graph_free(graph);",
+    "hipGraphExecDestroy graphExec": "graph_free(graphExec);",
+    "hipUserObjectCreate object_out ptr destroy initialRefcount flags": (
         'note("hipUserObjectCreate %u %u", initialRefcount, flags); '
         "*object_out = object_create(ptr, (void *)destroy, initialRefcount);"
     ),
-    "hipGraphRetainUserObject": (
+    "hipGraphRetainUserObject graph object count flags": (
         'note("hipGraphRetainUserObject %u %u", count, flags); '
         "graph->objects[graph->kept++] = object; if (!flags) object->references += count;"
     ),
-    "hipStreamSynchronize": 'NOT_CAPTURED; note("hipStreamSynchronize %p", (void *)stream);',
-    "hipMemsetAsync": (
+    "hipStreamSynchronize stream": 'NOT_CAPTURED; note("hipStreamSynchronize %p", (void *)stream);',
+    "hipMemsetAsync dst value sizeBytes stream": (
         'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); memset(dst, value, sizeBytes);'
     ),
-    "hipEventCreate": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
-    "hipEventCreateWithFlags": (
+    "hipEventCreate event": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
+    "hipEventCreateWithFlags event flags": (
         'static long made; *event = (hipEvent_t)(0x5800 + made++); note("hipEventCreateWithFlags %u", flags);'
     ),
-    "hipEventQuery": "return busy && EVENT(event) ? 600 : 0;",
-    "hipEventRecord": (
+    "hipEventQuery event": "return busy && EVENT(event) ? 600 : 0;",
+    "hipEventRecord event stream": (
         'EVENT(event) = busy; note("hipEventRecord %p stream %p", (void *)event, (void *)stream);'
     ),
-    "hipEventElapsedTime": "*ms = 0.25f * (float)((long)stop - (long)start);",
-    "hipEventDestroy": 'note("hipEventDestroy %p", (void *)event);',
-    "hipGetErrorString": 'return "as the stand-in was told";',
+    "hipEventElapsedTime ms start stop": "*ms = 0.25f * (float)((long)stop - (long)start);",
+    "hipEventDestroy event": 'note("hipEventDestroy %p", (void *)event);',
+    "hipGetErrorString hipError": 'return "as the stand-in was told";',
 }
 
 SIDES = {
@@ -436,20 +457,32 @@ RAW = ("cuGetProcAddress", "cuGetErrorName", "cuGetErrorString", "hipGetErrorStr
 """Functions that cannot be told to fail: they report failures."""
 
 
-def prototypes(side: str) -> dict[str, str]:
-    """Function name → C prototype, as the installed bindings declare it."""
+def prototypes(side: str) -> dict[str, tuple[str, str]]:
+    """Function name → (C prototype as the installed bindings declare it, start of its body).
+
+    Types are the bindings', whose parameters have other names from release to release; names are those of the bodies'
+    keys. One with a question mark is missing in some releases: then it is a null pointer in the body.
+    """
     package, file, _, bodies, _ = SIDES[side]
     spec = importlib.util.find_spec(package)
     assert spec is not None
     folders = list(spec.submodule_search_locations or ())
     text = next(Path(f, file) for f in folders if Path(f, file).exists()).read_text(encoding="utf-8")
+    named = {name: names for name, *names in map(str.split, bodies)}
     found = {}
     for line in text.splitlines():
         match = re.match(r"cdef ((?:const )?[\w ]+?[ *]+)(\w+)\(([^()]*)\)", line)
-        if match and match.group(2) in bodies:
-            returns, name, parameters = match.groups()
-            found[name] = f"{returns.strip()} {EXPORTED.get(name, name)}({parameters})"
-    missing = set(bodies) - set(found)
+        if match and match.group(2) in named:
+            returns, name, declared = match.groups()
+            types = [re.sub(r"\w+$", "", x.strip()) for x in declared.split(",") if x.strip()]
+            names = [x.rstrip("?") for x in named[name]]
+            absent = [x[:-1] for x in named[name] if x.endswith("?")] if len(types) < len(names) else []
+            names = [x for x in names if x not in absent]
+            assert len(names) == len(types), f"the installed bindings declare {name}({declared})"
+            parameters = ", ".join(f"{kind}{own}" for kind, own in zip(types, names))
+            head = f"{returns.strip()} {EXPORTED.get(name, name)}({parameters})"
+            found[name] = head, "".join(f"void **{x} = NULL; (void){x}; " for x in absent)
+    missing = set(named) - set(found)
     assert not missing, f"the installed bindings declare no {sorted(missing)}"
     return found
 
@@ -485,10 +518,13 @@ def source_of(side: str) -> str:
             pytest.fail(message)
         pytest.skip(message)
     parts = [COMMON, types]
-    for name, head in prototypes(side).items():
+    declared = prototypes(side)
+    for key, body in bodies.items():
+        name = key.split()[0]
+        head, absent = declared[name]
         told = "" if name in RAW else f'static int calls; int told = answer("{name}", &calls); if (told) return told; '
         finish = "" if name in ("cuGetProcAddress", "hipGetErrorString") else " return 0;"
-        parts.append(f"{head} {{ {told}{bodies[name]}{finish} }}\n")
+        parts.append(f"{head} {{ {absent}{told}{body}{finish} }}\n")
     return "\n".join(parts)
 
 

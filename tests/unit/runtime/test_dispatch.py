@@ -572,7 +572,8 @@ def threads_devices_and_contexts(there: There) -> None:
     own = []
     if there.side == "cuda":
         with drivers[1].entered():  # this thread's context becomes the device's own primary one, and one on top
-            own.append(int(drivers[1]._call("cuCtxCreate", None, 0, drivers[1].handle)))
+            before = (None,) if drivers[1].driver.CUDA_VERSION >= 13000 else ()  # parameters of the context's creation
+            own.append(int(drivers[1]._call("cuCtxCreate", *before, 0, drivers[1].handle)))
             drivers[1]._call("cuCtxPopCurrent")
     for driver in drivers:
         slow_down(driver)

@@ -1,0 +1,172 @@
+"""The launch path on a real driver: graphs whose arrays are gone, streams, threads, and host time per call.
+
+In: torch on a GPU (graphs, streams and times need one; threads run on the emulator as well). Out: rows of units, as the
+other checks have them: `error` is 0 or infinite, and `us` beside `limit_us` where a time is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import launch
+import memory_bound_kernels as kernels
+import numpy as np
+import units
+from on_gpu import Space
+
+import wavedsl as wd
+
+SHAPE = (512, 1024)
+THREADS, CALLS = 2, 20
+
+
+def _copy(space: Space) -> tuple[Any, np.ndarray, Any]:
+    a, want = space.array(SHAPE if space.torch is not None else (8, 512), wd.f16)
+    return a, want, space.empty(want.shape, wd.f16)
+
+
+def _verdict(right: bool) -> dict[str, Any]:
+    return {"error": 0.0 if right else math.inf}
+
+
+def graph(space: Space) -> dict[str, Any]:
+    """What was captured runs after Python has let go of kernel, arguments and the input's tensor, whose memory torch's
+    pool of the graph keeps."""
+    torch = space.torch
+    a, want, b = _copy(space)
+    kernel = kernels.copy(wd.f16)
+    kernel(a, b)
+    torch.cuda.synchronize()
+    made = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(made):
+        own = a.clone()  # of the graph's pool
+        kernel(own, b)
+    del own
+    gc.collect()
+    b.fill_(math.nan)
+    made.replay()
+    torch.cuda.synchronize()
+    once = bool((space.host(b) == want).all())
+    a.mul_(2)
+    made.replay()
+    torch.cuda.synchronize()
+    return _verdict(once and bool((space.host(b) == 2 * want).all()))
+
+
+def bound_graph(space: Space) -> dict[str, Any]:
+    """A bound product, with tensor maps, captured; the bound object is dropped before the replay."""
+    import gemm_checks
+    from gemm_kernels import product
+
+    torch = space.torch
+    (a, x), (b, y) = space.array((512, 256), wd.bf16), space.array((256, 256), wd.bf16)
+    c = space.empty((512, 256), wd.bf16)
+    bound = product(gemm_checks.BF16, gemm_checks.default_config(gemm_checks.BF16)).bind(a, b, c)
+    bound()
+    torch.cuda.synchronize()
+    made = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(made):
+        bound()
+    del bound
+    gc.collect()
+    c.fill_(math.nan)
+    made.replay()
+    torch.cuda.synchronize()
+    want, size = x @ y.T, np.abs(x) @ np.abs(y).T
+    off = np.abs(space.host(c) - want) / gemm_checks.allowed_of(gemm_checks.BF16, want, size, 256)
+    return {"error": float(np.where(np.isnan(off), np.inf, off).max())}
+
+
+def streams(space: Space) -> dict[str, Any]:
+    """Two streams of torch's at once: each launch goes to the stream that is current."""
+    torch = space.torch
+    work = [(*_copy(space), torch.cuda.Stream()) for _ in range(2)]
+    torch.cuda.synchronize()
+    kernel = kernels.copy(wd.f16)
+    for _ in range(CALLS):
+        for a, _, b, stream in work:
+            with torch.cuda.stream(stream):
+                b.fill_(math.nan)  # the launch on another stream could come before this
+                kernel(a, b)
+    torch.cuda.synchronize()
+    return _verdict(all(bool((space.host(b) == want).all()) for _, want, b, _ in work))
+
+
+def threads(space: Space) -> dict[str, Any]:
+    """Two threads that call one kernel on arrays of their own, compiled by whoever comes first."""
+    kernels.copy.cache_clear()
+    kernel = kernels.copy(wd.f16)
+    work = [_copy(space) for _ in range(THREADS)]
+    errors: list[BaseException] = []
+
+    def calls(a: Any, b: Any) -> None:
+        try:
+            for _ in range(CALLS if space.torch is not None else 1):
+                kernel(a, b)
+            if space.torch is not None:
+                space.torch.cuda.synchronize()
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=calls, args=(a, b)) for a, _, b in work]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return _verdict(all(bool((space.host(b) == want).all()) for _, want, b in work))
+
+
+def host_time(space: Space, bound: bool, rounds: int = 30, calls: int = 200) -> dict[str, Any]:
+    """Microseconds of a call with 3 arrays and 5 scalars, or of a bound launch: the median round of wall time. A round
+    is short enough not to fill the driver's queue, and is waited for between two rounds."""
+    torch = space.torch
+    a, b, c = (torch.zeros((64, 256), device="cuda") for _ in range(3))
+    kernel = launch.scaled_sum()
+    kernel(a, b, c, *launch.SCALARS)
+    ready = kernel.bind(a, b, c, *launch.SCALARS)
+    call: Callable[[], Any] = ready if bound else lambda: kernel(a, b, c, *launch.SCALARS)
+    times = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                call()
+            times.append((time.perf_counter_ns() - start) / 1e3 / calls)
+    finally:
+        gc.enable()
+    us = sorted(times)[len(times) // 2]
+    return {"us": us, "least_us": min(times), "limit_us": launch.BOUND_US if bound else launch.CALL_US, "error": 0.0}
+
+
+CHECKS: dict[str, tuple[Callable[[Space], dict[str, Any]], bool]] = {
+    "threads": (threads, False),
+    "two streams": (streams, True),
+    "graph, arrays dropped": (graph, True),
+    "graph of a bound product": (bound_graph, True),
+    "time of a call": (functools.partial(host_time, bound=False), True),
+    "time of a bound launch": (functools.partial(host_time, bound=True), True),
+}
+"""Name → (check, whether it needs a GPU)."""
+
+
+def run_checks(done: Any, space: Space, on_gpu: bool = True) -> list[dict[str, Any]]:
+    """A row per check that can run here."""
+    return [
+        done.run(f"launch {name}", {"check": f"launch: {name}"}, functools.partial(check, space), units.TINY_LIMIT,
+                 ("launch",))
+        for name, (check, needs) in CHECKS.items() if on_gpu or not needs
+    ]  # fmt: skip
+
+
+__all__ = ["CHECKS", "run_checks"]
