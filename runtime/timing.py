@@ -26,10 +26,16 @@ LEAST = 5
 
 
 def time_events(
-    driver: Driver, run: Callable[[], None], stream: int, warmup: float, seconds: float, flush: bool = True
+    driver: Driver,
+    run: Callable[[], None],
+    stream: int,
+    warmup: float,
+    seconds: float,
+    flush: bool = True,
+    count: int | None = None,
 ) -> list[float]:
-    """Seconds of each call of `run`, which only starts work on `stream`. As many calls as fit `seconds` by an estimate
-    made while warming up for `warmup` seconds."""
+    """Seconds of each call of `run`, which only starts work on `stream`. `count` calls, or as many as fit `seconds` by
+    an estimate made while warming up for `warmup` seconds."""
     buffer = driver.allocate(FLUSH_BYTES) if flush else 0
     try:
         run()
@@ -41,7 +47,7 @@ def time_events(
             warm += 1
         each = (time.perf_counter() - began) / warm
         marks = []
-        for _ in range(max(LEAST, int(seconds / each))):
+        for _ in range(max(LEAST, int(seconds / each)) if count is None else count):
             if flush:
                 driver.clear(buffer, FLUSH_BYTES, stream)
             start = driver.event(stream)
@@ -62,8 +68,10 @@ def time_launches(
     warmup: float = 0.025,
     seconds: float = 0.1,
     flush: bool = True,
+    count: int | None = None,
 ) -> list[float]:
-    """Seconds of launches of `compiled` on a GPU. Raises LaunchError for an emulator, and what a launch raises."""
+    """Seconds of launches of `compiled` on a GPU, as `time_events` counts them. Raises LaunchError for an emulator, and
+    what a launch raises."""
     if device.kind == "emulator":
         raise LaunchError(
             "an emulator has no clock of its own", hint="time on cuda:N or hip:N; emulate for modelled clocks"
@@ -94,6 +102,7 @@ def time_launches(
             warmup,
             seconds,
             flush,
+            count,
         )
     finally:
         for address in placed.values():

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,15 @@ from wavedsl.ir.source import from_traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status: 0, 1 for a failure or a finding, 2 for wrong usage."""
+    """Run one command; its exit status: 0, 1 for a failure or a finding, 2 for wrong usage, 130 after Ctrl-C."""
     options = parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options))
+    except KeyboardInterrupt:
+        print(f"wavedsl {options.command}: interrupted", file=sys.stderr)
+        return 130
     except WaveError as error:
         script = (Path(__file__).with_name("__main__.py"), Path(sys.argv[0]))
         if error.location is not None and Path(error.location.file) in script:
@@ -41,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
     print(f"wavedsl {options.command}: {message}", file=sys.stderr)
     return 1
+
+
+def _show_warning(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+    """A warning as one line: which line of this package gave it says nothing to a user."""
+    print(f"wavedsl: warning: {message}", file=sys.stderr if file is None else file)
 
 
 def _of_the_user(error: Exception) -> str:
@@ -146,13 +157,17 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--target", help=target_help)
     tune.add_argument("--product", help="the chip to tune for: A100, H200, MI300X, … (default: the target's)")
     tune.add_argument(
-        "--space", action="append", default=[], metavar="BM=32/64,…", help="values to try (default: derived)"
+        "--space",
+        action="append",
+        default=[],
+        metavar="BM=32/64,…",
+        help="values to try (default: the decorator's, or derived)",
     )
-    tune.add_argument("--budget", type=float, default=60.0, help="seconds of wall time (default 60)")
-    tune.add_argument("--limit", type=int, default=200, help="candidates that are compiled at most (default 200)")
-    tune.add_argument("--keep", type=float, default=0.1, help="share of them that runs (default 0.1)")
+    tune.add_argument("--budget", type=float, help="seconds of wall time (default: the decorator's, or 60)")
+    tune.add_argument("--limit", type=int, help="candidates that are compiled at most (default 200)")
+    tune.add_argument("--keep", type=float, help="share of them that runs (default 0.1)")
     tune.add_argument("--workers", type=int, help="processes (default: one per core)")
-    tune.add_argument("--results", type=Path, help="the results file (default: beside the source)")
+    tune.add_argument("--results", type=Path, help="the results file (default: the decorator's, or beside the source)")
     tune.add_argument("--fresh", action="store_true", help="measure again what is already in the results file")
 
     cache = command("cache", _cache, "list, explain or clear the compile cache on disk")
@@ -177,7 +192,7 @@ def _demo(options: Any) -> int:
 def _compile(options: Any) -> int:
     from wavedsl.precompile import compile_open, open_dims
 
-    kernel, subs = _kernel(options)
+    kernel, subs = _kernel(options, options.target)
     compiled = compile_open(kernel, subs, open_dims(options.dynamic), options.target)
     if options.output is None:
         print(compiled.asm, end="")
@@ -206,8 +221,8 @@ def _run(options: Any) -> int:
     from wavedsl.runtime import devices
     from wavedsl.runtime.launch import launch
 
-    kernel, subs, arguments = _kernel_and_arguments(options)
     device = devices.parse(options.device) if options.device else devices.default()
+    kernel, subs, arguments = _kernel_and_arguments(options, device.target)
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     want = _evaluated(kernel, subs, arguments)
     start = time.perf_counter()
@@ -221,7 +236,7 @@ def _run(options: Any) -> int:
 def _emulate(options: Any) -> int:
     from wavedsl.reports import errors, model_text, table, waits_text
 
-    kernel, subs, arguments = _kernel_and_arguments(options)
+    kernel, subs, arguments = _kernel_and_arguments(options, options.target)
     compiled = kernel.compile(**arguments, target=options.target, subs=subs)
     want = _evaluated(kernel, subs, arguments)
     start = time.perf_counter()
@@ -258,7 +273,8 @@ def _inspect(options: Any) -> int:
         raise LaunchError("--plot draws the roofline, which was not asked for", hint="give --roofline too, or alone")
     if options.measured and not options.plot:
         raise LaunchError("--measured is for the roofline's picture", hint="give --plot FILE too")
-    kernel, subs = _kernel(options)
+    needed = any(what not in ("graph", "dot") for what in options.what or ["resources"])
+    kernel, subs = _kernel(options, options.target, options.product, needed)
     views: dict[str, Callable[[], str]] = {
         "graph": lambda: kernel.trace(subs).text(locations=True),
         "dot": lambda: kernel.trace(subs).dot(),
@@ -275,7 +291,7 @@ def _inspect(options: Any) -> int:
 
     def compiled() -> Any:
         if not found:
-            found.append(_compiled(options))
+            found.append(kernel.compile(target=options.target, subs=subs))
         return found[0]
 
     drawn = ["roofline"] if options.plot else [] if options.live_plot else ["resources"]
@@ -306,24 +322,23 @@ def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
 def _bench(options: Any) -> int:
     from wavedsl.runtime import devices
     from wavedsl.runtime.launch import launch
+    from wavedsl.testing import bench_compiled
 
-    kernel, subs, arguments = _kernel_and_arguments(options)
+    if options.repeat < 1:
+        raise LaunchError(f"--repeat {options.repeat} times no launch", hint="a number of launches from 1 on")
     device = devices.parse(options.device) if options.device else devices.default()
+    kernel, subs, arguments = _kernel_and_arguments(options, device.target)
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     values = list(arguments.values())
-    report = launch(compiled, values, device)
-    seconds = []
-    for _ in range(max(1, options.repeat)):
-        start = time.perf_counter()
-        launch(compiled, values, device, checks=False)
-        seconds.append(time.perf_counter() - start)
-    seconds.sort()
-    kind = "emulation, which says nothing of a chip's speed" if device.kind == "emulator" else "copies included"
+    emulated = device.kind == "emulator"
+    report = launch(compiled, values, device) if emulated else None
+    times = bench_compiled(compiled, values, device, warmup=0.0 if emulated else 0.025, count=options.repeat)
+    kind = "emulation, which says nothing of a chip's speed" if emulated else "device time, L2 flushed before each"
     print(
-        f"{kernel.name} on {device}: median {1e3 * seconds[len(seconds) // 2]:.3f} ms, "
-        f"best {1e3 * seconds[0]:.3f} ms of {len(seconds)} ({kind})"
+        f"{kernel.name} on {device}: median {1e3 * times.median:.3f} ms, "
+        f"best {1e3 * times.best:.3f} ms of {times.count} ({kind})"
     )
-    if device.kind == "emulator" and report is not None:
+    if report is not None:
         from wavedsl.reports import model_text
 
         print(model_text(report, compiled.target))
@@ -331,18 +346,33 @@ def _bench(options: Any) -> int:
 
 
 def _tune(options: Any) -> int:
-    from wavedsl.find_kernel import parse_space
-    from wavedsl.tuning import tune
+    from wavedsl.find_kernel import find, parse_space, parse_subs
+    from wavedsl.tuning import TuningInterrupted, tune
+    from wavedsl.tuning.results import beside
 
-    kernel, subs = _kernel(options)
-    result = tune(
-        kernel, subs=subs, space=parse_space(options.space), target=options.target, product=options.product,
-        budget=options.budget, limit=options.limit, keep=options.keep, workers=options.workers, results=options.results,
-        resume=not options.fresh, progress=None,
-    )  # fmt: skip
+    kernel, subs = find(options.kernel), parse_subs(options.subs)
+    asked = {
+        "space": parse_space(options.space), "target": options.target, "product": options.product,
+        "budget": options.budget, "limit": options.limit, "keep": options.keep, "workers": options.workers,
+        "results": options.results, "resume": False if options.fresh else None,
+    }  # fmt: skip
+    status = 0
+    try:
+        result = tune(kernel, subs=subs, **{name: value for name, value in asked.items() if value is not None})
+    except TuningInterrupted as error:
+        result, status = error.result, 130
     print(result)
     print(f"results: {result.path}")
-    return 0 if result.best is not None else 1
+    tuned = hasattr(kernel, "for_arguments")
+    reads = kernel.file.path if tuned else beside(kernel)
+    if result.pinned is not None and result.path.resolve() != reads.resolve():
+        print(f"{kernel.name} reads {reads}, not this file")
+    elif result.pinned is not None and not tuned:
+        print(
+            "wavedsl run, bench, compile, emulate and inspect take it where the tiles have no other value; calls take"
+        )
+        print("it with @wd.autotune() above @wd.wave")
+    return status or (0 if result.best is not None else 1)
 
 
 def _cache(options: Any) -> int:
@@ -397,21 +427,24 @@ def _doctor(options: Any) -> int:
 # -------------------------------------------------------------------------------------------------------------- shared
 
 
-def _kernel(options: Any) -> tuple[Any, dict[Any, Any]]:
-    from wavedsl.find_kernel import find_kernel, parse_subs
+def _kernel(
+    options: Any, target: str | None, product: str | None = None, needed: bool = True
+) -> tuple[Any, dict[Any, Any]]:
+    """The kernel of the command line with its pinned choice for these sizes where it has one, and its `--subs`."""
+    from wavedsl.find_kernel import find, parse_subs
+    from wavedsl.tuning.pins import with_pin
 
-    return find_kernel(options.kernel), parse_subs(options.subs)
+    subs = parse_subs(options.subs)
+    kernel, said = with_pin(find(options.kernel), subs, target, product, needed)
+    if said:
+        print(said, file=sys.stderr)
+    return kernel, subs
 
 
-def _compiled(options: Any) -> Any:
-    kernel, subs = _kernel(options)
-    return kernel.compile(target=options.target, subs=subs)
-
-
-def _kernel_and_arguments(options: Any) -> tuple[Any, dict[Any, Any], dict[str, Any]]:
+def _kernel_and_arguments(options: Any, target: str | None) -> tuple[Any, dict[Any, Any], dict[str, Any]]:
     from wavedsl.find_kernel import make_arguments
 
-    kernel, subs = _kernel(options)
+    kernel, subs = _kernel(options, target)
     return kernel, subs, make_arguments(kernel, subs, options.seed, options.integers)
 
 

@@ -21,6 +21,7 @@ from wavedsl.ir.device_log import log_sites
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
+from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.split_choice import chosen_split, whole
@@ -28,6 +29,7 @@ from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate
 from wavedsl.ir.target import Target, lacking
 from wavedsl.kernel_object import check_dynamic
+from wavedsl.schedule import Schedule
 from wavedsl.targets import get_target, reference_product
 
 
@@ -157,11 +159,8 @@ def _default_target() -> str:
     return devices.default().target
 
 
-def _choices(kernel: Any, chip: Target) -> Choices:
-    """What `wd.Schedule` fixed, checked against the chip."""
-    schedule = kernel.schedule
-    if schedule is None:
-        return Choices()
+def check_schedule(schedule: Schedule, chip: Target, loc: Loc | None = None) -> None:
+    """Raises ConstraintError for a choice that this version cannot fix on the chip."""
     supported = {"stages", "swizzle", "split_k", "stream_k"}
     supported |= {"specialize", "registers", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
@@ -173,9 +172,17 @@ def _choices(kernel: Any, chip: Target) -> Choices:
         if name not in supported and not neutral:
             raise ConstraintError(
                 f"Schedule({name}={value!r}) is not available on {chip.name}",
-                kernel.loc,
+                loc,
                 f"this version can fix {', '.join(sorted(supported))}",
             )
+
+
+def _choices(kernel: Any, chip: Target) -> Choices:
+    """What `wd.Schedule` fixed, checked against the chip."""
+    schedule = kernel.schedule
+    if schedule is None:
+        return Choices()
+    check_schedule(schedule, chip, kernel.loc)
     return Choices(
         stages=schedule.stages, specialize=schedule.specialize, registers=schedule.registers,
         persistent=schedule.persistent, swizzle=schedule.swizzle, cluster=schedule.cluster,

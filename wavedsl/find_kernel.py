@@ -23,13 +23,21 @@ from wavedsl.tracer.annotations import ScalarType
 
 
 def find_kernel(spec: str) -> Kernel:
-    """The kernel called `path.py:name` or `module:name`; the name may be left out where there is only one.
+    """The kernel that `find` finds, without what `@wd.autotune` puts around it."""
+    kernel = underlying(find(spec))
+    assert kernel is not None
+    return kernel
+
+
+def find(spec: str) -> Any:
+    """The kernel called `path.py:name` or `module:name`, a `Kernel` or a `TunedKernel`; the name may be left out where
+    there is only one.
 
     Raises TraceError if there is no such file, module or kernel; what the module itself raises comes through.
     """
     where, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     module = load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    kernels = {key: kernel for key, value in vars(module).items() if (kernel := underlying(value)) is not None}
+    kernels = {key: value for key, value in vars(module).items() if underlying(value) is not None}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     if name not in kernels:
@@ -89,30 +97,37 @@ def parse_subs(bindings: Sequence[str]) -> dict[Any, Any]:
     return found
 
 
-def parse_space(texts: Sequence[str]) -> dict[Any, list[int]] | None:
-    """A search space such as `BM=32/64,stages=1/2`; None where none is given. LaunchError for anything else."""
-    found: dict[Any, list[int]] = {}
+def parse_space(texts: Sequence[str]) -> dict[Any, list[Any]] | None:
+    """A search space such as `BM=32/64,stages=1/2,registers=40:232`; None where none is given. LaunchError for anything
+    else."""
+    found: dict[Any, list[Any]] = {}
     for text in (part for given in texts for part in given.split(",") if part.strip()):
         name, equals, values = (part.strip() for part in text.partition("="))
-        numbers = values.split("/")
-        if not equals or not name.isidentifier() or not all(n.isdecimal() for n in numbers):
-            raise LaunchError(f"{text!r} is no search space", hint="write NAME=NUMBER/NUMBER, as in --space BM=32/64")
-        found[name] = [int(n) for n in numbers]
+        numbers = [value.split(":") for value in values.split("/")]
+        if not equals or not name.isidentifier() or not all(n.isdecimal() for pair in numbers for n in pair):
+            raise LaunchError(
+                f"{text!r} is no search space",
+                hint="write NAME=NUMBER/NUMBER, as in --space BM=32/64, and registers=40:232/56:224",
+            )
+        found[name] = [int(n[0]) if len(n) == 1 else tuple(map(int, n)) for n in numbers]
     return found or None
 
 
 def make_arguments(kernel: Kernel, subs: Mapping[Any, Any], seed: int, integers: bool) -> dict[str, Any]:
-    """Random arguments of the sizes that `subs` and the decorator give. Outputs start as NaN, or as 93 where ints.
+    """Random arguments of the sizes that `subs` and the decorator give. What is written only starts as NaN, or as 93
+    where ints: what a kernel leaves out shows.
 
     `integers`: floats from -2 to 2 without fractions, whose results are exact. LaunchError for symbols without a value.
     """
     merged = kernel.merged(subs)
-    written = {str(n.attrs["memory"]) for n in kernel.trace(subs).all_nodes() if n.op == "write"}
+    nodes = list(kernel.trace(subs).all_nodes())
+    written = {str(n.attrs["memory"]) for n in nodes if n.op == "write"}
+    written -= {str(n.attrs["memory"]) for n in nodes if n.op == "read"}
     random = np.random.default_rng(seed)
     out: dict[str, Any] = {}
     for p in kernel.parameters:
         if isinstance(p.annotation, ScalarType):
-            out[p.name] = _scalar(p.dtype, random)
+            out[p.name] = random_scalar(p.dtype, random)
             continue
         dims, _ = p.annotation.resolve(merged)
         shape = []
@@ -125,11 +140,12 @@ def make_arguments(kernel: Kernel, subs: Mapping[Any, Any], seed: int, integers:
                     f"bind it on the command line: --subs {dim}=64",
                 )
             shape.append(extent)
-        out[p.name] = _empty(p.dtype, shape) if p.name in written else _random(p.dtype, shape, random, integers)
+        out[p.name] = _empty(p.dtype, shape) if p.name in written else random_array(p.dtype, shape, random, integers)
     return out
 
 
-def _scalar(dtype: DType, random: np.random.Generator) -> int | float:
+def random_scalar(dtype: DType, random: np.random.Generator) -> int | float:
+    """A small whole number, of a float type where the dtype is one."""
     return float(random.integers(1, 4)) if dtype.is_float else int(random.integers(0, 4) if dtype.bits > 1 else 1)
 
 
@@ -140,7 +156,8 @@ def _storage_shape(dtype: DType, shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] * dtype.bits // 8))
 
 
-def _random(dtype: DType, shape: Sequence[int], random: np.random.Generator, integers: bool) -> np.ndarray:
+def random_array(dtype: DType, shape: Sequence[int], random: np.random.Generator, integers: bool) -> np.ndarray:
+    """Random elements of `dtype` as stored; `integers`: floats from -2 to 2 without fractions."""
     stored = _storage_shape(dtype, shape)
     if dtype.bits < 8 and dtype.kind != "bool":
         return random.integers(0, 256, stored, np.uint8)

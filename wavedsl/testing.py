@@ -16,6 +16,7 @@ with the L2 cache flushed before each call; without one it is the wall clock, wh
 from __future__ import annotations
 
 import csv
+import functools
 import statistics
 import sys
 import time
@@ -106,13 +107,13 @@ def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool = True) 
     return Times(tuple(_wall_times(fn, warmup, rep)), "wall")
 
 
-def _wall_times(fn: Callable[[], Any], warmup: float, rep: float) -> list[float]:
+def _wall_times(fn: Callable[[], Any], warmup: float, rep: float, count: int | None = None) -> list[float]:
     fn()
     began = time.perf_counter()
     while time.perf_counter() - began < warmup:
         fn()
     times: list[float] = []
-    while not times or sum(times) < rep:
+    while (not times or sum(times) < rep) if count is None else len(times) < count:
         start = time.perf_counter()
         fn()
         times.append(time.perf_counter() - start)
@@ -144,16 +145,19 @@ def _torch_times(torch: Any, fn: Callable[[], Any], warmup: float, rep: float, f
     return [start.elapsed_time(end) / 1e3 for start, end in marks]
 
 
-def bench_compiled(compiled: Any, values: Sequence[Any], device: Any, warmup: float = 0.025, rep: float = 0.1) -> Times:
-    """Times of a compiled kernel on a device, its arguments copied there once. On an emulator: wall time of
-    emulation."""
+def bench_compiled(
+    compiled: Any, values: Sequence[Any], device: Any, warmup: float = 0.025, rep: float = 0.1, count: int | None = None
+) -> Times:
+    """Times of a compiled kernel on a device, its arguments copied there once: `count` launches, or as many as `rep`
+    seconds take. On an emulator: wall time of emulation."""
     if device.kind == "emulator":
         from wavedsl.runtime.launch import launch
 
-        return Times(tuple(_wall_times(lambda: launch(compiled, values, device, checks=False), warmup, rep)), "wall")
+        again = functools.partial(launch, compiled, values, device, checks=False)
+        return Times(tuple(_wall_times(again, warmup, rep, count)), "wall")
     from wavedsl.runtime.timing import time_launches
 
-    return Times(tuple(time_launches(compiled, values, device, warmup=warmup, seconds=rep)), "device")
+    return Times(tuple(time_launches(compiled, values, device, warmup=warmup, seconds=rep, count=count)), "device")
 
 
 # ----------------------------------------------------------------------------------------------------------- reports

@@ -274,6 +274,8 @@ def analyze(
         return analyze_compiled(kernel, dict(subs or {}), product=product, strategy=strategy)
     if target is None and product is not None:
         target = product_named(product).target
+    if hasattr(kernel, "for_arguments"):  # a tuned kernel: with its choice for these arguments
+        kernel = kernel.for_arguments(*args, target=target, subs=subs, **kwargs)
     arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
     binding = kernel.binding(arguments, subs)
     compiled = kernel.compile(*args, target=target, subs=subs, **kwargs)

@@ -14,9 +14,20 @@ file beside the source. Without a GPU, candidates are ranked by the emulator's c
 from __future__ import annotations
 
 from wavedsl.tuning.candidates import Candidate, derive_space
+from wavedsl.tuning.outcome import TuningInterrupted, TuningResult
 from wavedsl.tuning.results import ResultsFile
 from wavedsl.tuning.tuned_kernel import TunedKernel, autotune
-from wavedsl.tuning.tuner import TuningResult, tune
+from wavedsl.tuning.tuner import tune
 from wavedsl.tuning.workers import WorkerPool
 
-__all__ = ["Candidate", "ResultsFile", "TunedKernel", "TuningResult", "WorkerPool", "autotune", "derive_space", "tune"]
+__all__ = [
+    "Candidate",
+    "ResultsFile",
+    "TunedKernel",
+    "TuningInterrupted",
+    "TuningResult",
+    "WorkerPool",
+    "autotune",
+    "derive_space",
+    "tune",
+]

@@ -8,8 +8,8 @@ limits decide.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
@@ -31,14 +31,20 @@ from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
 from wavedsl.ir.split_k import loop_to_cut
 from wavedsl.ir.symbols import SHARED, AddressSpace, evaluate, normalise
 from wavedsl.ir.target import Target
+from wavedsl.schedule import MOST_WORKERS, Schedule
 
 STAGES = "stages"
-FLAGS = ("specialize", "persistent", "direct_to_shared", "swizzle")
+FLAGS = ("specialize", "persistent", "direct_to_shared", "swizzle", "ping_pong")
 CLUSTER = "cluster"
 SPLIT = "split_k"
-SCHEDULE = (STAGES, "prefetch", SPLIT, CLUSTER, *FLAGS)
+STREAM = "stream_k"
+REGISTERS = "registers"
+OWN_REGISTERS = (0, 0)
+"""In place of a pair of register budgets: the compiler's own."""
+SCHEDULE = (STAGES, "prefetch", SPLIT, STREAM, CLUSTER, REGISTERS, *FLAGS)
 """Names of the schedule's choices in a space and in a candidate's key: fields of `wd.Schedule`. A flag is 0 or 1, a
-cluster the workgroups along the first grid axis."""
+cluster the workgroups along the first grid axis, `stream_k` 0, 1 (one workgroup per unit) or a number of workgroups,
+`registers` a pair of budgets."""
 
 MATRIX_TILES = (16, 32, 64, 128, 256)
 MATRIX_DEPTHS = (16, 32, 64, 128)
@@ -56,16 +62,16 @@ class Candidate:
     """One choice: symbols by name with their values, and the fields of `wd.Schedule` that it fixes."""
 
     subs: tuple[tuple[str, int], ...]
-    schedule: tuple[tuple[str, int], ...] = ()
+    schedule: tuple[tuple[str, Any], ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """What it fixes of `wd.Schedule`, as that has it."""
-        return {n: (v, 1, 1) if n == CLUSTER else bool(v) if n in FLAGS else v for n, v in self.schedule}
+        return {n: _field(n, v) for n, v in self.schedule if v != OWN_REGISTERS}
 
     @property
     def key(self) -> str:
         """The candidate as text: `BK=32 BM=64 BN=64 stages=2`. Equal candidates have equal keys."""
-        return " ".join(f"{name}={value}" for name, value in (*self.subs, *self.schedule))
+        return " ".join(f"{name}={value_text(value)}" for name, value in (*self.subs, *self.schedule))
 
     def to_json(self) -> dict[str, Any]:
         return {"subs": dict(self.subs), "schedule": dict(self.schedule)}
@@ -75,11 +81,30 @@ class Candidate:
         """Raises KeyError, TypeError or ValueError for what `to_json` did not write."""
         parts = []
         for name in ("subs", "schedule"):
-            pairs = sorted(dict(data[name]).items())
-            if not all(isinstance(k, str) and isinstance(v, int) and not isinstance(v, bool) for k, v in pairs):
+            pairs = [(k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(dict(data[name]).items())]
+            if not all(isinstance(k, str) and (_whole(v) or (k == REGISTERS and _pair(v))) for k, v in pairs):
                 raise ValueError(f"{name} is {data[name]!r}")
             parts.append(tuple(pairs))
         return Candidate(*parts)
+
+
+def value_text(value: Any) -> str:
+    """A value of a candidate as its key has it: a pair as `40:232`, which `--space` takes as well."""
+    return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _field(name: str, value: Any) -> Any:
+    if name == CLUSTER:
+        return (value, 1, 1)
+    return bool(value) if name in FLAGS or (name == STREAM and value in (0, 1)) else value
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_whole, value))
 
 
 def tile_symbols(kernel: Any) -> list[Any]:
@@ -180,27 +205,44 @@ def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
                 f"space has {symbol}, which sizes no tile of {kernel.name}",
                 hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and {', '.join(map(repr, SCHEDULE))}",
             )
-        values = tuple(values) if isinstance(values, Iterable) else (values,)
+        one = symbol == REGISTERS and isinstance(values, tuple) and all(map(_whole, values))  # a pair is one value
+        values = tuple(values) if isinstance(values, Iterable) and not one else (values,)
         if chosen:
             values = tuple(_plain(str(name), v) for v in values)
         if not values:
             raise ConstraintError(f"the search space is empty: no values for {symbol}", hint="give at least one value")
-        flag = symbol in FLAGS
-        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-        if not whole or not all(v in (0, 1) if flag else v >= 1 for v in values):
-            raise ConstraintError(
-                f"space has {values!r} for {symbol}", hint="True and False" if flag else "whole numbers from 1 on"
-            )
+        legal, hint = _legal(symbol)
+        if not all(map(legal, values)):
+            raise ConstraintError(f"space has {values!r} for {symbol}", hint=hint)
         found[symbol] = tuple(dict.fromkeys(values))
     return found
 
 
+def _legal(symbol: Any) -> tuple[Callable[[Any], bool], str]:
+    """What a space may give for a symbol or a choice of the schedule, and that in words."""
+    if symbol in FLAGS:
+        return lambda v: _whole(v) and v in (0, 1), "True and False"
+    if symbol == STREAM:
+        return (
+            lambda v: _whole(v) and 0 <= v <= MOST_WORKERS,
+            f"False, True or a number of workgroups to {MOST_WORKERS}",
+        )
+    if symbol == REGISTERS:
+        return (
+            lambda v: v == OWN_REGISTERS or (_pair(v) and all(24 <= n <= 256 and n % 8 == 0 for n in v)),
+            "None, or (copying, computing) registers per thread, whole eights from 24 to 256: (40, 232)",
+        )
+    return lambda v: _whole(v) and v >= 1, "whole numbers from 1 on"
+
+
 def _plain(name: str, value: Any) -> Any:
-    """A choice of the schedule as a number: flags as 0 and 1, a cluster along the first axis as its size."""
-    if name in FLAGS and isinstance(value, bool):
+    """A choice of the schedule as a candidate has it: flags as 0 and 1, a cluster along the first axis as its size."""
+    if (name in FLAGS or name == STREAM) and isinstance(value, bool):
         return int(value)
     if name == CLUSTER and isinstance(value, tuple) and value and all(n == 1 for n in value[1:]):
         return value[0]
+    if name == REGISTERS:
+        return OWN_REGISTERS if value is None else tuple(value) if isinstance(value, list) else value
     return value
 
 
@@ -237,8 +279,14 @@ def estimates(
 ) -> list[Estimate]:
     """Judge candidates. Those that differ in their schedules alone share graph and partition."""
     known: dict[tuple[tuple[str, int], ...], _Cut | str] = {}
+    illegal: dict[tuple[tuple[str, Any], ...], str] = {}
     found = []
     for candidate in candidates:
+        if candidate.schedule not in illegal:
+            illegal[candidate.schedule] = _illegal(kernel, candidate, target)
+        if illegal[candidate.schedule]:
+            found.append(Estimate(candidate, illegal[candidate.schedule]))
+            continue
         if candidate.subs not in known:
             known[candidate.subs] = _cut_for(kernel, candidate, dims, target)
         here = known[candidate.subs]
@@ -255,6 +303,31 @@ def estimates(
             seconds = _quick_seconds(here.graph, here.values, here.partition, here.target, product, stages, choices)
         found.append(Estimate(candidate, reason, seconds))
     return found
+
+
+def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
+    """Why no kernel can have the schedule on this target: choices that exclude each other, or the kernel's own."""
+    from wavedsl.compiler import check_schedule
+
+    fixed = candidate.fields()
+    if not fixed:
+        return ""
+    try:
+        schedule = replace(getattr(kernel, "schedule", None) or Schedule(), **fixed)
+        check_schedule(schedule, target)
+    except WaveError as error:
+        return error.message
+    if schedule.registers is not None and schedule.specialize is False:
+        return f"registers {value_text(schedule.registers)} are divided between a copying warpgroup and others"
+    if schedule.ping_pong and target.vendor != "amd" and target.warpgroup is None:
+        return f"{target.name} has no warpgroups that could take turns"
+    if schedule.ping_pong and target.warpgroup is not None and schedule.specialize is False:
+        return "warpgroups take turns beside a copying warpgroup only"
+    if schedule.ping_pong and target.warpgroup is not None and schedule.persistent is False:
+        return "warpgroups take turns at the tiles of persistent workgroups only"
+    if schedule.stream_k and schedule.cluster is not None and any(n > 1 for n in schedule.cluster):
+        return "workgroups that share all trips (stream_k) form no clusters"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -316,6 +389,11 @@ def _does_not_fit(graph: Any, partition: Partition, target: Target, stages: int)
 
 def _misfit(partition: Partition, choices: Mapping[str, int], target: Target) -> str:
     """Why choices of a schedule do not go together, or not with the tiles."""
+    asks = [n for n in ("ping_pong", STREAM) if choices.get(n)]
+    if asks and not any(p.role == "loop" for p in partition.dims.values()):
+        return f"{asks[0]} wants a loop whose trips make a sum"
+    if choices.get("ping_pong") and target.vendor == "amd" and partition.waves < 2 * target.simds:
+        return f"two groups of waves that take turns want {2 * target.simds} waves, the tiles have {partition.waves}"
     parts = choices.get(SPLIT, 1)
     if parts > 1:
         trips = prod(p.trips or 1 for p in partition.dims.values() if p.role == "loop")

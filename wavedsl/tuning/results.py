@@ -1,14 +1,22 @@
 """What tuning found, kept in a JSON file beside the kernel's source, to be read, reviewed and committed.
 
-    {"format": 1, "kernels": {NAME: {TARGET: {BUCKET: {
-        "pinned": {"subs": {"BM": 64, ...}, "schedule": {"stages": 2}},
-        "by": "emulator cycle model" or "device time", "seconds": …,
-        "environment": {wavedsl, python, platform, product, kernel, date},
-        "candidates": {KEY: {"status": …, "predicted": …, "seconds": …, "reason": …}}}}}}}
+    {"format": 2, "kernels": {NAME: {TARGET: {PRODUCT: {BUCKET: {
+        "kernel": DIGEST,
+        "pinned": {"subs": {"BM": 64, ...}, "schedule": {"stages": 2}, "by": …, "seconds": …},
+        "runs": {"device time" or "emulator cycle model": {
+            "chosen": KEY, "environment": {wavedsl, python, platform, product, kernel, date, device},
+            "candidates": {KEY: {"status": …, "predicted": …, "seconds": …, "reason": …}},
+            "pruned": {REASON: how many}}},
+        "earlier": {DIGEST: what was found for the kernel when it was another one}}}}}}}
 
-Edit `pinned` by hand to overrule a measurement. `environment.kernel` is a digest of the traced kernel: results of a
-kernel that has changed since are reported and not used. A file that is no such JSON is never overwritten: it is moved
-aside. Writing merges with what others have written since, and replaces the file in one step.
+`runs` are apart by how they were measured, buckets by the chip, so that nothing that a model said replaces what a
+device measured: `pinned` is the fastest on the device where there is one, else the fastest by the model. Edit it by
+hand to overrule both: a choice that no run has chosen stays until it is taken out.
+
+Writing merges candidate by candidate with what others have written since, under a lock, and replaces the file in one
+step. `kernel` is a digest of the traced kernel: results of a kernel that has changed since are reported, not used, and
+kept under `earlier`; they count again when it is changed back. A file that is no such JSON is never overwritten: it is
+moved aside. Files of format 1 are read, and written in this one.
 """
 
 from __future__ import annotations
@@ -20,20 +28,30 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import wavedsl
+from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.source import here
 from wavedsl.tuning.candidates import Candidate
+from wavedsl.tuning.merging import STATUSES, merged_run, pinned_choice, upgraded
 
-FORMAT = 1
-STATUSES = ("ok", "pruned", "refused", "wrong", "crashed", "hung", "skipped")
-"""`pruned` by limits or model before it ran, `refused` by the compiler, `skipped` for want of budget."""
+FORMAT = 2
 
 
 class TuningWarning(UserWarning):
     """A results file, or an entry in it, that could not be used."""
+
+
+def warn(message: str) -> None:
+    """A `TuningWarning` at the user's line, or at none: lines of this package say nothing to a user."""
+    loc = here(calls=False)
+    if loc is None:
+        warnings.warn_explicit(message, TuningWarning, "wavedsl", 0, "wavedsl.tuning")
+    else:
+        warnings.warn_explicit(message, TuningWarning, loc.file, loc.line, "wavedsl.tuning")
 
 
 def beside(kernel: Any) -> Path:
@@ -51,9 +69,9 @@ def kernel_digest(kernel: Any) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def environment(kernel: Any, product: str) -> dict[str, str]:
-    """Where and with what a result was found."""
-    return {
+def environment(kernel: Any, product: str, device: str = "") -> dict[str, str]:
+    """Where and with what a result was found. `device`: what the driver calls the GPU, where there was one."""
+    stamp = {
         "wavedsl": wavedsl.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -61,100 +79,188 @@ def environment(kernel: Any, product: str) -> dict[str, str]:
         "kernel": kernel_digest(kernel),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
+    return {**stamp, "device": device} if device else stamp
 
 
 class ResultsFile:
-    """One results file. Reading never raises: what cannot be used is a `TuningWarning`."""
+    """One results file. What in it cannot be used is a `TuningWarning`; a directory in its place is a ConstraintError,
+    and what the system refuses (permissions, a full disk) a LaunchError."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
+    def check(self) -> None:
+        """Raises ConstraintError or LaunchError where no results could be written, before anything is measured."""
+        self._no_directory()
+        folder = self.path.parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise LaunchError(f"{self.path} cannot be written: {folder} is no folder that one may write to")
+
     def read(self) -> dict[str, Any]:
         """The kernels of the file; empty where there is none or it is not one of ours."""
-        kernels, _ = self._load()
+        kernels, why = self._load()
+        if why:
+            warn(f"{self.path} is not used: {why}")
         return kernels
 
-    def entry(self, kernel: Any, target: str, bucket: str) -> dict[str, Any] | None:
-        """What is known of one kernel, target and bucket, checked entry by entry; None where nothing usable is."""
-        found = self.read().get(kernel.name, {})
-        found = found.get(target, {}) if isinstance(found, dict) else {}
-        entry = found.get(bucket) if isinstance(found, dict) else None
+    def products(self, kernel: Any, target: str, bucket: str) -> list[str]:
+        """Products that this bucket has a pinned choice for."""
+        found = self._load()[0].get(kernel.name, {}).get(target, {})
+        return sorted(p for p, buckets in found.items() if (buckets.get(bucket) or {}).get("pinned"))
+
+    def entry(self, kernel: Any, target: str, product: str, bucket: str) -> dict[str, Any] | None:
+        """What is known of one kernel, chip and bucket, checked candidate by candidate; None if nothing usable."""
+        entry = self.read().get(kernel.name, {}).get(target, {}).get(product, {}).get(bucket)
         if entry is None:
             return None
         try:
             return _checked(entry, kernel)
         except _Unusable as error:
-            warnings.warn(
-                f"{self.path}: the results of {kernel.name} for {target}, {bucket} are not used: {error}",
-                TuningWarning,
-                stacklevel=3,
-            )
+            warn(f"{self.path}: the results of {kernel.name} for {target} ({product}), {bucket} are not used: {error}")
             return None
 
-    def write(self, kernel: Any, target: str, bucket: str, entry: Mapping[str, Any]) -> None:
-        """Store one entry, keeping all others. A foreign file moves aside to `….rejected`."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path):
-            kernels, foreign = self._load(quiet=True)
-            if foreign:
-                os.replace(self.path, _free_name(self.path))
-            kernels.setdefault(kernel.name, {}).setdefault(target, {})[bucket] = dict(entry)
-            text = json.dumps({"format": FORMAT, "kernels": kernels}, indent=1, sort_keys=True) + "\n"
-            temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+    def write(
+        self,
+        kernel: Any,
+        target: str,
+        product: str,
+        bucket: str,
+        by: str,
+        run: Mapping[str, Any],
+        fresh: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Merge a run (`environment`, `candidates`, `pruned`) that was measured `by` something into the bucket; the
+        entry as it then is. Keys of `fresh` candidates are those among which the fastest is looked for, where one of
+        them was measured. A foreign file moves aside to `….rejected`, and a warning says so."""
+        try:
+            self._no_directory()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path):
+                kernels, why = self._load()
+                if why:
+                    aside = _free_name(self.path)
+                    os.replace(self.path, aside)
+                    warn(f"{self.path} was moved aside to {aside}: {why}")
+                buckets = kernels.setdefault(kernel.name, {}).setdefault(target, {}).setdefault(product, {})
+                entry = buckets[bucket] = _for_kernel(buckets.get(bucket), kernel_digest(kernel))
+                entry["runs"][by] = merged_run(entry["runs"].get(by), run)
+                entry["pinned"] = pinned_choice(entry, by, fresh)
+                self._replace(json.dumps({"format": FORMAT, "kernels": kernels}, indent=1, sort_keys=True) + "\n")
+        except OSError as error:
+            raise LaunchError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        return dict(entry)
+
+    def _replace(self, text: str) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
             temporary.write_text(text, encoding="utf-8")
             os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
-    def _load(self, quiet: bool = False) -> tuple[dict[str, Any], bool]:
-        """The kernels, and whether the file is there but not ours."""
+    def _no_directory(self) -> None:
+        if self.path.is_dir():
+            raise ConstraintError(
+                f"{self.path} is a directory", hint=f"name a file for the results: {self.path / 'kernels.tuning.json'}"
+            )
+
+    def _load(self) -> tuple[dict[str, Any], str]:
+        """The kernels, and why the file is not ours where it is not."""
+        self._no_directory()
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return {}, False
-        except (OSError, UnicodeDecodeError) as error:
-            return self._foreign(str(error), quiet)
+            return {}, ""
+        except UnicodeDecodeError as error:
+            return {}, str(error)
+        except OSError as error:
+            raise LaunchError(f"{self.path} cannot be read: {error.strerror or error}") from error
         try:
             data = json.loads(text)
         except ValueError as error:
-            return self._foreign(f"it is not JSON ({error})", quiet)
-        if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("kernels"), dict):
-            return self._foreign(f"it is not a results file of format {FORMAT}", quiet)
-        if not all(
-            isinstance(t, dict) and all(isinstance(b, dict) for b in t.values()) for t in data["kernels"].values()
-        ):
-            return self._foreign("its kernels are not tables of targets and buckets", quiet)
-        return data["kernels"], False
-
-    def _foreign(self, why: str, quiet: bool) -> tuple[dict[str, Any], bool]:
-        if not quiet:
-            warnings.warn(f"{self.path} is not used: {why}", TuningWarning, stacklevel=4)
-        return {}, True
+            return {}, f"it is not JSON ({error})"
+        found = data.get("format") if isinstance(data, dict) else None
+        if found not in (1, FORMAT) or isinstance(found, bool) or not isinstance(data.get("kernels"), dict):
+            return {}, f"it is not a results file of format {FORMAT}"
+        kernels = data["kernels"]
+        if found == 1 and _nested(kernels, 2):
+            kernels = upgraded(kernels)
+        if not _nested(kernels, 3):
+            return {}, "its kernels are not tables of targets, products and buckets"
+        return kernels, ""
 
 
 class _Unusable(Exception):
     pass
 
 
+def _nested(table: Any, depth: int) -> bool:
+    """Whether this is a dict of dicts, `depth` times."""
+    return isinstance(table, dict) and (depth == 0 or all(_nested(inner, depth - 1) for inner in table.values()))
+
+
+def _for_kernel(entry: Any, digest: str) -> dict[str, Any]:
+    """The entry of a bucket for the kernel as it is: results of another go to `earlier`, its own come back."""
+    if isinstance(entry, dict) and entry.get("kernel") == digest and isinstance(entry.get("runs"), dict):
+        return dict(entry)
+    earlier: dict[str, Any] = {}
+    if isinstance(entry, dict):
+        kept = entry.get("earlier")
+        earlier = dict(kept) if isinstance(kept, dict) else {}
+        entry = {k: v for k, v in entry.items() if k != "earlier"}
+    if entry is not None:
+        earlier[_free_key(earlier, entry)] = entry
+    own = earlier.pop(digest, None)
+    found = dict(own) if isinstance(own, dict) and isinstance(own.get("runs"), dict) else _blank(digest)
+    return {**found, "earlier": earlier} if earlier else found
+
+
+def _free_key(earlier: Mapping[str, Any], entry: Any) -> str:
+    key = entry.get("kernel") if isinstance(entry, dict) else None
+    if not isinstance(key, str) or key in earlier:
+        key = next(f"unknown {n}" for n in range(len(earlier) + 1) if f"unknown {n}" not in earlier)
+    return key
+
+
+def _blank(digest: str) -> dict[str, Any]:
+    return {"kernel": digest, "pinned": None, "runs": {}}
+
+
 def _checked(entry: Any, kernel: Any) -> dict[str, Any]:
     """The entry with its candidates that make sense. `_Unusable` where it belongs to something else."""
     if not isinstance(entry, dict):
         raise _Unusable(f"the entry is {entry!r}")
-    stamp = entry.get("environment")
-    if not isinstance(stamp, dict) or not isinstance(stamp.get("kernel"), str):
+    if not isinstance(entry.get("kernel"), str):
         raise _Unusable("it has no environment stamp")
-    if stamp["kernel"] != kernel_digest(kernel):
-        raise _Unusable("the kernel has changed since")
+    digest = kernel_digest(kernel)
+    if entry["kernel"] != digest:
+        earlier = entry.get("earlier")
+        own = earlier.get(digest) if isinstance(earlier, dict) else None
+        if not isinstance(own, dict):
+            raise _Unusable("the kernel has changed since (they are kept, under `earlier` once it is tuned again)")
+        entry = own
     try:
         pinned = None if entry.get("pinned") is None else Candidate.from_json(entry["pinned"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _Unusable(f"its pinned choice cannot be read ({error})") from None
-    kept = {}
-    candidates = entry.get("candidates")
-    for key, found in candidates.items() if isinstance(candidates, dict) else ():
-        if isinstance(found, dict) and found.get("status") in STATUSES:
-            seconds = found.get("seconds")
-            if seconds is None or (isinstance(seconds, (int, float)) and seconds > 0):
-                kept[key] = found
-    return {**entry, "candidates": kept, "pinned": None if pinned is None else pinned.to_json()}
+    runs = entry.get("runs")
+    found = {}
+    for by, run in runs.items() if isinstance(runs, dict) else ():
+        candidates = run.get("candidates") if isinstance(run, dict) else None
+        if isinstance(candidates, dict):
+            found[by] = {**run, "candidates": {k: e for k, e in candidates.items() if _sensible(e)}}
+    told = entry["pinned"] if isinstance(entry.get("pinned"), dict) else {}
+    return {**entry, "runs": found, "pinned": None if pinned is None else {**told, **pinned.to_json()}}
+
+
+def _sensible(outcome: Any) -> bool:
+    if not isinstance(outcome, dict) or outcome.get("status") not in STATUSES:
+        return False
+    seconds = outcome.get("seconds")
+    return seconds is None or (isinstance(seconds, (int, float)) and seconds > 0)
 
 
 def _free_name(path: Path) -> Path:

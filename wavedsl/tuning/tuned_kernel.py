@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from wavedsl.analysis.roofline import product_named
+from wavedsl.binding import check_subs
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
 from wavedsl.kernel_object import Kernel
 from wavedsl.outside import Snapshot
-from wavedsl.tuning.candidates import Candidate, check_space, enumerate_space
-from wavedsl.tuning.results import ResultsFile, TuningWarning, beside
-from wavedsl.tuning.tuner import TuningResult, tune
+from wavedsl.tuning.candidates import Candidate, check_space
+from wavedsl.tuning.chip import Chip, chip_for, chip_of
+from wavedsl.tuning.options import check_options
+from wavedsl.tuning.outcome import TuningResult
+from wavedsl.tuning.pins import pinned_in
+from wavedsl.tuning.results import ResultsFile, beside
+from wavedsl.tuning.tuner import tune, tuned_extents
+
+if TYPE_CHECKING:
+    from wavedsl.binding import Parameter
+    from wavedsl.ir.graph import Graph
 
 ON_MISS = ("tune", "default", "raise")
 
@@ -31,6 +41,7 @@ def autotune(
     `space`: values per tile symbol and for `"stages"` (default: derived). `on_miss`: what a call does where nothing is
     pinned for its shapes: `tune` them, take the decorator's own `subs` as `default`, or `raise`; WAVEDSL_STRICT=1
     always raises. `results`: the file (default: beside the source). `options` are those of `tune`: budget, executor, …
+    Raises ConstraintError for what has no meaning.
     """
     if isinstance(space, Kernel):
         return TunedKernel(space, None, on_miss, results, reference, options)
@@ -60,14 +71,23 @@ class TunedKernel:
         options: Mapping[str, Any],
     ):
         self.kernel = kernel
+        known = set(tune.__kwdefaults__ or {}) - {"subs", "space", "reference", "results"}
+        strange = [name for name in options if name not in known]
+        if strange:
+            raise ConstraintError(
+                f"autotune: {strange[0]} is no option of tune",
+                here(calls=False),
+                hint=f"there are {', '.join(sorted(known))}",
+            )
+        check_options({**options, "reference": reference})
         self.space = None if space is None else check_space(kernel, space)
-        if self.space is not None and not enumerate_space(self.space):
+        if self.space is not None and not self.space:
             raise ConstraintError(f"the search space of {kernel.name} is empty", kernel.loc, hint="give values to try")
         self.on_miss = on_miss
         self.file = ResultsFile(results if results is not None else beside(kernel))
         self.reference = reference
         self.options = dict(options)
-        self._choices: dict[tuple[str, str], Candidate | None] = {}
+        self._choices: dict[tuple[str, str, str], Candidate] = {}
         self._arity = len(kernel.parameters)
         self._dispatch: Any = None
         self._outside: Snapshot | None = None
@@ -79,6 +99,16 @@ class TunedKernel:
     def __repr__(self) -> str:
         return f"<tuned {self.kernel!r}>"
 
+    @property
+    def name(self) -> str:
+        """The kernel's name, under which the results file has it."""
+        return self.kernel.name
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The kernel's parameters, as declared."""
+        return self.kernel.parameters
+
     def tune(self, *args: Any, **options: Any) -> TuningResult:
         """`wavedsl.tuning.tune` with the decorator's options; `options` go over them."""
         merged = {
@@ -89,7 +119,7 @@ class TunedKernel:
             **options,
         }
         result = tune(self.kernel, *args, **merged)
-        self._choices.pop((result.target, result.bucket), None)
+        self._choices.clear()
         if self._dispatch is not None:
             self._dispatch.forget()
         return result
@@ -98,56 +128,67 @@ class TunedKernel:
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Candidate:
         """The candidate for these arguments or extents: pinned, or as `on_miss` says. LaunchError, ConstraintError."""
-        from wavedsl.runtime import devices
-        from wavedsl.tuning.tuner import tuned_extents
-
         arguments = self.kernel.bind_arguments(args, kwargs) if args or kwargs else None
+        return self._choice(self.chip(target), arguments, subs)
+
+    def chip(self, target: str | None = None, product: Any = None) -> Chip:
+        """The chip that choices are for: the one asked for, else the decorator's `product` or `target`, else the
+        default device's."""
+        own = self.options.get("product")
+        if product is None and own is not None and target in (None, product_named(own).target):
+            product = own
+        if product is None and target is None:
+            target = self.options.get("target")
+        return chip_for(target, product)
+
+    def _choice(self, chip: Chip, arguments: Any, subs: Mapping[Any, Any] | None) -> Candidate:
         dims, _ = tuned_extents(self.kernel, arguments, subs)
-        target = target or devices.default().target
         bucket = self.kernel.bucket(dims)
-        key = (target, bucket)
-        if self._choices.get(key) is None:
-            self._choices[key] = self._look_up(target, bucket) or self._miss(dims, target, bucket)
-        found = self._choices[key]
-        assert found is not None
+        key = (chip.target.name, chip.name, bucket)
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = self._look_up(chip, bucket) or self._miss(dims, chip, bucket)
         return found
 
-    def _look_up(self, target: str, bucket: str) -> Candidate | None:
-        entry = self.file.entry(self.kernel, target, bucket)
-        if entry is None or entry["pinned"] is None:
-            return None
-        pinned = Candidate.from_json(entry["pinned"])
-        known = {str(s) for s in self.kernel._tile_symbols()} | {str(s) for s in self.kernel.subs}
-        strange = [n for n, _ in pinned.subs if n not in known]
-        if strange:
-            warnings.warn(
-                f"{self.file.path}: the pinned choice binds {', '.join(strange)}, which {self.kernel.name} has not",
-                TuningWarning,
-                stacklevel=3,
-            )
-            return None
-        return pinned
+    def _look_up(self, chip: Chip, bucket: str) -> Candidate | None:
+        return pinned_in(self.file, self.kernel, chip, bucket)
 
-    def _miss(self, dims: Mapping[Any, Any], target: str, bucket: str) -> Candidate:
+    def _miss(self, dims: Mapping[Any, Any], chip: Chip, bucket: str) -> Candidate:
         from wavedsl.compile_policy import strict
 
         name = self.kernel.name
         if self.on_miss == "default" and not strict():
             return Candidate(())
         if self.on_miss == "raise" or strict():
+            others = self.file.products(self.kernel, chip.target.name, bucket)
+            told = f" (there is one for {', '.join(others)})" if others else ""
             raise LaunchError(
-                f"{name} has no pinned choice for {target}, {bucket} in {self.file.path}",
+                f"{name} has no pinned choice for {chip}, {bucket} in {self.file.path}{told}",
                 self.kernel.loc,
                 hint=f"tune it first: {name}.tune(…), or wavedsl tune",
             )
-        result = self.tune(subs=dict(dims), target=target)
-        if result.best is None:
+        product = chip.product if chip.name == chip.product.name else None
+        result = self.tune(subs=dict(dims), target=chip.target.name, product=product)
+        found = result.pinned or result.best
+        if found is None:
             raise LaunchError(f"{name}: {result.message}", self.kernel.loc, hint="see its results file for the reasons")
-        return result.best
+        return found
 
-    def for_arguments(self, *args: Any, target: str | None = None, **kwargs: Any) -> Kernel:
-        """The kernel with the choice for these arguments."""
-        return self.kernel.variant(self.choice(*args, target=target, **kwargs))
+    def for_arguments(
+        self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
+    ) -> Kernel:
+        """The kernel with the choice for these arguments, or for the extents that `subs` binds."""
+        return self.kernel.variant(self.choice(*args, target=target, subs=subs, **kwargs))
+
+    def _for_call(self, arguments: dict[str, Any]) -> Kernel:
+        """The kernel with the choice for these arguments where they lie."""
+        from wavedsl.runtime.launch import device_of
+
+        device = device_of(arguments)
+        chip = self.chip(device.target)
+        if device.kind != "emulator" and chip.device is not None and chip.device != device:
+            chip = chip_of(device)
+        return self.kernel.variant(self._choice(chip, arguments, None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch with the tuned choice for the arguments' bucket."""
@@ -162,12 +203,11 @@ class TunedKernel:
     def _launch(self, arguments: dict[str, Any]) -> None:
         """Look the choice up, launch, and remember both."""
         from wavedsl.runtime.dispatch import Dispatch
-        from wavedsl.runtime.launch import launch_kernel, target_of
+        from wavedsl.runtime.launch import launch_kernel
 
         if self._dispatch is None:
             self._dispatch = Dispatch(self.kernel.buckets)
-        chosen = self.for_arguments(**arguments, target=target_of(arguments))
-        launch_kernel(chosen, arguments, self._dispatch)
+        launch_kernel(self._for_call(arguments), arguments, self._dispatch)
         if self._outside is None:
             self._outside = Snapshot(self.kernel.function)
             self._unchanged = self._outside.unchanged
@@ -179,17 +219,46 @@ class TunedKernel:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""
-        from wavedsl.runtime.launch import target_of
-
         arguments = self.kernel.bind_arguments(args, kwargs)
-        return self.for_arguments(**arguments, target=target_of(arguments)).bind(**arguments)
+        return self._for_call(arguments).bind(**arguments)
 
     def compile(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
         """As `Kernel.compile`, with the tuned choice."""
-        choice = self.choice(*args, target=target, subs=subs, **kwargs)
-        return self.kernel.variant(choice).compile(*args, target=target, subs=subs, **kwargs)
+        dynamic = {"dynamic": kwargs.pop("dynamic")} if "dynamic" in kwargs else {}
+        chosen = self.for_arguments(*args, target=target, subs=subs, **kwargs)
+        return chosen.compile(*args, target=target, subs=subs, **dynamic, **kwargs)
+
+    def precompile(
+        self,
+        *args: Any,
+        subs: Mapping[Any, Any] | Sequence[Mapping[Any, Any]] | None = None,
+        target: str | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """As `Kernel.precompile`, with the tuned choices: a dynamic dimension with buckets that `subs` leaves out is
+        prepared for each of them. Where nothing is pinned, `on_miss` says what happens."""
+        if args or kwargs:
+            return self.for_arguments(*args, target=target, **kwargs).precompile(
+                *args, subs=subs, target=target, **kwargs
+            )
+        given = [subs or {}] if subs is None or isinstance(subs, Mapping) else list(subs)
+        found: dict[int, Any] = {}
+        for sizes in given:
+            left = [
+                d for d in self.kernel.dynamic if d not in {**self.kernel.subs, **check_subs(sizes, self.kernel.loc)}
+            ]
+            ends = [(*self.kernel.buckets[d], self.kernel.buckets[d][-1] + 1) for d in left if d in self.kernel.buckets]
+            for extents in itertools.product(*ends):
+                inside = dict(zip((d for d in left if d in self.kernel.buckets), extents))
+                chosen = self.for_arguments(target=target, subs={**sizes, **inside})
+                found |= {id(c): c for c in chosen.precompile(subs=sizes, target=target)}
+        return list(found.values())
+
+    def trace(self, subs: Mapping[Any, Any] | None = None) -> Graph:
+        """As `Kernel.trace`: the meaning does not depend on tiles."""
+        return self.kernel.trace(subs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> None:
         """As `Kernel.evaluate`: the meaning does not depend on tiles."""

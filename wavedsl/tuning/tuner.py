@@ -3,77 +3,65 @@
     space ── limits ──▶ candidates ── quick estimate ──▶ at most `limit` ── compile ──▶ predicted seconds
           ── the best `keep` share ──▶ checked on the emulator ──▶ measured ──▶ the fastest is pinned
 
-Measuring is timing on the device where the target is a GPU at hand, else the emulator's cycle model of one workgroup,
-extended to the grid (`work.count_clocks`): the report says which. Every result is written to the results file as soon
-as it is there, so an interrupted run goes on where it stopped.
+Measuring is timing on the GPU at hand where one runs the target (`on_device`: its results are compared first), else the
+emulator's cycle model of one workgroup, extended to the grid (`work.count_clocks`): the report says which. Compiling
+ends in time for the rest (`COMPILE_SHARE`); where even so nothing is measured, the best predicted of the candidates
+that passed their check is chosen. What is known goes to the results file now and then, at the end, and when the run is
+interrupted, so that another goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from wavedsl.analysis.roofline import product_named
-from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
-from wavedsl.tuning.candidates import Candidate, check_space, derive_space, enumerate_space, estimates
+from wavedsl.tuning.candidates import Candidate, Estimate, check_space, derive_space, enumerate_space, estimates
+from wavedsl.tuning.chip import chip_for
 from wavedsl.tuning.kernel_ref import reference as kernel_reference
+from wavedsl.tuning.merging import (
+    BAD,
+    BY_DEVICE,
+    BY_HAND,
+    BY_MODEL,
+    Outcome,
+    by_prediction,
+    counted,
+    fastest,
+    likeliest,
+    measured,
+)
+from wavedsl.tuning.on_device import Staging, time_candidate
+from wavedsl.tuning.options import check_options
+from wavedsl.tuning.outcome import TuningInterrupted, TuningResult
+from wavedsl.tuning.parallel import SPENT, Jobs, Pool
 from wavedsl.tuning.progress import Progress, make_progress
 from wavedsl.tuning.results import ResultsFile, beside, environment
 from wavedsl.tuning.work import Task, check_candidate, compile_candidate, count_clocks
-from wavedsl.tuning.workers import WorkerCrash, WorkerPool
 
-BY_MODEL = "emulator cycle model"
-BY_DEVICE = "device time"
-
-Outcome = dict[str, Any]
-
-
-@dataclass
-class TuningResult:
-    """What a run found. `best` is None where no candidate is right; `entries` has a dict per candidate key."""
-
-    kernel: str
-    target: str
-    product: str
-    bucket: str
-    best: Candidate | None
-    seconds: float | None
-    by: str
-    message: str
-    path: Path
-    entries: dict[str, Outcome] = field(default_factory=dict)
-
-    def count(self, status: str) -> int:
-        """Candidates with this status."""
-        return sum(e["status"] == status for e in self.entries.values())
-
-    def __str__(self) -> str:
-        from wavedsl.analysis.text import duration
-        from wavedsl.reports import table
-
-        counts = {s: self.count(s) for s in ("ok", "pruned", "refused", "wrong", "crashed", "hung", "skipped")}
-        said = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
-        lines = [f"{self.kernel} for {self.target} ({self.product}), {self.bucket}: {said or 'no candidates'}"]
-        measured = sorted((e["seconds"], k) for k, e in self.entries.items() if e.get("seconds"))
-        if measured:
-            rows = [(k, duration(s), duration(self.entries[k].get("predicted") or s)) for s, k in measured[:5]]
-            lines.append(table(("candidate", self.by, "roofline"), rows))
-        lines.append(self.message)
-        return "\n".join(lines)
+COMPILE_SHARE = 0.6
+"""Share of the budget after which no further candidate is compiled, as soon as there is one: the rest is for checks and
+measurements, of which one of a large problem takes ten seconds on the emulator."""
+SAVE_EVERY = 5.0
+"""Seconds between writes of the results file while a run works; more where a write takes over a twentieth of that."""
+AT_ONCE = 500
+"""Candidates that are estimated between looks at the clock."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What is done to a candidate, each a picklable function of a `Task` that returns an outcome."""
+    """What is done to a candidate, each a picklable function of a `Task` that returns an outcome. `measure` is for the
+    model: a device is timed by `on_device`."""
 
     compile: Callable[[Task], Outcome] = compile_candidate
     check: Callable[[Task], Outcome] = check_candidate
@@ -84,7 +72,7 @@ def tune(
     kernel: Any,
     *args: Any,
     subs: Mapping[Any, Any] | None = None,
-    space: Mapping[Any, Sequence[int]] | None = None,
+    space: Mapping[Any, Sequence[Any]] | None = None,
     target: str | None = None,
     product: str | Product | None = None,
     budget: float = 60.0,
@@ -103,87 +91,50 @@ def tune(
     **kwargs: Any,
 ) -> TuningResult:
     """Find the fastest candidate for these arguments (or the extents that `subs` binds), and pin it in the results
-    file.
+    file. Of a kernel with `@wd.autotune`, what the decorator says holds where nothing else is given.
 
-    `space` maps tile symbols (and `"stages"`) to values (default: derived from the constraints and the chip). `budget`:
-    seconds of wall time; `limit`: candidates that are compiled at most; `keep`: the share of them that runs, but
-    `at_least` so many. `executor`: any `concurrent.futures` executor (default: own processes that survive crashes);
-    `timeout`: seconds that one step of one candidate may take. `reference`: a function of the arguments by name that
-    makes the right outputs in place (default: the graph evaluator). `results`: the file (default: beside the source).
+    `space` maps tile symbols and choices of the schedule (`"stages"`, …) to values (default: derived from the
+    constraints and the chip). `target`, `product`: the chip (default: the default device's); a GPU at hand of that
+    kind is what is measured on. `budget`: seconds of wall time; `limit`: candidates that are compiled at most; `keep`:
+    the share of them that runs, but `at_least` so many. `executor`: any `concurrent.futures` executor (default: own
+    processes that survive crashes); `timeout`: seconds that one step of one candidate may take. `reference`: a function
+    of the arguments by name that makes the right outputs in place (default: the graph evaluator). `results`: the file
+    (default: beside the source). `resume`: whether what it holds counts.
 
     A candidate that the compiler refuses, that crashes, hangs or is wrong is recorded with its reason and never chosen.
-    Raises ConstraintError for an empty search space and for extents without a value.
+    Raises ConstraintError for options without meaning, an empty search space and extents without a value; LaunchError
+    where the results file cannot be written; TuningInterrupted, a KeyboardInterrupt with the result so far, on Ctrl-C.
     """
-    kernel = getattr(kernel, "kernel", kernel)
+    started = time.monotonic()
+    given: dict[str, Any] = {
+        "subs": subs, "space": space, "target": target, "product": product, "budget": budget, "limit": limit,
+        "keep": keep, "at_least": at_least, "executor": executor, "workers": workers, "timeout": timeout,
+        "reference": reference, "results": results, "resume": resume, "progress": progress, "bucket": bucket,
+        "steps": steps,
+    }  # fmt: skip
+    if hasattr(kernel, "tune"):  # a TunedKernel: over its own options go those that are not the defaults
+        defaults: Any = tune.__kwdefaults__
+        return kernel.tune(*args, **{k: v for k, v in given.items() if v is not defaults[k]}, **kwargs)
+    if not hasattr(kernel, "bind_arguments"):
+        raise TraceError(f"tune takes a kernel, not {kernel!r}", hint="a function under @wd.wave(…)")
+    check_options(given)
     run = _Run(kernel, args, kwargs, subs, target, product, space, limit, reference, results, bucket)
     run.steps = steps or Steps()
-    run.deadline = time.monotonic() + budget
-    run.timeout = timeout
+    run.started, run.budget, run.timeout = started, budget, timeout
     run.progress = make_progress(progress)
     try:
         if resume:
             run.take_over()
-        if budget <= 0:
-            return run.finish(f"a budget of {budget:g} s: nothing was tried")
-        with _Pool(executor, workers, timeout, run.target.name) as pool:
-            run.compile(pool)
-            run.measure(pool, keep, at_least)
-        return run.finish()
+        if budget > 0:
+            with Pool(executor, workers, timeout, run.chip.target.name) as pool:
+                run.compile(pool)
+                run.measure(pool, keep, at_least)
+    except KeyboardInterrupt:
+        raise TuningInterrupted(run.finish(interrupted=True)) from None
     finally:
         run.progress.close()
         run.save(force=True)
-
-
-class _Pool:
-    """The executor of a run: the user's, or our own; our own too once the user's broke."""
-
-    def __init__(self, executor: Executor | None, workers: int | None, timeout: float, target: str):
-        self.given = executor
-        self.target = target
-        self.workers, self.timeout = workers, timeout
-        self.own: WorkerPool | None = None
-        self.broken = False
-
-    def __enter__(self) -> _Pool:
-        if self.given is None:
-            self._open()
-        return self
-
-    def _open(self) -> WorkerPool:
-        _load_compiler(self.target)
-        self.own = WorkerPool(self.workers, self.timeout)
-        return self.own
-
-    def __exit__(self, *_: object) -> None:
-        if self.own is not None:
-            self.own.shutdown(wait=True, cancel_futures=True)
-
-    def submit(self, fn: Callable[..., Outcome], task: Task) -> Future:
-        if self.given is not None and not self.broken:
-            try:
-                return self.given.submit(fn, task)
-            except (BrokenExecutor, RuntimeError):
-                self.broken = True
-        return (self.own or self._open()).submit(fn, task)
-
-    @property
-    def size(self) -> int:
-        """Tasks to keep in flight: enough for any cluster, few enough to stop soon when the budget ends."""
-        return 2 * (self.workers or os.cpu_count() or 1) if self.given is None or self.broken else 64
-
-
-def _load_compiler(target: str) -> None:
-    """Import what workers need, so that forked ones have it."""
-    import wavedsl.ir.evaluate
-    import wavedsl.ir.pipeline
-    import wavedsl.runtime.launch
-
-    if target.startswith("gfx"):
-        import wavedsl.codegen.amdgcn.emit
-        import wavedsl.runtime.emulator.amdgcn
-    else:
-        import wavedsl.codegen.ptx.emit
-        import wavedsl.runtime.emulator.ptx  # noqa: F401
+    return run.finish()
 
 
 class _Run:
@@ -191,95 +142,118 @@ class _Run:
         self, kernel: Any, args: Any, kwargs: Any, subs: Any, target: str | None, product: Any, space: Any, limit: int,
         reference: Any, results: Any, bucket: str | None,
     ):  # fmt: skip
-        from wavedsl.runtime import devices
-        from wavedsl.targets import get_target
-
         self.kernel = kernel
-        self.device = devices.default() if target is None and product is None else None
-        if target is None:
-            target = product_named(product).target if product is not None else devices.default().target
-        self.target = get_target(target)
-        self.product = product_named(product, target)
+        self.file = ResultsFile(results if results is not None else beside(kernel))
+        self.file.check()
+        self.chip = chip_for(target, product)
+        self.by = BY_MODEL if self.chip.device is None else BY_DEVICE
         arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
         self.dims, self.dynamic = tuned_extents(kernel, arguments, subs)
-        derived = derive_space(kernel, self.dims, self.target, self.product) if space is None else {}
-        chosen = check_space(kernel, space) if space is not None else derived
-        if not chosen:
+        if space is not None:
+            self.space = check_space(kernel, space)
+        else:
+            self.space = derive_space(kernel, self.dims, self.chip.target, self.chip.product)
+        if not self.space:
             raise ConstraintError(
                 f"{kernel.name} leaves nothing to choose: the search space is empty",
                 kernel.loc,
                 hint="use symbols as tiles, such as wd.WorkgroupConstraint(M, BM, 0), or give a space={BM: [32, 64]}",
             )
-        self.space = chosen
         self.bucket = bucket if bucket is not None else kernel.bucket(self.dims)
-        self.file = ResultsFile(results if results is not None else beside(kernel))
         self.limit = limit
         self.reference = reference
         self.entries: dict[str, Outcome] = {}
         self.before: dict[str, Outcome] = {}
-        self.pinned: Candidate | None = None
+        self.resumed = False
+        self.pinned: dict[str, Any] | None = None
         self.candidates: list[Candidate] = []
-        self.by = BY_MODEL if self.device is None or self.device.kind == "emulator" else BY_DEVICE
         self.steps = Steps()
-        self.deadline = 0.0
+        self.started = self.budget = 0.0
         self.timeout = 60.0
         self.progress = Progress()
-        self.stamp = environment(kernel, self.product.name)
-        self.saved = 0.0
+        self.stamp = environment(kernel, self.chip.name, self.chip.said)
+        self.saved, self.save_every, self.unsaved = time.monotonic(), SAVE_EVERY, False
         self.ref = kernel_reference(kernel)
 
     # ------------------------------------------------------------------------------------------------ what there is
 
+    @property
+    def place(self) -> tuple[Any, str, str, str]:
+        """Where in the results file this run's bucket is."""
+        return self.kernel, self.chip.target.name, self.chip.name, self.bucket
+
     def take_over(self) -> None:
-        """Read what earlier runs found for this kernel, target and bucket."""
-        entry = self.file.entry(self.kernel, self.target.name, self.bucket)
-        if entry is None:
-            return
-        if entry.get("by") == self.by and entry["environment"].get("product") == self.product.name:
-            self.before = dict(entry["candidates"])
-        if entry["pinned"] is not None:
-            self.pinned = Candidate.from_json(entry["pinned"])
+        """Read what earlier runs found for this kernel, chip and bucket."""
+        self.resumed = True
+        entry = self.file.entry(*self.place)
+        if entry is not None:
+            self.before = dict(entry["runs"].get(self.by, {}).get("candidates", {}))
+            self.pinned = entry["pinned"]
 
     def task(self, candidate: Candidate) -> Task:
         names = {n for n, _ in candidate.subs}
         dims = [(str(k), v) for k, v in self.dims.items() if isinstance(v, int) and str(k) not in names]
         spaces = [(str(k), v.name) for k, v in self.dims.items() if isinstance(v, AddressSpace)]
         return Task(
-            self.ref, candidate, self.target.name, self.product, tuple(sorted(dims)), tuple(sorted(spaces)),
+            self.ref, candidate, self.chip.target.name, self.chip.product, tuple(sorted(dims)), tuple(sorted(spaces)),
             tuple(str(d) for d in self.dynamic), self.reference,
         )  # fmt: skip
 
+    # --------------------------------------------------------------------------------------------------------- time
+
+    def end(self) -> float:
+        return self.started + self.budget
+
+    def compile_until(self) -> float:
+        """When compiling ends: in time for what follows, but not before there is something that could follow."""
+        return self.started + self.budget * (COMPILE_SHARE if self.compiled() else 1.0)
+
+    def compiled(self) -> bool:
+        return any(e["status"] == "ok" and e.get("predicted") is not None for e in self.entries.values())
+
     # -------------------------------------------------------------------------------------------------------- phases
 
-    def compile(self, pool: _Pool) -> None:
-        """Estimate every candidate, compile the most promising."""
-        judged = estimates(self.kernel, enumerate_space(self.space), self.dims, self.target, self.product)
+    def estimated(self) -> list[Estimate]:
+        """Every candidate judged before it is compiled, as far as the time goes."""
+        candidates = enumerate_space(self.space)
+        found: list[Estimate] = []
+        for i in range(0, len(candidates), AT_ONCE):
+            if i and time.monotonic() > self.compile_until():
+                found += [Estimate(c, SPENT) for c in candidates[i:]]
+                break
+            here = candidates[i : i + AT_ONCE]
+            found += estimates(self.kernel, here, self.dims, self.chip.target, self.chip.product)
+        return found
+
+    def compile(self, pool: Pool) -> None:
+        """Estimate every candidate, compile the most promising, best first."""
+        judged = self.estimated()
+        good = sorted((e for e in judged if not e.reason), key=lambda e: (e.seconds, e.candidate))
         for e in judged:
             if e.reason:
-                self.entries[e.candidate.key] = {"status": "pruned", "reason": e.reason, **e.candidate.to_json()}
-        good = sorted((e for e in judged if not e.reason), key=lambda e: (e.seconds, e.candidate))
+                self.dismiss(e.candidate, e.reason)
         for e in good[self.limit :]:
-            self.note(e.candidate, {"status": "pruned", "reason": f"not among the best {self.limit} by its tiles"})
+            self.dismiss(e.candidate, f"not among the best {self.limit} by its tiles")
         self.candidates = [e.candidate for e in good[: self.limit]]
-        todo = []
+        jobs: Jobs = deque()
         for c in self.candidates:
             known = self.before.get(c.key)
-            if known is not None and known["status"] in ("refused", "crashed", "hung", "wrong"):
+            if known is not None and known["status"] in BAD:
                 self.entries[c.key] = known
             elif known is not None and "predicted" in known:  # compiled; measured too where it has seconds
                 self.entries[c.key] = {k: v for k, v in known.items() if k != "reason"} | {"status": "ok"}
             else:
-                todo.append(c)
-        self.progress.stage("compile", len(todo))
-        for candidate, outcome in self.in_parallel(pool, self.steps.compile, todo):
+                jobs.append((self.steps.compile, c))
+        self.progress.stage("compile", len(jobs))
+        for _, candidate, outcome in pool.outcomes(jobs, self.task, self.compile_until):
             self.note(candidate, outcome)
             self.progress.step()
 
-    def measure(self, pool: _Pool, keep: float, at_least: int) -> None:
-        """Check and measure the best of the model's ranking."""
+    def measure(self, pool: Pool, keep: float, at_least: int) -> None:
+        """Check and measure the best of the model's ranking, each as soon as it is found right, best first."""
         ranked = sorted(
-            (c for c in self.candidates if self.entries.get(c.key, {}).get("predicted") is not None
-             and self.entries[c.key]["status"] == "ok"),
+            (c for c in self.candidates if self.entries[c.key]["status"] == "ok"
+             and self.entries[c.key].get("predicted") is not None),
             key=lambda c: (*by_prediction(self.entries[c.key]), c),
         )  # fmt: skip
         few = max(at_least, ceil(keep * len(ranked)))
@@ -287,92 +261,92 @@ class _Run:
             if self.entries[c.key].get("seconds") is None:
                 self.note(c, {**self.entries[c.key], "status": "pruned", "reason": f"not among the model's best {few}"})
         chosen = [c for c in ranked[:few] if self.entries[c.key].get("seconds") is None]
-        self.progress.stage("check", len(chosen))
-        right = []
-        for c, outcome in self.in_parallel(pool, self.steps.check, chosen):
-            self.note(c, {**self.entries[c.key], **outcome})
-            self.progress.step(self.leader())
-            if outcome["status"] == "ok":
-                right.append(c)
-        right.sort(key=ranked.index)
-        self.progress.stage("measure", len(right))
-        for c, outcome in self.timed(pool, right):
-            self.note(c, {**self.entries[c.key], **outcome})
-            self.progress.step(self.leader())
+        self.progress.stage("measure", len(chosen))
+        with ExitStack() as stack:
+            if self.by == BY_MODEL:
+                self.by_model(pool, chosen)
+            elif chosen:
+                # What is staged lies on this machine, whatever machines the user's executor has.
+                own = Pool(None, pool.workers, self.timeout, self.chip.target.name)
+                near = pool if pool.given is None else stack.enter_context(own)
+                self.on_device(pool, near, chosen, stack.enter_context(TemporaryDirectory(prefix="wavedsl-")))
 
-    def timed(self, pool: _Pool, candidates: list[Candidate]) -> Iterator[tuple[Candidate, Outcome]]:
-        if self.by == BY_MODEL:
-            yield from self.in_parallel(pool, self.steps.measure, candidates)
-            return
-        from wavedsl.tuning.on_device import time_candidate
-
-        for c in candidates:
-            if time.monotonic() > self.deadline:
-                yield c, {"status": "skipped", "reason": "the budget is spent"}
+    def by_model(self, pool: Pool, chosen: list[Candidate]) -> None:
+        jobs = self.checks(chosen, self.steps.measure)
+        for step, c, outcome in pool.outcomes(jobs, self.task, self.end):
+            if step is self.steps.check and self.passed(c, outcome):
+                jobs.appendleft((self.steps.measure, c))
                 continue
-            try:
-                yield c, time_candidate(self.task(c), str(self.device), self.timeout)
-            except WorkerCrash as error:
-                yield c, {"status": "crashed", "reason": str(error)}
-            except (TimeoutError, FutureTimeout) as error:
-                yield c, {"status": "hung", "reason": str(error)}
-            except LaunchError as error:
-                yield c, {"status": "crashed", "reason": error.message}
+            self.settle(c, outcome)
 
-    def in_parallel(
-        self, pool: _Pool, step: Callable[[Task], Outcome], candidates: list[Candidate]
-    ) -> Iterator[tuple[Candidate, Outcome]]:
-        """Outcomes as they come, every candidate once. Past the deadline nothing new starts."""
-        waiting = list(reversed(candidates))
-        running: dict[Future, tuple[Candidate, float]] = {}
-        retried: set[str] = set()
-        while waiting or running:
-            while waiting and len(running) < pool.size and time.monotonic() < self.deadline:
-                c = waiting.pop()
-                running[pool.submit(step, self.task(c))] = (c, time.monotonic())
-            if not running:
-                for c in reversed(waiting):
-                    yield c, {"status": "skipped", "reason": "the budget is spent"}
-                return
-            done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-            for future in done:
-                c, _ = running.pop(future)
-                outcome = _outcome(future)
-                if outcome is None:  # the whole executor broke: not this candidate's fault until it breaks again
-                    pool.broken = pool.given is not None
-                    if c.key not in retried:
-                        retried.add(c.key)
-                        waiting.append(c)
-                        continue
-                    outcome = {"status": "crashed", "reason": "its executor broke"}
-                yield c, outcome
-            now = time.monotonic()
-            for future, (c, started) in list(running.items()):
-                if pool.own is None and future.running() and now - started > self.timeout + 1:
-                    del running[future]
-                    future.cancel()
-                    yield c, {"status": "hung", "reason": f"no answer after {self.timeout:g} s"}
-                elif now > self.deadline and future.cancel():
-                    del running[future]
-                    yield c, {"status": "skipped", "reason": "the budget is spent"}
-                elif now > self.deadline + self.timeout:
-                    del running[future]
-                    yield c, {"status": "hung", "reason": f"no answer {self.timeout:g} s after the budget was spent"}
+    def on_device(self, pool: Pool, near: Pool, chosen: list[Candidate], folder: str) -> None:
+        """Check on the emulator, then compare and time on the device, one candidate after the other."""
+        staging = Staging(folder)
+        right = {c for c in chosen if self.entries[c.key].get("checked")}
+        checks: Jobs = deque((self.steps.check, c) for c in chosen if c not in right)
+        for _, c, outcome in pool.outcomes(checks, self.task, self.check_until):
+            if self.passed(c, outcome):
+                right.add(c)
+            else:
+                self.settle(c, outcome)
+        jobs: Jobs = deque((staging, c) for c in chosen if c in right)
+        for _, c, outcome in near.outcomes(jobs, self.task, self.end):
+            left = self.end() - time.monotonic()
+            if outcome["status"] == "ok" and left > 0:
+                patience = min(left, self.timeout)
+                timed = time_candidate(staging.path(self.task(c)), str(self.chip.device), patience)
+                if timed["status"] == "hung" and patience < self.timeout:
+                    timed = {"status": "skipped", "reason": SPENT}
+                outcome = {**outcome, **timed}
+            elif outcome["status"] == "ok":
+                outcome = {"status": "skipped", "reason": SPENT}
+            self.settle(c, outcome)
+
+    def check_until(self) -> float:
+        """When checks end where a device waits for what passes them: half of what is left is the device's."""
+        return (self.started + COMPILE_SHARE * self.budget + self.end()) / 2
+
+    def checks(self, chosen: list[Candidate], behind: Any) -> Jobs:
+        """A check for every candidate, or what comes behind it for those that an earlier run has checked."""
+        return deque((behind if self.entries[c.key].get("checked") else self.steps.check, c) for c in chosen)
+
+    def passed(self, candidate: Candidate, outcome: Outcome) -> bool:
+        if outcome["status"] != "ok":
+            return False
+        self.note(candidate, {**self.entries[candidate.key], **outcome, "checked": True})
+        return True
+
+    def settle(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The last word on a candidate of this run."""
+        self.note(candidate, {**self.entries[candidate.key], **outcome})
+        self.progress.step(self.leader())
 
     # -------------------------------------------------------------------------------------------------------- results
 
+    def dismiss(self, candidate: Candidate, reason: str) -> None:
+        """Not worth a compile. The file has counts of such ones only."""
+        status = "skipped" if reason == SPENT else "pruned"
+        self.entries[candidate.key] = {"status": status, "reason": reason, **candidate.to_json()}
+
     def note(self, candidate: Candidate, outcome: Outcome) -> None:
         self.entries[candidate.key] = {**outcome, **candidate.to_json()}
+        self.unsaved = True
         self.save()
 
+    def known(self) -> dict[str, Outcome]:
+        """What of this run is worth keeping candidate by candidate, with what it went on from."""
+        return {**self.before, **{k: e for k, e in self.entries.items() if e["status"] in BAD or "predicted" in e}}
+
     def best(self) -> tuple[Candidate | None, float | None]:
-        """The fastest right candidate; the earlier pinned one where this run measured none."""
-        ranked = sorted(
-            (e["seconds"], Candidate.from_json(e))
-            for e in self.entries.values()
-            if e["status"] == "ok" and e.get("seconds")
-        )
-        return (ranked[0][1], ranked[0][0]) if ranked else (self.pinned, None)
+        """The fastest right candidate of this run, else the best predicted of those that passed their check, else what
+        is pinned."""
+        best = fastest(self.entries)
+        if best is not None:
+            return best, self.entries[best.key]["seconds"]
+        best = likeliest(self.entries)
+        if best is not None:
+            return best, None
+        return (None, None) if self.pinned is None else (Candidate.from_json(self.pinned), self.pinned.get("seconds"))
 
     def leader(self) -> str:
         from wavedsl.analysis.text import duration
@@ -381,60 +355,61 @@ class _Run:
         return f"{duration(seconds)} {best.key}" if best is not None and seconds is not None else ""
 
     def save(self, force: bool = False) -> None:
-        """Write the results file, at most twice a second unless forced. Nothing known before is lost."""
+        """Merge what is new into the results file, now and then unless forced."""
         now = time.monotonic()
-        merged = {**self.before, **self.entries}
-        if not merged or (now - self.saved < 0.5 and not force):
+        if not self.unsaved or (now - self.saved < self.save_every and not force):
             return
-        self.saved = now
-        best, seconds = self.best()
-        entry = {
-            "pinned": None if best is None else best.to_json(),
-            "by": self.by,
-            "seconds": seconds,
-            "environment": self.stamp,
-            "candidates": merged,
-        }
-        self.file.write(self.kernel, self.target.name, self.bucket, entry)
+        left_out = [e["reason"] for e in self.entries.values() if e["status"] not in BAD and "predicted" not in e]
+        run = {"environment": self.stamp, "candidates": self.known(), "pruned": counted(left_out)}
+        fresh = () if self.resumed else [k for k, e in self.entries.items() if measured(e)]
+        self.pinned = self.file.write(*self.place, self.by, run, fresh)["pinned"]
+        self.unsaved = False
+        self.saved = time.monotonic()
+        self.save_every = max(SAVE_EVERY, 20 * (self.saved - now))
 
-    def finish(self, message: str = "") -> TuningResult:
-        best, seconds = self.best()
-        note = "ranked by the emulator's cycle model, which is no measurement" if self.by == BY_MODEL else "timed"
-        if not message and best is None:
-            reasons = sorted({e.get("reason", "") for e in self.entries.values() if e["status"] != "pruned"})
-            reasons = reasons or sorted({e.get("reason", "") for e in self.entries.values()})
-            message = "no candidate is usable: " + "; ".join(reasons[:3])
-        elif not message:
-            message = f"pinned {best.key if best else ''} ({note})"
-        entries = {**self.before, **self.entries}
+    def finish(self, interrupted: bool = False) -> TuningResult:
+        """What there is to say, with everything written."""
+        best, seconds = self.best()  # before what is pinned is read again
+        self.save(force=True)
+        message = self.message(best, seconds)
+        if interrupted:
+            message = f"interrupted; {message}"
+        pinned = None if self.pinned is None else Candidate.from_json(self.pinned)
         return TuningResult(
-            self.kernel.name, self.target.name, self.product.name, self.bucket, best, seconds, self.by, message,
-            self.file.path, entries,
+            self.kernel.name, self.chip.target.name, self.chip.name, self.bucket, best, seconds, self.by, message,
+            self.file.path, {**self.before, **self.entries}, pinned,
         )  # fmt: skip
 
-
-def by_prediction(entry: Outcome) -> tuple[float, float]:
-    """The key by which the model ranks. Candidates that memory or shared memory holds up alike are told apart by what
-    their units do."""
-    return entry["predicted"], entry.get("issue_seconds", 0.0)
-
-
-def _outcome(future: Future) -> Outcome | None:
-    """What became of a task; None where its executor broke."""
-    try:
-        return future.result()
-    except BrokenExecutor:
-        return None
-    except CancelledError:
-        return {"status": "skipped", "reason": "cancelled"}
-    except WorkerCrash as error:
-        return {"status": "crashed", "reason": str(error)}
-    except (TimeoutError, FutureTimeout) as error:
-        return {"status": "hung", "reason": str(error)}
-    except ConstraintError:
-        raise
-    except Exception as error:
-        return {"status": "crashed", "reason": f"{type(error).__name__}: {error}"}
+    def message(self, best: Candidate | None, seconds: float | None) -> str:
+        """The choice and what it rests on; or why there is none, the budget first."""
+        spent = any(e.get("reason") == SPENT for e in self.entries.values())
+        if self.budget <= 0:
+            kept = f"; {best.key} stays pinned" if best is not None else ""
+            return f"a budget of {self.budget:g} s: nothing was tried{kept}"
+        if best is None:
+            others = {e.get("reason", "") for e in self.entries.values() if e["status"] not in ("pruned", "skipped")}
+            others = others or {e.get("reason", "") for e in self.entries.values() if e.get("reason") != SPENT}
+            reasons = "; ".join(sorted(r for r in others if r)[:3])
+            if spent:
+                told = f"the budget of {self.budget:g} s was spent before a candidate had compiled and passed its check"
+                return f"{told} ({reasons})" if reasons else told
+            return f"no candidate is usable: {reasons}"
+        how = "timed on " + (self.chip.said or self.chip.name)
+        if self.by == BY_MODEL:
+            how = "ranked by the emulator's cycle model, which is no measurement"
+        if best.key not in self.entries:
+            told = f"the budget of {self.budget:g} s is spent" if spent else "no other candidate is usable"
+            return f"{best.key} stays pinned: {told}"
+        if seconds is None:
+            ended = (
+                f"the budget of {self.budget:g} s was spent before any was measured" if spent else "none was measured"
+            )
+            how = f"the best predicted of the candidates that passed their check: {ended}"
+        pinned = self.pinned
+        if pinned is None or Candidate.from_json(pinned) == best:
+            return f"pinned {best.key} ({how})"
+        source = "by hand" if pinned.get("by") == BY_HAND else f"by {pinned.get('by')}"
+        return f"the best is {best.key} ({how}); {Candidate.from_json(pinned).key} stays pinned, {source}"
 
 
 def tuned_extents(kernel: Any, arguments: Any, subs: Any) -> tuple[dict[Any, Any], tuple[Any, ...]]:

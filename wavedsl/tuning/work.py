@@ -93,30 +93,40 @@ def check_candidate(task: Task) -> dict[str, Any]:
     Arguments are whole numbers, so that sums are exact where the dtypes hold them; the reference is the graph
     evaluator, or the user's function of the arguments by name, which changes them in place.
     """
-    from wavedsl.find_kernel import make_arguments
-
     started = time.perf_counter()
-    kernel = task.kernel()
-    dims = small_problem(kernel, task.symbols())
+    dims = small_problem(task.kernel(), task.symbols())
     try:
         compiled = task.compiled(dims)
-        arguments = make_arguments(kernel, dims, task.seed, True)
-        want = {n: v.copy() if hasattr(v, "copy") else v for n, v in arguments.items()}
-        if task.reference is not None:
-            task.reference(**want)
-        else:
-            kernel.evaluate(**want, subs=dims)
+        arguments, want = right_outputs(task, dims)
         compiled.emulate(**arguments)
     except EmulationError as error:
         return {"status": "wrong", "reason": error.message.splitlines()[0]}
     except WaveError as error:
         return {"status": "refused", "reason": error.message}
-    outputs = [p for p in compiled.params if not p.source and p.access in ("write", "readwrite")]
-    for p in outputs:
+    for p in outputs_of(compiled):
         reason = difference(arguments[p.name], want[p.name], p.dtype)
         if reason:
             return {"status": "wrong", "reason": f"{p.name}: {reason}"}
     return {"status": "ok", "check_seconds": time.perf_counter() - started}
+
+
+def right_outputs(task: Task, dims: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments for extents `dims` whose outputs are poisoned, and what the reference makes of them."""
+    from wavedsl.find_kernel import make_arguments
+
+    kernel = task.kernel()
+    arguments = make_arguments(kernel, dims, task.seed, True)
+    want = {n: v.copy() if hasattr(v, "copy") else v for n, v in arguments.items()}
+    if task.reference is not None:
+        task.reference(**want)
+    else:
+        kernel.evaluate(**want, subs=dims)
+    return arguments, want
+
+
+def outputs_of(compiled: Any) -> list[Any]:
+    """The parameters that a compiled kernel writes to."""
+    return [p for p in compiled.params if not p.source and p.access in ("write", "readwrite")]
 
 
 def difference(got: np.ndarray, want: np.ndarray, dtype: Any) -> str:

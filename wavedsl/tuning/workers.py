@@ -10,9 +10,11 @@ process uses.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -28,6 +30,10 @@ class WorkerCrash(RuntimeError):
     """A worker process ended while it worked on a task."""
 
 
+class Stopped(RuntimeError):
+    """A task that `WorkerPool.stop` ended."""
+
+
 class WorkerPool(Executor):
     """`workers` processes (default: one per core); `timeout` seconds per task, None for no limit."""
 
@@ -38,6 +44,10 @@ class WorkerPool(Executor):
         self._context: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
         self._tasks: queue.SimpleQueue[tuple[Future, Callable[..., Any], tuple, dict] | None] = queue.SimpleQueue()
         self._closed = False
+        self._lock = threading.Lock()
+        self._running: dict[Future, Any] = {}
+        self._stopped: set[Future] = set()
+        self._halted = False
         workers_now = [self._start() for _ in range(count)]  # before there are threads to fork around
         self._threads = [threading.Thread(target=self._serve, args=w, daemon=True) for w in workers_now]
         for thread in self._threads:
@@ -68,6 +78,15 @@ class WorkerPool(Executor):
             for thread in self._threads:
                 thread.join()
 
+    def stop(self, future: Future | None = None) -> None:
+        """End a task that runs at once, which raises `Stopped` from its future. Without one: all of them, for good."""
+        with self._lock:
+            self._halted = self._halted or future is None
+            for running, process in list(self._running.items()):
+                if future is None or running is future:
+                    self._stopped.add(running)
+                    process.kill()
+
     def _start(self) -> tuple[Any, Any]:
         with _STARTING:
             ours, theirs = self._context.Pipe()
@@ -89,22 +108,34 @@ class WorkerPool(Executor):
             future, fn, args, kwargs = item
             if not future.set_running_or_notify_cancel():
                 continue
+            with self._lock:
+                self._running[future] = process
+            if self._halted:
+                self.stop(future)
             try:
                 pipe.send((fn, args, kwargs))
-                if pipe.poll(self.timeout):
-                    good, value = pipe.recv()
+                answer = pipe.recv() if pipe.poll(self.timeout) else None
+                if answer is not None and not self._ended(future):
+                    good, value = answer
                     future.set_result(value) if good else future.set_exception(value)
                     continue
-                future.set_exception(TimeoutError(f"stopped after {self.timeout:g} s"))
+                if answer is None and not self._ended(future):
+                    future.set_exception(TimeoutError(f"stopped after {self.timeout:g} s"))
+                else:
+                    future.set_exception(Stopped("it was stopped"))
             except (EOFError, OSError):
                 process.join(1)
-                future.set_exception(WorkerCrash(f"the worker ended with status {process.exitcode}"))
+                lost = WorkerCrash(f"the worker ended with status {process.exitcode}")
+                future.set_exception(Stopped("it was stopped") if self._ended(future) else lost)
             except Exception as error:  # the worker has not seen it
+                self._ended(future)
                 unsent = TypeError(f"the task cannot be pickled: {type(error).__name__}: {error}")
                 unsent.__cause__ = error
                 future.set_exception(unsent)
                 continue
             _end(process, pipe)
+            if self._halted:
+                return
             process, pipe = self._start()
         try:
             pipe.send(None)
@@ -112,6 +143,14 @@ class WorkerPool(Executor):
         except OSError:
             pass
         _end(process, pipe)
+
+    def _ended(self, future: Future) -> bool:
+        """Take the task off the list of those that run; whether it was stopped, and its process with it."""
+        with self._lock:
+            self._running.pop(future, None)
+            stopped = future in self._stopped
+            self._stopped.discard(future)
+            return stopped
 
 
 def _end(process: Any, pipe: Any) -> None:
@@ -123,7 +162,10 @@ def _end(process: Any, pipe: Any) -> None:
 
 def _work(pipe: Any, other_end: Any) -> None:
     """The worker: tasks in, results or exceptions out, until None or the other side is gone. Workers that were forked
-    before hold no end of this pipe, so the ends of the latest go first, and all see theirs."""
+    before hold no end of this pipe, so the ends of the latest go first, and all see theirs. A terminal's Ctrl-C is for
+    the process that tunes, which ends its workers."""
+    with contextlib.suppress(ValueError):  # only the main thread of a fork may
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if other_end is not None:
         other_end.close()
     while True:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, double, gemm
 
 import wavedsl as wd
 from wavedsl.analysis import product_named
+from wavedsl.find_kernel import parse_space
 from wavedsl.targets import get_target
 from wavedsl.tuning.candidates import (
     SCHEDULE,
@@ -58,6 +61,22 @@ def test_choices_of_the_schedule_reach_the_kernel():
     assert gemm.variant(c).schedule == wd.Schedule(cluster=(2, 1, 1), specialize=True, prefetch=2)
 
 
+def test_turns_shared_trips_and_registers_are_choices_too():
+    space = {"ping_pong": [True, False], "stream_k": [False, True, 66], "registers": [None, (40, 232)]}
+    found = {c.key: c for c in enumerate_space(check_space(gemm, {BM: [64], **space}))}
+    assert len(found) == 12
+    c = found["BM=64 ping_pong=1 registers=40:232 stream_k=66"]
+    assert Candidate.from_json(json.loads(json.dumps(c.to_json()))) == c
+    assert gemm.variant(c).schedule == wd.Schedule(ping_pong=True, stream_k=66, registers=(40, 232))
+    own = found["BM=64 ping_pong=0 registers=0:0 stream_k=1"]
+    assert gemm.variant(own).schedule == wd.Schedule(ping_pong=False, stream_k=True)
+    given = parse_space(["ping_pong=0/1,stream_k=0/1/66", "registers=40:232/56:224"])
+    assert check_space(gemm, given) == {
+        "ping_pong": (0, 1), "stream_k": (0, 1, 66), "registers": ((40, 232), (56, 224)),
+    }  # fmt: skip
+    assert check_space(gemm, {"registers": (40, 232)}) == {"registers": ((40, 232),)}
+
+
 def test_tiles_stop_at_the_extent():
     space = derive_space(gemm, {M: 40, N: 1024, K: 17}, get_target("gfx942"))
     assert space[BM] == (16, 32, 64) and space[BK] == (16, 32)
@@ -85,11 +104,24 @@ def test_candidates_have_keys_and_json():
         ("sm_90a", {"BM": 128, "BN": 128, "BK": 64, "cluster": 2, "specialize": 0}, "needs a copying warpgroup"),
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": 3}, "8 tiles along the first grid axis are no multiple"),
         ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "64 rows of a warpgroup's instruction"),
+        ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "no warpgroups that could take turns"),
+        ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "registers": (40, 232)}, "not available on sm_80"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "registers": (40, 232), "specialize": 0}, "a copying warpgroup"),
+        ("sm_90a", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1, "specialize": 0}, "beside a copying warpgroup only"),
+        ("sm_90a", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1, "persistent": 0}, "persistent workgroups only"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "stream_k": 1, "cluster": 2}, "form no clusters"),
+        ("gfx942", {"BM": 64, "BN": 64, "BK": 64, "stream_k": 1, "split_k": 2}, "split_k=2 and stream_k=True"),
+        ("gfx942", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "want 8 waves, the tiles have 4"),
         ("gfx942", {"BM": 25, "BN": 64, "BK": 16, "stages": 1}, "not a whole number"),
     ],
 )
 def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why):
     assert why in judge(gemm, target, **choice).reason
+
+
+def test_a_kernel_without_a_loop_shares_no_trips():
+    sizes = {M: 1024, N: 1024}
+    assert "wants a loop" in judge(double, "gfx942", sizes, BM=16, BN=64, stream_k=1).reason
 
 
 def test_elementwise_limits():
@@ -119,6 +151,10 @@ def test_the_quick_estimate_prefers_filled_chips_and_reuse():
         ({"cluster": [0]}, "whole numbers from 1 on"),
         ({"cluster": [(1, 2, 1)]}, "whole numbers from 1 on"),
         ({"specialize": [2]}, "True and False"),
+        ({"ping_pong": [2]}, "True and False"),
+        ({"stream_k": [-1]}, "a number of workgroups"),
+        ({"registers": [40]}, r"None, or \(copying, computing\)"),
+        ({"registers": [(40, 233)]}, "whole eights"),
         ({"occupancy": [2]}, "sizes no tile of gemm"),
         ({BM: ["16"]}, "whole numbers from 1 on"),
         ([16], "a dict from symbols"),

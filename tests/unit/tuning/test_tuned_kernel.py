@@ -56,7 +56,7 @@ def test_a_choice_pinned_by_hand_holds(results):
     triple = make(results)
     triple.tune(subs={M: 20, N: 130})
     data = json.loads(results.read_text())
-    (entry,) = data["kernels"]["triple"]["gfx942"].values()
+    (entry,) = data["kernels"]["triple"]["gfx942"]["MI300X"].values()
     entry["pinned"]["subs"]["BM"] = 16
     results.write_text(json.dumps(data))
     triple = make(results, on_miss="raise")
