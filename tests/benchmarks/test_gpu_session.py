@@ -35,11 +35,13 @@ def test_it_runs_and_goes_on(session: Any, capsys: pytest.CaptureFixture[str], t
     state = json.loads((first / "rows.json").read_text())
     state["rows"]["ladder: ladder ring"]["error"] = 7.0
     (first / "rows.json").write_text(json.dumps(state))
-    assert session.main(["--out", str(second), "--resume", str(first), *options]) == 0
-    assert "first rung to fail: ring" in capsys.readouterr().out  # it was not run again
-    assert session.main(["--out", str(second), "--again", *options]) == 0
+    assert session.main(["--out", str(first), "--report"]) == 0
+    assert "first rung to fail: ring" in capsys.readouterr().out
+    assert session.main(["--out", str(second), "--resume", str(first), "--again", *options]) == 0
     assert "first rung to fail: none" in capsys.readouterr().out
     written = json.loads((second / "session.json").read_text())
+    kept = json.loads((second / "rows.json").read_text())["rows"]["ladder: ladder copy"]
+    assert kept == state["rows"]["ladder: ladder copy"]  # it was not run again
     assert written["environment"][0]["commit"] == "abc" and written["ladder"][0]["check"] == "copy"
 
 
