@@ -196,7 +196,10 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     for n in low.graph.all_nodes():
         if n.op == "write" and not low.graph.argument(n.attrs["memory"]).hidden:
             found = plan_outlet(low, n)
-            outlets.append(found) if isinstance(found, Outlet) else refused.append(found)
+            if isinstance(found, Outlet):
+                outlets.append(found)
+            else:
+                refused.append(found)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)

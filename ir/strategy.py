@@ -389,7 +389,7 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     else:
         group = best_group(sizes, low.target.units, found.cluster, found.cluster_axis)
     order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
-    found.order = TileOrder(counts, group, workgroups, found.cluster, found.cluster_axis, order)
+    found.order = TileOrder(counts, group, workgroups, found.cluster, order, found.cluster_axis)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
 

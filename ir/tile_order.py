@@ -34,8 +34,8 @@ class TileOrder:
     group: int
     workgroups: int
     cluster: int = 1
-    axis: int = 0
     uneven: Uneven | None = None
+    axis: int = 0
 
     def describe(self) -> str:
         """One line for reports."""

@@ -83,8 +83,8 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     ),
     "bf16 256x160x64 alpha beta": (BF16, tiles(256, 160, 64, 128, 160), {"epilogue": "alpha beta"}),
     "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
-    "bf16 128x256x64, clusters along N": (
-        BF16, tiles(128, 256, 64, 64, 256), {"schedule": wd.Schedule(cluster=(1, 2, 1))},
+    "bf16 128x192x64, clusters along N": (
+        BF16, tiles(128, 192, 64, 64, 192), {"schedule": wd.Schedule(cluster=(1, 2, 1))},
     ),
     "bf16 128x256x64 in place": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
     "bf16 128x256x64 in place, f32 out": (BF16_F32, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
