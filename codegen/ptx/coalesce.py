@@ -13,7 +13,7 @@ import itertools
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Inst
-from wavedsl.codegen.ptx.machine import Copy, Imm, Ins, Label, Reg, Symbol, operands_of
+from wavedsl.codegen.ptx.machine import UNDEFINED, Copy, Imm, Ins, Label, Reg, Symbol, operands_of
 
 _PURE = frozenset({"move", "address", "to"})
 """Row effects that leave an instruction removable when nobody reads its result."""
@@ -216,7 +216,7 @@ def _sequence(copy: Copy, moves: dict[str, Inst], accumulators: set[int], fresh:
     for dst, src in copy.pairs:
         dst = dst.find()
         src = src.find() if type(src) is Reg else src
-        if dst is not src:
+        if dst is not src and src is not UNDEFINED:
             pending.append((dst, src))
 
     def move(dst: Reg, src: Any) -> None:

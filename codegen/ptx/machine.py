@@ -79,7 +79,8 @@ class Imm:
 
 
 UNDEFINED = Imm(0)
-"""A register that nobody relies on (compare with `is`): copies leave it out."""
+"""What a register holds that nobody relies on (compare with `is`). A copy of it begins a live range, so that nothing
+is taken to live from before, and is no instruction."""
 
 
 class Mem:

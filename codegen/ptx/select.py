@@ -344,7 +344,7 @@ def _for(s: Selector, op: Op) -> None:
         s.values[arg.id] = regs
     entry = [(index, lo)]
     for regs, comps in zip(carried, inits):
-        entry += [(r, s.copyable(r, c)) for r, c in zip(regs, comps) if c is not UNDEFINED]
+        entry += [(r, c if c is UNDEFINED else s.copyable(r, c)) for r, c in zip(regs, comps)]
     parent.append(Copy(entry, loc))
     if not op.attrs.get("min_trips") and (lo_max is None or hi_min is None or lo_max >= hi_min):
         s.out = parent

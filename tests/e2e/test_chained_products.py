@@ -78,3 +78,28 @@ def test_a_low_rank_product_beside_a_full_one(target: str) -> None:
     lora.compile(x, w, a, b, y, target=target).emulate(x, w, a, b, y)
     wide = [v.astype(np.float64) for v in (x, w, a, b)]
     np.testing.assert_array_equal(y, wide[0] @ wide[1].T + wide[0] @ wide[2].T @ wide[3].T)
+
+
+B, D = wd.symbols("B D")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(B, 1, 1), wd.TilingConstraint(N, 32)])
+def weighed(
+    q: wd.Memory[B, M, D, wd.f16], k: wd.Memory[B, N, D, wd.f16], v: wd.Memory[B, N, D, wd.f16],
+    o: wd.Memory[B, M, D, wd.f16],
+):  # fmt: skip
+    @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0.0)])
+    def loop(acc):
+        s = wd.mma(wd.read(q), wd.read(k), wd.Register[M, N, wd.f32](0.0))
+        s = wd.where(wd.index(N) <= wd.index(M), s, 0.0)
+        return wd.mma(wd.cast(s, wd.f16), wd.read(v), acc)
+
+    wd.write(wd.cast(loop, wd.f16), o)
+
+
+def test_sums_that_start_in_either_of_two_loops() -> None:
+    """The trips on which the mask holds everywhere are a loop of their own, which may have none: sums start in the
+    loop behind it then, and where workgroups take several tiles nothing of the tile before lives on: it was taken to,
+    and the two loops' sums could not have the same registers. The back end's check was right to refuse the moves."""
+    compiled = weighed.compile(target="sm_90a", subs={B: 32, M: 512, N: 512, D: 64})
+    assert compiled.grid[0] * compiled.grid[1] < 8 * 32
