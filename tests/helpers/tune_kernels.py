@@ -103,3 +103,25 @@ def right(task):
 
 def measured(task):
     return {"status": "ok", "seconds": chosen(task, "BM") * 2e-6}
+
+
+def slow_measure(task):
+    """A measurement that takes a minute."""
+    time.sleep(60)
+    return measured(task)
+
+
+def compile_slowly(task):
+    """Half a second for a candidate that is nothing otherwise."""
+    time.sleep(0.5)
+    return instant(task)
+
+
+def compile_without_end(task):
+    time.sleep(60)
+    return instant(task)
+
+
+def hang_after_one(task):
+    """The first candidate is measured, the others take a minute."""
+    return measured(task) if chosen(task, "BM") == 1 else slow_measure(task)
