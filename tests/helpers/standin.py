@@ -11,10 +11,11 @@ where a function, stream or memory of another one is used, and where something t
 while a stream is captured. Captured launches run with their graph. After `standin_busy(1)` events that are recorded
 stay unfinished until `standin_busy(0)`.
 
-In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third
-call of cuMemAlloc answers 2 (`:0`: every one); STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many
-numbers a thread computes (default 1); STANDIN_IDLE: launches compute nothing; STANDIN_HIDDEN: kernels take two more
-pointers, of sums and of counters, and what runs notes them and the first counter.
+In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_NAME, what the CUDA device is called
+(default "stand-in"); STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third call of cuMemAlloc answers 2 (`:0`: every one);
+STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many numbers a thread computes (default 1);
+STANDIN_IDLE: launches compute nothing; STANDIN_HIDDEN: kernels take two more pointers, of sums and of counters, and
+what runs notes them and the first counter.
 """
 
 from __future__ import annotations
@@ -246,7 +247,9 @@ CUDA_BODIES = {
     "cuDeviceGetCount count": "*count = devices();",
     "cuDeviceGet device ordinal": "if (ordinal < 0 || ordinal >= devices()) return 101; *device = 40 + ordinal;",
     "cuDeviceGetAttribute pi attrib dev": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : -1;",
-    "cuDeviceGetName name len dev": 'snprintf(name, len, "stand-in");',
+    "cuDeviceGetName name len dev": (
+        'const char *called = getenv("STANDIN_NAME"); snprintf(name, len, "%s", called ? called : "stand-in");'
+    ),
     "cuDevicePrimaryCtxRetain pctx dev": 'note("cuDevicePrimaryCtxRetain %d", dev); *pctx = CONTEXT(dev - 40);',
     "cuCtxSetCurrent ctx": (
         'note("cuCtxSetCurrent %p", (void *)ctx); if (!depth) depth = 1; stack[depth - 1] = (int)(long)ctx - 0x4100;'
@@ -338,8 +341,8 @@ CUDA_BODIES = {
         "if (d) tensorMap->words[6 + d] = globalStrides[d - 1]; }"
     ),
     "cuStreamSynchronize hStream": 'NOT_CAPTURED; note("cuStreamSynchronize %p", (void *)hStream);',
-    "cuMemsetD8Async dstDevice uc N hStream": (
-        'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); memset((void *)dstDevice, uc, N);'
+    "cuMemsetD8Async dstDevice uc N hStream": (  # what flushes a cache is large, and nobody reads it
+        'note("cuMemsetD8Async %zu stream %p", N, (void *)hStream); if (N < 1 << 24) memset((void *)dstDevice, uc, N);'
     ),
     "cuEventCreate phEvent Flags": (
         'static long made; *phEvent = (CUevent)(0x5000 + made++); note("cuEventCreate %u", Flags);'

@@ -40,6 +40,24 @@ def by_tile(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
     wd.write(wd.read(a) + BM, b)
 
 
+@wd.wave([wd.WorkgroupConstraint(N, BN, 0)], dynamic=[N])
+def twice(source: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32]):
+    """What the stand-ins for drivers compute, whatever text they are given."""
+    wd.write(wd.read(source) * 2.0, out)
+
+
+@wd.wave([wd.WorkgroupConstraint(N, BN, 0)])
+def first_of_twice(source: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32], n: wd.Scalar[wd.i32]):
+    """The same with the extent in the text, whose third argument the stand-ins take for it."""
+    wd.write(wd.where(wd.index(N) < n, wd.read(source) * 2.0, 0.0), out)
+
+
+@wd.wave([wd.WorkgroupConstraint(N, BN, 0)], dynamic=[N])
+def thrice(source: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32]):
+    """What they do not compute."""
+    wd.write(wd.read(source) * 3.0, out)
+
+
 def plus_sixteen(a, b):
     """The reference that only BM = 16 satisfies."""
     b[...] = a + 16
@@ -85,3 +103,25 @@ def right(task):
 
 def measured(task):
     return {"status": "ok", "seconds": chosen(task, "BM") * 2e-6}
+
+
+def slow_measure(task):
+    """A measurement that takes a minute."""
+    time.sleep(60)
+    return measured(task)
+
+
+def compile_slowly(task):
+    """Half a second for a candidate that is nothing otherwise."""
+    time.sleep(0.5)
+    return instant(task)
+
+
+def compile_without_end(task):
+    time.sleep(60)
+    return instant(task)
+
+
+def hang_after_one(task):
+    """The first candidate is measured, the others take a minute."""
+    return measured(task) if chosen(task, "BM") == 1 else slow_measure(task)

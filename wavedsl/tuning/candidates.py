@@ -79,7 +79,7 @@ class Candidate:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Candidate:
         """Raises KeyError, TypeError or ValueError for what `to_json` did not write."""
-        parts = []
+        parts: list[tuple[tuple[str, Any], ...]] = []
         for name in ("subs", "schedule"):
             pairs = [(k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(dict(data[name]).items())]
             if not all(isinstance(k, str) and (_whole(v) or (k == REGISTERS and _pair(v))) for k, v in pairs):

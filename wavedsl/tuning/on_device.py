@@ -77,6 +77,7 @@ class Staging:
 def time_candidate(path: Path, device: str, timeout: float) -> dict[str, Any]:
     """The outcome of a staged candidate on `device`: `seconds`, the median of `launches`, or what went wrong."""
     answer = path.with_name(path.name + ".json")
+    answer.unlink(missing_ok=True)
     places = os.pathsep.join(p for p in sys.path if p)
     command = [sys.executable, "-m", "wavedsl.tuning.on_device", str(path), device, str(answer)]
     process = subprocess.Popen(

@@ -303,3 +303,40 @@ def test_the_sampled_workgroup_of_several_that_share_a_loop_adds_their_parts(res
     arrays = [np.zeros(s, t) for s, t in (((64, 1024), np.float16), ((64, 1024), np.float16), ((64, 64), np.float32))]
     last, whole = sample(cut, arrays), cut.emulate(*arrays, checks=False)
     assert sum(whole.instructions.values()) < 4 * sum(last.instructions.values())
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"budget": "3"}, r"budget='3'(.|\n)*seconds of wall time"),
+        ({"budget": True}, "budget=True"),
+        ({"executor": 5}, r"executor=5(.|\n)*concurrent.futures.Executor"),
+        ({"workers": -1}, r"workers=-1(.|\n)*from 1 on"),
+        ({"keep": 2}, r"keep=2(.|\n)*at most 1"),
+        ({"at_least": 0}, "at_least=0"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"progress": "bar"}, "progress='bar'"),
+        ({"reference": 3}, "reference=3"),
+        ({"reference": lambda a, b: None}, r"cannot be sent to a worker(.|\n)*at the top level of a module"),
+    ],
+)
+def test_options_without_meaning(results, option, said):
+    with pytest.raises(wd.ConstraintError, match=said):
+        run(results, steps=FAKE, **option)
+    assert not results.exists()
+
+
+def test_a_local_reference_will_do_for_threads(results):
+    local = []
+    with ThreadPoolExecutor(1) as executor:
+        found = run(results, executor=executor, reference=lambda a, b: local.append(1) or np.multiply(a, 2, out=b))
+    assert found.count("ok") == 2 and local
+    with pytest.raises(wd.TraceError, match="tune takes a kernel"):
+        tune(3)
+
+
+def test_a_directory_as_results_file_is_refused_before_anything_runs(results):
+    results.mkdir()
+    with pytest.raises(wd.ConstraintError, match="is a directory"):
+        run(results, steps=Steps(tk.forbidden, tk.forbidden, tk.forbidden))
+    assert results.is_dir() and not list(results.parent.glob("*.rejected*"))

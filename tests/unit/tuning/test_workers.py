@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from wavedsl.tuning.workers import WorkerCrash, WorkerPool
+from wavedsl.tuning.workers import Stopped, WorkerCrash, WorkerPool
 
 
 def square(x: int) -> int:
@@ -88,6 +88,32 @@ def test_shutdown_cancels_what_has_not_started_and_leaves_no_process():
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     assert wait([waiting]).done
+
+
+def test_a_task_that_is_stopped_costs_no_other():
+    with WorkerPool(1) as pool:
+        running, next_one = pool.submit(sleep, 60), pool.submit(square, 3)
+        while not running.running():
+            time.sleep(0.01)
+        pool.stop(next_one)  # it does not run yet
+        pool.stop(running)
+        with pytest.raises(Stopped):
+            running.result(10)
+        assert next_one.result(10) == 9
+
+
+def test_a_pool_that_is_stopped_waits_for_nothing():
+    pool = WorkerPool(2)
+    running = [pool.submit(sleep, 60) for _ in range(3)]
+    while not running[1].running():
+        time.sleep(0.01)
+    began = time.monotonic()
+    pool.stop()
+    pool.shutdown(wait=True, cancel_futures=True)
+    assert time.monotonic() - began < 20
+    for future in running:
+        with pytest.raises((Stopped, CancelledError)):
+            future.result(1)
 
 
 def test_workers_end_with_the_process_that_is_killed(tmp_path: Path):
