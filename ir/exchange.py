@@ -28,7 +28,7 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout
+from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.plan_addresses import lane_fields
@@ -245,15 +245,6 @@ def route(source: Layout, wanted: Layout, dtype: DType) -> tuple[ConvertPlan, La
     if found.kind == "shared memory" or dear or crosses_warps(found, source.lanes):
         return SHARED, source, wanted
     return found, a, c
-
-
-WARP_BITS = 5
-"""Lane bits within which NVIDIA's shuffles reach."""
-
-
-def high_lanes(bits: Sequence[int], lanes: int) -> list[int]:
-    """Lane bits that tell the warps of a warpgroup apart: no shuffle crosses them. Other waves have none."""
-    return [x for x in bits if lanes == 4 << WARP_BITS and x >= WARP_BITS]
 
 
 def crosses_warps(plan: ConvertPlan, lanes: int) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from math import copysign
 
 from wavedsl.ir.derived_layout import same_layout
-from wavedsl.ir.exchange import high_lanes
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.layout import high_lanes
 from wavedsl.ir.lower_async import starts_at_zero
 from wavedsl.ir.lower_matrix import summed_over_waves
 from wavedsl.ir.lower_reduce import lane_bits, shuffled

@@ -18,6 +18,14 @@ import numpy as np
 from wavedsl.ir.bits import INPUT_ORDER, REGISTER_KINDS, Bits, kind_of, name_of, span_table
 from wavedsl.ir.errors import CompileError
 
+WARP_BITS = 5
+"""Lane bits within which NVIDIA's shuffles reach."""
+
+
+def high_lanes(bits: Iterable[int], lanes: int) -> list[int]:
+    """Lane bits that tell the warps of a warpgroup apart: no shuffle crosses them. Other waves have none."""
+    return [x for x in bits if lanes == 4 << WARP_BITS and x >= WARP_BITS]
+
 
 @dataclass(frozen=True)
 class Digit:

@@ -15,11 +15,10 @@ from wavedsl.ir.bits import number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import high_lanes
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
-from wavedsl.ir.layout import Layout
+from wavedsl.ir.layout import Layout, high_lanes
 from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower_reduce import shuffled_index
 from wavedsl.ir.lower_values import emitter, one_writer, operand

@@ -17,12 +17,12 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import convert, high_lanes
+from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.in_place import sums_one
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout
+from wavedsl.ir.layout import Layout, high_lanes
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import (
     aligned_elements,
@@ -402,9 +402,15 @@ def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
 
 
 def within_warp(low: Lowering, far: Sequence[int]) -> None:
-    """Raise ConstraintError where lanes of several warps would be shuffled: the kernel is cut for warps then."""
+    """Raise ConstraintError where lanes of several warps would be shuffled: the kernel is cut for warps then, unless
+    the schedule asks for what warpgroups alone have."""
     if far:
-        raise ConstraintError("no shuffle reaches the lanes of another warp of the warpgroup", low.graph.loc)
+        raise ConstraintError(
+            "this takes elements of several warps of a warpgroup, whose lanes no shuffle reaches",
+            low.b.current_loc or low.graph.loc,
+            f"leave {', '.join(low.choices.roles) or 'lanes'} out of the schedule, which keeps the kernel from being "
+            "cut for warps; or write the product, and go on in a kernel of its own",
+        )
 
 
 def across_warps(

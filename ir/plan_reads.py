@@ -45,13 +45,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
     if low.choices.stages:
         attempts = [(depth, budget)]
-    for depth, room in attempts:
-        plans, problem = _planned(low, region, reads, depth, room, weight, loop)
-        if problem is None and not _fit(low, plans, depth, room):
-            what = ", ".join(s.name for s in plans)
-            problem = ConstraintError(f"tiles of {what} do not fit the {budget} bytes that are left of shared memory")
-        if problem is None:
-            break
+    plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+    while problem is not None and not loop and (spared := _straight(low, reads)) is not None:
+        reads.remove(spared)
+        if not reads:
+            return
+        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
     if problem is not None:
         problem.location = problem.location or reads[0].loc
         raise problem
@@ -80,6 +79,34 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             s.offset = low.staged[s.copied_by.id].offset
             low.staged[s.node.id] = s
             low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
+
+
+def _first_that_fits(
+    low: Lowering, region: Region, reads: Sequence[Node], attempts: Sequence[tuple[int, int]], weight: int, loop: bool
+) -> tuple[list[Staged], ConstraintError | None, int]:
+    """The plans of the first (stages, bytes) that the reads fit, and its stages; of the last one why they do not."""
+    for depth, room in attempts:
+        plans, problem = _planned(low, region, reads, depth, room, weight, loop)
+        if problem is None and not _fit(low, plans, depth, room):
+            what = ", ".join(s.name for s in plans)
+            problem = ConstraintError(f"tiles of {what} do not fit {room} bytes of shared memory")
+        if problem is None:
+            break
+    return plans, problem, depth
+
+
+def _straight(low: Lowering, reads: Sequence[Node]) -> Node | None:
+    """Of reads that do not fit shared memory the one with the largest tile that can do without: waves fetch its
+    elements themselves, each all that it needs. Outside of loops alone: a loop's tiles can be cut (`retile`)."""
+    free = [n for n in reads if not (n.id in low.matrix_uses or n.id in low.kept or _asked(low, n))]
+    return max(free, key=lambda n: tile_bytes(low, n), default=None)
+
+
+def _asked(low: Lowering, n: Node) -> bool:
+    """Whether the user wants a read's array in shared memory, or its elements can be unpacked from there only."""
+    space = low.graph.argument(n.attrs["memory"]).address_space
+    unit = low.units(n)
+    return low.graph.subs.get(space, space) is AddressSpace.SHARED or (unit is not None and bool(unit.atom))
 
 
 def _planned(

@@ -13,7 +13,7 @@ from typing import Any
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.layout import Layout
+from wavedsl.ir.layout import Layout, high_lanes
 
 
 def power(n: int) -> int:
@@ -29,7 +29,23 @@ def row_layout(
 
     sizes = {d: power(max(waves[d], least)) if d == along else waves[d] for d in order}
     last = [d for d in order if d != along] + [along]
-    return absorbed(coalesced(last, sizes, max(dtype.bits, 16), target)).reorder([str(d) for d in order])
+    found = absorbed(coalesced(last, sizes, max(dtype.bits, 16), target)).reorder([str(d) for d in order])
+    return _within_warps(found, str(along))
+
+
+def _within_warps(layout: Layout, along: str) -> Layout:
+    """`layout` with lanes of one warp along a dimension, as far as the others have bits to give to the warps of a
+    warpgroup: no shuffle crosses these, and what a row's elements need is one another."""
+    inner = layout.inner
+    cols = list(inner.cols)
+    own = inner.coordinate_columns(along)
+    lanes = [i for i, x in enumerate(inner.ins) if kind_of(x) == "l"]
+    far = [i for i in lanes if high_lanes([number_of(inner.ins[i])], layout.lanes)]
+    near = [i for i in lanes if i not in far and not own[i]]
+    registers = [i for i, x in enumerate(inner.ins) if kind_of(x) in REGISTER_KINDS and not own[i]]
+    for i, other in zip([i for i in far if own[i]], [*near, *registers]):
+        cols[i], cols[other] = cols[other], cols[i]
+    return Layout(Bits(inner.ins, inner.outs, cols), layout.digits, layout.extents)
 
 
 def drivers(layout: Layout, dim: str) -> list[tuple[str, int]] | None:

@@ -23,10 +23,12 @@ from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest
 from wavedsl.tracer.extents import extent
-from wavedsl.tracer.operands import NUMBERS, describe, python_number
+from wavedsl.tracer.operands import NUMBERS, describe, dtype_of_numbers, python_number
 from wavedsl.tracer.proxy import Value
 from wavedsl.tracer.user_code import call_user
 
+CHOICES = ("minimum", "maximum", "clamp")
+"""Operations that extents alone may be the operands of."""
 CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("wavedsl_builder", default=None)
 
 
@@ -156,7 +158,10 @@ class Builder:
         raise TraceError(f"{op}: {what}, not a value", loc or here(), hint=hint)
 
     def operands(self, op: str, xs: Sequence[Any], dtype: DType | None = None) -> list[Node]:
-        """Nodes of operands; numbers and symbols take the dtype of the traced operands (or `dtype`)."""
+        """Nodes of operands; numbers and symbols take the dtype of the traced operands (or `dtype`).
+
+        What `where` chooses among may be numbers alone, and so may extents, of which Python knows no minimum.
+        """
         loc = here()
         for x in xs:
             if not isinstance(x, Value) and not isinstance(x, NUMBERS) and not is_dim(x):
@@ -165,6 +170,8 @@ class Builder:
         for x in xs:
             if isinstance(x, Value) and found is None:
                 found = x.dtype
+        if found is None and (op == "where" or (op in CHOICES and any(isinstance(x, sympy.Expr) for x in xs))):
+            found = dtype_of_numbers(xs)
         if found is None:
             raise TraceError(
                 f"{op}: no operand is a traced value",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -14,7 +15,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.symbols import names
+from wavedsl.ir.symbols import is_whole, names
 from wavedsl.tracer.annotations import MemoryType, RegisterType, ScalarType
 from wavedsl.tracer.proxy import Array, Value
 
@@ -49,6 +50,15 @@ def describe(x: Any) -> tuple[str, str]:
     if callable(x):
         return f"{type(x).__name__} object", "call it first"
     return f"{x!r}", "operands are values, numbers and symbols"
+
+
+def dtype_of_numbers(xs: Sequence[Any]) -> DType:
+    """The dtype of a choice between numbers of the source or extents, none of which is a value: i1 of bools, i32 of
+    whole numbers, f32 where one is a float or a fraction."""
+    if all(isinstance(x, (bool, np.bool_)) for x in xs):
+        return dt.i1
+    whole = (bool, int, np.bool_, np.integer)
+    return dt.i32 if all(is_whole(x) if isinstance(x, sympy.Basic) else isinstance(x, whole) for x in xs) else dt.f32
 
 
 def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int | float:

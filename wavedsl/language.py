@@ -192,14 +192,12 @@ fma = _elementwise("fma")
 
 
 def where(condition: Any, x: Any, y: Any) -> Value:
-    """`x` where the i1 value `condition` holds, else `y`, elementwise. One of `x` and `y` may be a number."""
+    """`x` where the i1 value `condition` holds, else `y`, elementwise.
+
+    A number takes the dtype of the other branch. Where both are numbers or extents, floats are f32, whole numbers i32
+    and bools i1: `wd.where(x > 0, -1.0, 1.0)`. Beside f16, write `wd.cast(…, wd.f16)`.
+    """
     builder = current("where")
-    if not isinstance(x, Value) and not isinstance(y, Value):
-        raise TraceError(
-            f"where: {x} and {y} are no traced values, so the result has no dtype",
-            here(),
-            hint=f"give one of them a dtype: wd.Register[wd.f32]({x}), or wd.i32",
-        )
     chosen = builder.operands("where", (x, y))
     return builder.results(builder.emit("where", [builder.node_of(condition, "where"), *chosen], {}))
 

@@ -149,6 +149,9 @@ KEPT = "kept"
 has the place (`home`: a `Ref`, or the number of a scratch word)."""
 SCRATCH_BASE = "scratch base"
 """Name of the scalar register that scratch instructions of gfx90a address by; it must not be spilled itself."""
+SCALAR_HOME = "spilled scalars"
+"""Name of the vector registers whose lanes keep spilled scalars. They must not be spilled themselves: lanes are written
+whatever EXEC is, and moves to the accumulation file or to scratch take along only those that EXEC has."""
 GONE = "gone"
 """Row of `gone inst`: where `inst` was, which is now computed anew by every reader. It stands for no instruction."""
 

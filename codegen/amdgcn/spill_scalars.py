@@ -12,7 +12,7 @@ from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
-from wavedsl.codegen.amdgcn.machine import GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import GONE, KEPT, SCALAR_HOME, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
 
@@ -77,7 +77,7 @@ class Spill:
             block.insts = out
 
     def _new_home(self) -> None:
-        self.home = Ref(self._reg("v", 1, 1, "spilled scalars"), 0, 1)
+        self.home = Ref(self._reg("v", 1, 1, SCALAR_HOME), 0, 1)
         clear = copy(self.home, 0)
         clear.added = "setup"
         self.program.blocks[0].insts.insert(0, clear)

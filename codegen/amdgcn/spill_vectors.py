@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from wavedsl.codegen.amdgcn.allocate import Bundle
 from wavedsl.codegen.amdgcn.liveness import Liveness
-from wavedsl.codegen.amdgcn.machine import FILE_BASE, Program, Reg
+from wavedsl.codegen.amdgcn.machine import FILE_BASE, SCALAR_HOME, Program, Reg
 from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
@@ -133,7 +133,7 @@ class VectorSpill:
             if bundle.at >= 0 or first.cls != cls:
                 continue
             members = [reg for reg, _ in bundle.members]
-            if any(reg.fixed or reg.origin is not None for reg in members):
+            if any(reg.fixed or reg.origin is not None or reg.name == SCALAR_HOME for reg in members):
                 continue
             touched = np.zeros(count, bool)
             for reg in members:

@@ -53,6 +53,19 @@ def test_no_tiles_in_turn(dynamic: list[Any]) -> None:
         kernel.compile(*given, target="sm_90a", dynamic=dynamic).emulate(*given)
 
 
+def test_no_trips() -> None:
+    """Rows without elements have no stride that copies by tensor maps could take; nothing is copied either."""
+    turns, parts = wd.Schedule(ping_pong=True), wd.Schedule(split_k=2)
+    roles = (wd.Schedule(persistent=True), wd.Schedule(cluster=(2, 1, 1)), wd.Schedule(registers=(40, 232)))
+    for schedule, target in [*((s, "sm_90a") for s in (*roles, turns, parts)), (turns, "gfx942"), (parts, "gfx942")]:
+        a, b, c = arrays(1, 2, 128, 64, 0)
+        c[:] = np.nan
+        product(schedule).compile(a, b, c, target=target).emulate(a, b, c)
+        assert (c == 0).all(), schedule
+    with pytest.raises(wd.ConstraintError, match="stride of a along"):
+        product(roles[0]).compile(*arrays(1, 2, 128, 64, 3), target="sm_90a")
+
+
 def test_no_elements_first() -> None:
     """What a call without rows compiled serves calls with rows: it relied on strides of 0."""
 

@@ -399,3 +399,50 @@ def test_a_step_of_occupancy_is_taken_where_it_costs_nothing() -> None:
         want = (want ^ np.roll(want, -1, axis=0)) + np.int32(iv)
     for i in range(count):
         assert np.array_equal(out[64 * i + (np.arange(64) ^ (i + 1))], want[i % 40])
+
+
+# ---- both files are full
+
+
+def crowded(chip: str, vectors: int) -> Kernel:
+    """60 masks of lanes that live through a loop which works on so many vectors."""
+    kernel = kernels.new_kernel("crowded", chip, ["x", "y"], 16)
+    b = Builder(kernel, get_target(chip))
+    at = b.mul(b.tid(), 4)
+    source = b.buffer(b.param(0), 4096 * vectors)
+    values = [
+        b.bitcast(b.load_global(source, b.add(at, 4096 * i), bytes=4, type=B32, split=False), I32)
+        for i in range(vectors)
+    ]
+    masks = [b.cmp("slt", values[0], (i << 24) + 5) for i in range(60)]
+    with b.for_(0, 3, 1, values, uniform=[False] * vectors) as loop:
+        carried = list(loop.carried)
+        for shift in (1, 2, 3):
+            carried = [b.add(b.xor(v, carried[(i + shift) % vectors]), loop.iv) for i, v in enumerate(carried)]
+        loop.yield_(carried)
+    total = b.tid()
+    for v in [*(b.select(m, i, 3) for i, m in enumerate(masks)), *loop.results]:
+        total = b.add(b.xor(total, v), 1)
+    b.store_global(b.buffer(b.param(1), 4096), at, b.bitcast(total, B32), bytes=4, split=False)
+    return kernel
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942"])
+def test_vectors_that_keep_scalars_stay(chip: str) -> None:
+    """What lanes keep, no move under a partial EXEC takes along: such a vector does not leave, idle as it may be."""
+    vectors = 130
+    program = compile_kernel_ir(crowded(chip, vectors), get_target(chip))
+    found = program.resources.spilled
+    assert found.scalars > 0 and found.scratch > 0, found
+    data = np.random.default_rng(0).integers(0, 1 << 31, (vectors, 1024), dtype=np.int64).astype(np.int32)
+    out = np.zeros(1024, np.int32)
+    run(program.text, target=chip, grid=(1, 1, 1), block=(1024, 1, 1), args=[data, out], checks=True)
+    carried = data
+    for iv in range(3):
+        for shift in (1, 2, 3):
+            carried = (carried ^ np.roll(carried, -shift, axis=0)) + np.int32(iv)
+    chosen = [np.where(data[0] < (i << 24) + 5, i, 3).astype(np.int32) for i in range(60)]
+    want = np.arange(1024, dtype=np.int32)
+    for v in [*chosen, *carried]:
+        want = (want ^ v) + np.int32(1)
+    assert np.array_equal(out, want)

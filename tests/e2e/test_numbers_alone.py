@@ -1,0 +1,43 @@
+"""Choices between numbers of the source, none of which is a value: which dtype they have, evaluated and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree
+
+import wavedsl as wd
+
+N = wd.sym.N
+CHOICES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, int], Any]]] = {
+    "floats": (wd.f32, lambda x: wd.where(x > 0, -1.0, 1.0), lambda x, n: np.where(x > 0, -1.0, 1.0)),
+    "whole": (wd.i32, lambda x: wd.where(x > 0, -1, 1), lambda x, n: np.where(x > 0, -1, 1)),
+    "mixed": (wd.f32, lambda x: wd.where(x > 0, 1, 0.5), lambda x, n: np.where(x > 0, 1, 0.5)),
+    "bools": (wd.i1, lambda x: wd.where(x > 0, False, True), lambda x, n: ~(x > 0)),
+    "extent": (wd.i32, lambda x: wd.where(x > 0, N, 0), lambda x, n: np.where(x > 0, n, 0)),
+    "fraction": (wd.f32, lambda x: wd.where(x > 0, N / 2, 0), lambda x, n: np.where(x > 0, n / 2, 0)),
+    "minimum": (wd.i32, lambda x: wd.where(x > 0, wd.minimum(N, 8), 0), lambda x, n: np.where(x > 0, min(n, 8), 0)),
+    "clamp": (wd.f32, lambda x: x + wd.clamp(N / 2, 1, 4), lambda x, n: x + np.float32(min(n / 2, 4))),
+    "partner": (wd.f32, lambda x: wd.where(x > 0, 1, x), lambda x, n: np.where(x > 0, 1, x)),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_between_numbers(name: str, target: str) -> None:
+    dtype, choose, expected = CHOICES[name]
+    out = wd.i32 if dtype is wd.i1 else dtype
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(x: wd.Memory[N, wd.f32], y: wd.Memory[N, out]):
+        chosen = choose(wd.read(x))
+        wd.write(wd.cast(chosen, out) if dtype is wd.i1 else chosen, y)
+
+    for n, dynamic in ((5, ()), (130, (N,))):
+        x, y = np.linspace(-1, 1, n, dtype=np.float32), np.zeros(n, out.numpy)
+        agree(kernel, [x, y], target, dynamic=dynamic)
+        kernel.evaluate(x, y)
+        assert np.array_equal(y, expected(x, n).astype(out.numpy))
