@@ -15,6 +15,9 @@ LIMIT = 1 << 31
 NEAR = 0xFFFFE000
 """Bytes of an array that an access by index reaches by a 32-bit offset, and the most that a descriptor of AMD's holds;
 elements of larger arrays have 64-bit addresses."""
+EMPTY = 16
+"""Elements that an empty dimension counts as in strides, which nothing is reached by: so they are multiples of whatever
+a text may rely on."""
 MASKED = "kernels see no mask: pass x.filled(…), or the data and the mask as two arguments"
 """What to do instead of passing a masked array."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.array_info import MASKED, is_masked
+from wavedsl.ir.array_info import EMPTY, MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
@@ -233,8 +233,8 @@ def extents(ref: ArrayRef, dtype: DType) -> tuple[int, ...]:
 def byte_strides(ref: ArrayRef) -> tuple[int, ...]:
     """Strides in bytes. A dimension of extent below 2 has the stride of a contiguous array, whatever the object says:
     its elements are the same, and kernels specialise less. So have all dimensions of an array without elements, of
-    which NumPy says 0."""
-    natural = row_major(ref.shape, ref.storage.itemsize)
+    which NumPy says 0: there rows of none count as `EMPTY` elements, which no text for longer rows refuses."""
+    natural = row_major(tuple(n or EMPTY for n in ref.shape), ref.storage.itemsize)
     return natural if 0 in ref.shape else tuple(e if n < 2 else s for n, s, e in zip(ref.shape, ref.strides, natural))
 
 

@@ -22,9 +22,24 @@ class IndexMapping:
 
     __slots__ = ("dims", "indices")
 
-    def __init__(self, dims: Any, indices: Mapping[Any, Any]):
+    def __init__(self, dims: Any, indices: Mapping[Any, Any] | None = None):
         if isinstance(dims, sympy.Expr):
             dims = (dims,)
+        if isinstance(dims, Mapping) or indices is None:
+            given = dims if isinstance(dims, Mapping) else {}
+            own = [i for i in given.values() if isinstance(i, sympy.Symbol)]
+            example = f"({''.join(f'{d}, ' for d in own).rstrip()}…), {given}" if own else "(N, K), {M: N}"
+            raise TraceError(
+                "IndexMapping: the dict alone" if isinstance(dims, Mapping) else "IndexMapping: the dimensions alone",
+                here(),
+                hint=f"first the value's dimensions, then where each element lies: wd.IndexMapping({example})",
+            )
+        if not isinstance(dims, (tuple, list)):
+            raise TraceError(
+                f"IndexMapping: dims is {dims!r}",
+                here(),
+                hint="the value's dimensions, for example wd.IndexMapping((N, K), {M: N})",
+            )
         if not isinstance(indices, Mapping):
             raise TraceError(
                 f"IndexMapping: indices is {indices!r}",

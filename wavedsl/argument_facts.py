@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir.array_info import NEAR, ArrayInfo
+from wavedsl.ir.array_info import EMPTY, NEAR, ArrayInfo
 from wavedsl.ir.device_log import SOURCE, log_sites
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import ConstraintError, LaunchError
@@ -109,7 +109,7 @@ def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tupl
             strides.insert(0, step)
             if a.dtype.packed and i == 0 and n is not None:
                 n = -(-n * a.dtype.bits // 8)
-            step = None if n is None or step is None else step * max(n, 1)
+            step = None if n is None or step is None else step * (n or EMPTY)
         return tuple(strides), 16
     from wavedsl.runtime import arrays as runtime_arrays
 
