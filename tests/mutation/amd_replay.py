@@ -146,6 +146,8 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, rest, first, sources=operands)
     if name.startswith("v_smfmac_"):  # adds to what it writes; its last operand says where the elements of A stand
         return Effect(i.line, name, everything, first, sources=operands)
+    if name.startswith("v_permlane"):  # two registers exchange lanes
+        return Effect(i.line, name, everything | lanes, everything, sources=operands)
     if name.startswith("v_readfirstlane"):
         return Effect(i.line, name, rest | lanes, first, sources=operands)
     if name.startswith("v_cmp_"):
@@ -260,6 +262,8 @@ def wait_states(p: Effect, c: Effect, target: str) -> int:
             need = max(need, 2)
         if c.name.startswith(("v_readfirstlane", "v_readlane")) and newer and vector & c.reads:
             need = max(need, 1)
+        if c.name.startswith("v_permlane") and valu and vector & c.reads:
+            need = max(need, 2)
         if re.match(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_", p.name) and newer and valu and vector & c.reads:
             need = max(need, 1)
     if p.queue == "vm" and "_store_dwordx" in p.name and p.name[-1] in "34" and valu:

@@ -211,6 +211,8 @@ class _Machine:
             rule = self.compare
         elif name.startswith("v_readfirstlane"):
             rule = self.first_lane
+        elif name.startswith("v_permlane"):
+            rule = self.lane_swap
         elif name.startswith("v_"):
             rule = self.vector
         else:
@@ -303,6 +305,20 @@ class _Machine:
             what = self.read(st.check, source)[0][:, np.arange(st.waves), lane].copy()
             yield
             self.put_scalar(st, _words(target)[0], what)
+
+        return finish
+
+    def lane_swap(self, e: Any, parts: list[str], name: str) -> Any:
+        """Odd groups of 16 or 32 lanes of the first register change places with even ones of the second."""
+        size = int(re.findall(r"\d+", name)[0])
+        lane = np.arange(LANES)
+        odd = lane // size % 2 == 1
+
+        def finish(st: Any) -> Any:
+            first, second = (self.read(st.check, p)[0].copy() for p in parts)
+            yield
+            self.put_vector(st, parts[0], np.where(odd, second[..., lane ^ size], first), st.mask)
+            self.put_vector(st, parts[1], np.where(odd, second, first[..., lane ^ size]), st.mask)
 
         return finish
 
