@@ -18,6 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
+from wavedsl.ir.empty_loops import asked_of_products
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
@@ -71,7 +72,7 @@ def _compile(
     _check_outcome(graph)
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
-    choices = _choices(kernel, chip)
+    choices = asked_of_products(graph, binding.dims, _choices(kernel, chip))
     from wavedsl.ir.pipeline import build_kernel
 
     def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
