@@ -1,4 +1,4 @@
-"""Everything that a borrowed GPU is to tell, in one call with a wall limit: checks first, then rates, then times.
+"""Everything that is to be learnt on a GPU, in one call with a wall limit: checks first, then rates, then times.
 
     python benchmarks/gpu_session.py --out DIR --limit 560 --commit HASH         all parts, in order of worth
     python benchmarks/gpu_session.py --out DIR2 --limit 560 --resume DIR         goes on where DIR stopped
