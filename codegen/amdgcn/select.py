@@ -98,6 +98,11 @@ def is_inline(operand: Operand) -> bool:
     return operand.__class__ is float or (operand.__class__ is int and -16 <= operand <= 64)
 
 
+def exact(operand: Operand) -> tuple[type, Operand]:
+    """A constant as a key: for Python 1 is 1.0, and their bits are not the same."""
+    return operand.__class__, operand.hex() if operand.__class__ is float else operand
+
+
 class Selector:
     """State of selecting one kernel: blocks so far, the operand of every value, copies remembered per region."""
 
@@ -250,7 +255,7 @@ class Selector:
                 return operand
             key = ("v", operand.reg.id, operand.start, operand.n)
         else:
-            key = ("v", operand)
+            key = ("v", exact(operand))
 
         def make() -> Ref:
             ref = self.new("v", operand.n if operand.__class__ is Ref else 1)
@@ -310,11 +315,12 @@ class Selector:
 
     def pooled(self, value: Operand) -> Ref:
         """A constant in a scalar register that is set once at entry (POOL), or once per region when there are many."""
-        found = self.pool.get(value)
+        key = exact(value)
+        found = self.pool.get(key)
         if found is None:
             if len(self.pool) >= MAX_POOL:
-                return self.remember(("constant", value), lambda: self._local_constant((value,)))
-            found = self.pool[value] = self.new("s", 1, "constants")
+                return self.remember(("constant", key), lambda: self._local_constant((value,)))
+            found = self.pool[key] = self.new("s", 1, "constants")
             self.pool_insts.append(copy(found, value, None))
         return found
 
@@ -329,11 +335,11 @@ class Selector:
 
     def constant_pair(self, words: list[Operand]) -> Ref:
         """A 64-bit constant in a scalar pair (POOL)."""
-        key = tuple(words)
+        key = tuple(map(exact, words))
         found = self.pool.get(key)
         if found is None:
             if len(self.pool) >= MAX_POOL:
-                return self.remember(("constant", key), lambda: self._local_constant(key))
+                return self.remember(("constant", key), lambda: self._local_constant(tuple(words)))
             found = self.pool[key] = self.new("s", len(words), "constants")
             for k, word in enumerate(words):
                 self.pool_insts.append(copy(found.part(k), word, None))

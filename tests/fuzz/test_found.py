@@ -379,3 +379,17 @@ def test_two_index_dimensions_of_unknown_extent(target: str) -> None:
         wd.write(wd.read(x) * wd.read(w), y)
 
     agree(kernel, [whole((2, 3, 49), wd.f32), whole((3, 49), wd.f32, 1), whole((2, 3, 49), wd.f32, 2)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80"])
+def test_whole_and_floating_ones_are_two_constants(target: str) -> None:
+    """Seed 97386: for Python 1 is 1.0, so both had one register, which held the bits of the first."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0)])
+    def ones(whole: wd.Memory[M, wd.u32], floats: wd.Memory[M, wd.f32]):
+        wd.write(wd.Register[M, wd.u32](1), whole)
+        wd.write(wd.Register[M, wd.f32](1), floats)
+
+    whole, floats = np.zeros(3, np.uint32), np.zeros(3, np.float32)
+    ones.compile(whole, floats, target=target).emulate(whole, floats)
+    assert whole.tolist() == [1, 1, 1] and floats.tolist() == [1.0, 1.0, 1.0]
