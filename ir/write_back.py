@@ -44,7 +44,9 @@ def by_warps(graph: Graph, inference: Inference) -> Graph:
 
 
 def read_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
-    """Writes and atomics with the reads of the same array in front of them, no fence between."""
+    """Writes and atomics with the reads of the same array in front of them, no fence between that is surely passed: one
+    in a branch, or in a loop, may not be.
+    """
     found: list[tuple[Node, list[Node]]] = []
 
     def walk(region: Region, reads: dict[str, list[Node]]) -> None:
@@ -54,7 +56,11 @@ def read_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
             elif n.op == "read":
                 reads.setdefault(n.attrs["memory"], []).append(n)
             elif n.op in REGIONS:
-                walk(n.attrs["body"], reads)
+                inner = {name: list(before) for name, before in reads.items()}
+                walk(n.attrs["body"], inner)
+                for name, before in inner.items():
+                    known = reads.setdefault(name, [])
+                    known += [x for x in before if x not in known]
             elif "memory" in n.attrs and ROWS[n.op].effect and reads.get(n.attrs["memory"]):
                 found.append((n, list(reads[n.attrs["memory"]])))
 

@@ -311,8 +311,7 @@ class GlobalShadow:
             page.write_code[cells[lost[elsewhere]]] = 0
         if words is None:
             return None
-        limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
-        clash = (((words[:, lost] ^ words[:, winner]) & limit) != 0).any(axis=0)
+        clash = ~_equal(words[:, lost], words[:, winner], size)
         if not clash.any():
             return None
         i = int(np.argmax(clash))
@@ -324,8 +323,7 @@ class GlobalShadow:
     def _same(self, at: Array, size: int, words: Array) -> Array:
         """Which writes leave memory as it is."""
         old, fault = self.memory.load(at, size)
-        limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
-        same = (((old ^ words) & limit) == 0).all(axis=0)
+        same = _equal(old, words, size)
         return same if fault is None else same | fault.mask
 
     # ------------------------------------------------------------------------------------------------ order
@@ -510,6 +508,12 @@ class GlobalShadow:
         """A byte of global memory in words."""
         found = self.memory.find(address)
         return f"address {address:#x}" if found is None else f"byte {address - found.base} of argument `{found.name}`"
+
+
+def _equal(x: Array, y: Array, size: int) -> Array:
+    """Whether words [k, n] agree in the `size` bytes that count."""
+    limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
+    return (((x ^ y) & limit) == 0).all(axis=0)
 
 
 def _who(mine: int, theirs: int) -> str:

@@ -207,3 +207,22 @@ def doubled_in_place(x: wd.Memory[M, N, wd.u8]):
 def test_what_sticks_out_of_a_tile_is_not_read_where_others_write(target: str, oracle: Any) -> None:
     """Fragments of 32 rows hold tiles of 20: the rows behind them belong to the next workgroup, which changes them."""
     agree(doubled_in_place, [np.arange(25 * 399).reshape(25, 399).astype(np.uint8)], target, oracle)
+
+
+@wd.wave([*ALONG_K, wd.WaveConstraint(K, BK / 4)], subs={BM: 16, BN: 16, BK: 64})
+def fenced_in_a_branch(
+    a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], on: wd.Scalar[wd.i32]
+):
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    old = wd.read(c)
+    wd.cond(on > 0, wd.fence)
+    wd.write(loop + 2.0 * old, c)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_a_fence_that_may_not_be_passed_orders_nothing(target: str) -> None:
+    args = [*_in_place(in_place), 0]
+    assert not findings(fenced_in_a_branch.compile(*args, target=target), *args)
