@@ -409,8 +409,10 @@ class Builder(Values):
         """Let the launch behind this one begin, once every workgroup has said so or ended."""
         return self._effect("grid.release", (), {})
 
-    def proxy_fence(self) -> Op:
-        return self._effect("proxy.fence", (), {})
+    def proxy_fence(self, everywhere: bool = False) -> Op:
+        """What this thread wrote to shared memory (`everywhere`: and to global memory) is seen by matrix instructions
+        and bulk copies behind the next barrier."""
+        return self._effect("proxy.fence", (), {"everywhere": everywhere})
 
     def trap(self, mask: Value, message: str) -> Op | None:
         """Stop the kernel if any lane's mask is set; nothing if it never is."""

@@ -10,14 +10,15 @@ and end where a count does (a group's among others), leave by a map that ends th
 
 A result may take the place of what it is computed of (`in_place`). Each lane has read an element before it stores the
 result to shared memory, all of a panel's lanes have stored when its copy is started, so a copy overwrites nothing that
-is still to be read.
+is still to be read. Where ordinary stores have written to the array before, fences between the proxies are for global
+memory too; where they may do so afterwards, the array's results are stored from registers.
 
 Invariant: the thread that starts copies is one of those that wait for theirs; a buffer's copies end in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ from wavedsl.ir.plan_addresses import lane_fields
 from wavedsl.ir.steps import Context
 from wavedsl.ir.tile_ends import difference, tile_ends
 from wavedsl.ir.views import placement
+from wavedsl.ir.write_back import follows, writers
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""
@@ -201,6 +203,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     again = low.notes.order is not None or low.outlets_used > 0 or low.region_of(outlet.node) is not low.graph.region
     low.outlets_used += len(group)
     alone = len(group) == len(low.outlets)
+    stored = any(ordinary_stores(low, w[0].node, low.outlets) for w in waiting)
     panels = sorted(
         (p for w in waiting for p in _panels(low, *w)), key=lambda p: (p.r + p.height, p.c + p.width)
     )  # what ends first leaves first: neighbours have elements in common
@@ -215,9 +218,31 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
         own = p.outlet
         place = total(b, [own.offset, b.mul(b.wave(), own.wave_bytes), j % BUFFERS * own.slot_bytes])
         p.stores.panel(place, p.value, p.r, p.c, ahead.next)
-        b.proxy_fence()
+        b.proxy_fence(everywhere=stored)
         b.wave_barrier()
         _start(low, p, place)
+
+
+def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
+    """Those of which no element is written again by ordinary stores, unless a fence stands between: no thread that
+    stores waits for another's copies. (Accesses of other places have their fences, `tracer/order.py`.)"""
+    last = outlets
+    while True:
+        ids = {o.node.id for o in last}
+        kept = [o for o in last if not any(_again(low, o.node, w) for w in ordinary_stores(low, o.node, ids))]
+        if len(kept) == len(last):
+            return kept
+        last = kept
+
+
+def _again(low: Lowering, n: Node, w: Node) -> bool:
+    """Whether a write may store to the elements of another one behind it, with no fence between."""
+    return w.op == "write" and w.attrs.get("mapping") == n.attrs.get("mapping") and follows(low.graph, n, w)
+
+
+def ordinary_stores(low: Lowering, n: Node, outlets: Collection[int]) -> list[Node]:
+    """Writes of the array that `n` writes, but by bulk copies."""
+    return [w for w in writers(low.graph, n.attrs["memory"]) if w.id not in outlets]
 
 
 @dataclass

@@ -410,7 +410,7 @@ _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it ho
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")
 _row("grid.wait", "", "none", "Wait until the launch in front of this one has ended; what it wrote is seen after. Before it global memory is left alone.", effects="sync, read global, write global")
 _row("grid.release", "", "none", "Let the launch behind this one begin.", effects="sync")
-_row("proxy.fence", "", "none", "Shared memory that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync")
+_row("proxy.fence", "", "none", "Shared memory (`everywhere`: and global memory) that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync", attrs="everywhere")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------
 _row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip). With `again` the first carried value is a uniform predicate, and the loop ends after a trip that yields false for it.", effects="control", attrs="label")

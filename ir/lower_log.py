@@ -48,6 +48,8 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
 
 @emitter("fence")
 def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
+    if low.outlets:
+        low.b.bulk_wait(0, reading=False)
     low.b.fence(n.attrs.get("scope"))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
-from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, plan_outlet
+from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
@@ -200,6 +200,9 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
                 outlets.append(found)
             else:
                 refused.append(found)
+    last = lasting(low, outlets)
+    refused += [f"ordinary stores write to {o.boxes.array} afterwards" for o in outlets if o not in last]
+    outlets = last
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)

@@ -8,7 +8,8 @@ well, for the next trip's reads. Fences between reads and writes of different el
 (`tracer/builder.py`), and of what nobody reads there is nothing to wait for.
 
 Four warps that are one wave to the compiler (a warpgroup) share elements in the same way where a layout has replicas in
-lanes of different warps, or a read has others than the write: what is read and written by layouts is looked at then.
+lanes of different warps, or a read or an earlier write has others than the write: what is read and written by layouts
+is looked at then.
 
 Invariant: the graph that was traced is not changed.
 """
@@ -33,43 +34,56 @@ WARP = 32
 
 def by_waves(graph: Graph, partition: Partition) -> Graph:
     """`graph`, itself where no waves share what one of them writes back."""
-    shared = {n.id for n, _ in read_before(graph) if _one_of_several(graph, partition, n)}
+    found = [n for n, before in accessed_before(graph) if any(x.op == "read" for x in before)]
+    shared = {n.id for n in found if _one_of_several(graph, partition, n)}
     return fenced(graph, shared) if shared else graph
 
 
 def by_warps(graph: Graph, inference: Inference) -> Graph:
     """The same for the warps of warpgroups, by the layouts of what they read and write."""
-    shared = {n.id for n, reads in read_before(graph) if not _same_warps(graph, inference, n, reads)}
+    shared = {n.id for n, before in accessed_before(graph) if not _same_warps(graph, inference, n, before)}
     return fenced(graph, shared) if shared else graph
 
 
-def read_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
-    """Writes and atomics with the reads of the same array in front of them, no fence between that is surely passed: one
-    in a branch, or in a loop, may not be.
+def accessed_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
+    """Writes and atomics with the reads and writes of the same array in front of them, no fence between that is surely
+    passed: one in a branch, or in a loop, may not be.
     """
     found: list[tuple[Node, list[Node]]] = []
 
-    def walk(region: Region, reads: dict[str, list[Node]]) -> None:
+    def walk(region: Region, known: dict[str, list[Node]]) -> None:
         for n in region.nodes:
             if n.op == "fence":
-                reads.clear()
-            elif n.op == "read":
-                reads.setdefault(n.attrs["memory"], []).append(n)
+                known.clear()
             elif n.op in REGIONS:
-                inner = {name: list(before) for name, before in reads.items()}
+                inner = {name: list(before) for name, before in known.items()}
                 walk(n.attrs["body"], inner)
                 for name, before in inner.items():
-                    known = reads.setdefault(name, [])
-                    known += [x for x in before if x not in known]
-            elif "memory" in n.attrs and ROWS[n.op].effect and reads.get(n.attrs["memory"]):
-                found.append((n, list(reads[n.attrs["memory"]])))
+                    here = known.setdefault(name, [])
+                    here += [x for x in before if x not in here]
+            elif "memory" in n.attrs:
+                here = known.setdefault(n.attrs["memory"], [])
+                if ROWS[n.op].effect and here:
+                    found.append((n, list(here)))
+                if n.op in ("read", "write"):
+                    here.append(n)
 
     walk(graph.region, {})
     return found
 
 
-def written_before(graph: Graph, read: Node) -> bool:
-    """Whether a kernel may have written an array before it reads it: in front of the read, or in a loop around both."""
+def written_before(graph: Graph, access: Node) -> bool:
+    """Whether a kernel may have written an array before it accesses it: in front of that, or in a loop around both."""
+    return any(follows(graph, w, access) for w in writers(graph, access.attrs["memory"]) if w is not access)
+
+
+def writers(graph: Graph, memory: str) -> list[Node]:
+    """Writes and atomics of an array."""
+    return [n for n in graph.all_nodes() if n.attrs.get("memory") == memory and ROWS[n.op].effect]
+
+
+def follows(graph: Graph, early: Node, late: Node) -> bool:
+    """Whether one node may run after another has: it stands behind it, or in a loop with it."""
     inside: dict[int, tuple[int, ...]] = {}
 
     def walk(region: Region, loops: tuple[int, ...]) -> None:
@@ -79,14 +93,10 @@ def written_before(graph: Graph, read: Node) -> bool:
                 walk(n.attrs["body"], loops if n.op == "when" else (*loops, n.id))
 
     walk(graph.region, ())
+    if early.id not in inside or late.id not in inside:
+        return False
     order = {number: i for i, number in enumerate(inside)}
-    return any(
-        ROWS[w.op].effect
-        and w.attrs.get("memory") == read.attrs["memory"]
-        and (order[w.id] < order[read.id] or set(inside[w.id]) & set(inside[read.id]))
-        for w in graph.all_nodes()
-        if w.id in inside
-    )
+    return order[early.id] < order[late.id] or bool(set(inside[early.id]) & set(inside[late.id]))
 
 
 def fenced(graph: Graph, writes: Collection[int]) -> Graph:
@@ -112,23 +122,31 @@ def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
     return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
 
 
-def _same_warps(graph: Graph, inference: Inference, write: Node, reads: Collection[Node]) -> bool:
-    """Whether each element is read by the warp alone that writes it."""
-    value = write.inputs[0]
-    layout = inference.demands.get((write.id, 0), inference.layouts.get(value.id))
-    if layout is None or not is_tile(graph, write):
+def _same_warps(graph: Graph, inference: Inference, write: Node, before: Collection[Node]) -> bool:
+    """Whether each element is accessed `before` by the warp alone that writes it."""
+    layout = _layout(inference, write)
+    if layout is None or not is_tile(graph, write) or not all(is_tile(graph, x) for x in before):
         return False
-    if not all(is_tile(graph, r) for r in reads) or any(1 << number_of(b) >= WARP for b in layout.replica_bits("l")):
+    if any(1 << number_of(b) >= WARP for b in layout.replica_bits("l")) and any(x.op == "read" for x in before):
         return False
-    others = [found for r in reads if (found := inference.layouts[r.id]) != layout]
+    others = [found for x in before if (found := _layout(inference, x)) != layout]
     if not others:
         return True
     owners = _owners(layout)
     return owners is not None and all((own := _owners(x)) is not None and np.array_equal(own, owners) for x in others)
 
 
-def _owners(layout: Layout) -> np.ndarray | None:
+def _layout(inference: Inference, n: Node) -> Layout | None:
+    """The layout of what is read or written."""
+    if n.op == "read":
+        return inference.layouts[n.id]
+    return inference.demands.get((n.id, 0), inference.layouts.get(n.inputs[0].id))
+
+
+def _owners(layout: Layout | None) -> np.ndarray | None:
     """Every element with the warp of the wave that holds it, as one number each, in order; None where several do."""
+    if layout is None:
+        return None
     table, extents = layout.table(), dict(layout.extents)
     place = np.zeros((), np.int64)
     for d in sorted(layout.dims):
@@ -139,4 +157,4 @@ def _owners(layout: Layout) -> np.ndarray | None:
     return pairs if len(pairs) == len(np.unique(pairs // most)) else None
 
 
-__all__ = ["by_warps", "by_waves", "fenced", "read_before", "written_before"]
+__all__ = ["accessed_before", "by_warps", "by_waves", "fenced", "follows", "writers", "written_before"]

@@ -16,12 +16,12 @@ from wavedsl.ir.errors import TraceError
 from wavedsl.ir.graph import Argument, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, is_whole, names, normalise
 from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.operands import NUMBERS, describe
+from wavedsl.tracer.order import ATOMIC, READ, WRITE
 from wavedsl.tracer.proxy import Array, Value
 from wavedsl.tracer.view import View, window
 
@@ -109,7 +109,7 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
     argument = _argument(b, mem, "read")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "read"), argument, "read")
     attrs = _attributes(b, argument, resolved, elements_per_thread, cache, "read")
-    b.reads(argument.name, _place(resolved, indices))
+    b.accesses(READ, argument, resolved, indices)
     found = b.emit("read", indices, attrs)
     return b.value(b.emit("cast", (found,), {"dtype": dt.i1}) if argument.name in b.flags else found)
 
@@ -123,7 +123,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
     node = b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
-    b.writes(argument.name, _place(resolved, indices))
+    b.accesses(WRITE, argument, resolved, indices)
     if argument.name in b.flags:
         if node.dtype is not dt.i1:
             raise TraceError(
@@ -142,22 +142,8 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     ]
     resolved, indices = _mapped(b, _windowed(mem, mapping, op), argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
-    b.written[argument.name] = b.regions[-1]
+    b.accesses(ATOMIC, argument, resolved, indices)
     return b.value(b.emit(op, [*nodes, *indices], attrs))
-
-
-def _place(mapping: Any, indices: Sequence[Node]) -> Any:
-    """What is equal for accesses of the same elements: slices make the nodes of their indices anew each time."""
-    known: dict[int, Any] = {}
-
-    def meaning(x: Node) -> Any:
-        if x.id not in known:
-            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
-            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(meaning, x.inputs)) if plain else x.id
-            known[x.id] = what
-        return known[x.id]
-
-    return mapping, tuple(map(meaning, indices))
 
 
 def _attributes(b: Builder, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:

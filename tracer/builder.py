@@ -17,6 +17,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import here
@@ -24,6 +25,7 @@ from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest
 from wavedsl.tracer.extents import extent
 from wavedsl.tracer.operands import NUMBERS, describe, dtype_of_numbers, python_number
+from wavedsl.tracer.order import Order, Place
 from wavedsl.tracer.proxy import Value
 from wavedsl.tracer.user_code import call_user
 
@@ -59,10 +61,8 @@ class Builder:
         """Symbols that the function says."""
         self.started: set[int] = set()
         """Constants that sums start from."""
-        self.written: dict[str, Region] = {}
-        """Arrays that have been written since the last fence, with the open region that the write is in."""
-        self.places: dict[str, list[Any]] = {}
-        """Where arrays have been read since the last fence."""
+        self.order = Order()
+        """The accesses of arrays that a fence may have to follow."""
         self.fast, self.fast_math = False, False
         """Whether operations that have a faster, less precise form take it: in the call at hand, in the kernel."""
         self.flags: frozenset[str] = frozenset()
@@ -241,21 +241,15 @@ class Builder:
         nodes = where.nodes
         if len(nodes) > 1 and any(nodes[-2].attrs.get("body") is r for r in self.regions):
             nodes[-2:] = nodes[:-3:-1]  # a loop is in the list before its body is traced
-        self.written = {name: r for name, r in self.written.items() if r is not where}
-        self.places.clear()
+        self.order.fence(where, self.regions)
 
-    def reads(self, name: str, place: Any) -> None:
-        """An array is read here, at the elements that `place` stands for: those that other waves have written are there
-        behind a fence only. It stands where the write does, in front of a loop that reads them."""
-        if name in self.written:
-            self.fence(self.written[name], "workgroup")
-        self.places.setdefault(name, []).append(place)
-
-    def writes(self, name: str, place: Any) -> None:
-        """An array is written here: other waves must have read before what they have read at other elements."""
-        if any(read != place for read in self.places.get(name, ())):
-            self.fence(None, "workgroup")
-        self.written[name] = self.regions[-1]
+    def accesses(self, kind: str, argument: Argument, mapping: ResolvedMapping | None, indices: Sequence[Node]) -> None:
+        """An array is read or written (`kind`) here: what other waves do at these elements before comes first."""
+        place = Place(argument.dims, mapping, indices, set(self.index_dims))
+        where = self.order.fence_before(kind, argument.name, place, self.regions)
+        if where is not None:
+            self.fence(where, "workgroup")
+        self.order.add(kind, argument.name, place, self.regions[-1])
 
     def fill(self, register: RegisterType, value: Any) -> Value:
         """`Register[M, N, f32](value)`."""
@@ -318,9 +312,8 @@ class Builder:
         finally:
             self.namespace = outer
             self.regions.pop()
-            for name, where in self.written.items():
-                if where is region and self.regions:
-                    self.written[name] = self.regions[-1]
+            if self.regions:
+                self.order.end(region, self.regions[-1])
 
 
 def _symbols_of(dim: Any) -> Any:

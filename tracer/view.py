@@ -69,7 +69,7 @@ def part(array: Array, key: Any) -> View:
         stop = None if k.stop is None else _bound(array, d, k.stop)
         if stop is not None and not isinstance(stop, Value) and normalise(stop) == d:
             stop = None
-        elif k.stop is None and not d.is_Symbol and not isinstance(start, Value) and (d - start).is_Symbol:
+        if stop is None and not d.is_Symbol and not isinstance(start, Value) and (d - start).is_Symbol:
             stop = d  # the second half of 2 N has the dimension N
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)

@@ -193,7 +193,7 @@ def _mma_wait(s: Selector, op: Op) -> None:
 
 
 def _proxy_fence(s: Selector, op: Op) -> None:
-    s.emit(("fence", "proxy", "async", "shared::cta"))
+    s.emit(("fence", "proxy", "async") if op.attrs["everywhere"] else ("fence", "proxy", "async", "shared::cta"))
 
 
 SELECT: dict[str, Callable[[Selector, Op], None]] = {

@@ -107,10 +107,13 @@ class Event:
 
 @dataclass(eq=False)
 class Log:
-    """What waves of a domain have seen of others, and what they have acquired of that."""
+    """What waves of a domain have seen of others, what they have acquired of that, and what of that they have fenced
+    between the proxies of PTX.
+    """
 
     observed: list[Event] = field(default_factory=list)
     acquired: list[Event] = field(default_factory=list)
+    fenced: list[Event] = field(default_factory=list)
 
 
 class Page:
@@ -218,7 +221,7 @@ class GlobalShadow:
         `by`: codes of agents that read for the rows, as bulk copies do (a code of 0 leaves no trace).
         """
         found = None
-        for page, lanes in self._parts(addresses, size):
+        for page, lanes in self.parts(addresses, size):
             at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
             if page.write_code is not None and not strong and found is None:
                 cells, codes = page.cells(at, size), self.agents.codes(row)
@@ -229,7 +232,7 @@ class GlobalShadow:
                 say = "reads what {} wrote, and nothing orders the two:"
                 if nc and bad is None and (writer != 0).any():
                     bad, say = writer != 0, "reads through a cache that does not see it (.nc) what {} wrote:"
-                found = self._clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
+                found = self.clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
             if by is not None:
                 codes = by if lanes is None else by[lanes]
                 traced = np.flatnonzero(codes)
@@ -247,7 +250,7 @@ class GlobalShadow:
         """
         found = None
         mild = atomic or strong
-        for page, lanes in self._parts(addresses, size):
+        for page, lanes in self.parts(addresses, size):
             at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
             put = words if words is None or lanes is None else words[:, lanes]
             page.look()
@@ -260,7 +263,7 @@ class GlobalShadow:
                 over &= ~page.atomic.take(cells)
             before = None
             readers = writer
-            if page.read_code is not None and not mild:
+            if page.read_code is not None and not strong and not (atomic and self.swaps):
                 for slot in (page.read_code, page.other_read):
                     readers = slot.take(cells)
                     before = self._unordered(readers, codes, row)
@@ -277,10 +280,10 @@ class GlobalShadow:
                         before &= ~same[:, None]
             if found is None:
                 say = "overwrites what {} wrote, and nothing orders the two:"
-                found = self._clash(page, cells, over, lanes, writer, codes, say, page.write_inst)
+                found = self.clash(page, cells, over, lanes, writer, codes, say, page.write_inst)
             if found is None:
                 say = "overwrites what {} reads, and nothing orders the two:"
-                found = self._clash(page, cells, before, lanes, readers, codes, say, page.read_inst)
+                found = self.clash(page, cells, before, lanes, readers, codes, say, page.read_inst)
             broad = np.broadcast_to(codes[:, None], cells.shape)
             if stay is None:
                 page.write_code[cells] = broad
@@ -456,9 +459,29 @@ class GlobalShadow:
             if after is not before:
                 log.acquired.append(Event(code >> COLUMN & MANY, code & CLOCK, after, -1))
 
+    def fence_proxies(self, rows: Array) -> None:
+        """Rows fence what they have acquired, so that bulk copies may follow it."""
+        for row, code in zip(rows.tolist(), self.agents.codes(rows).tolist()):
+            known = self._acquired(row, code)
+            if known is not NOTHING:
+                self.logs[code >> DOMAIN].fenced.append(Event(code >> COLUMN & MANY, code & CLOCK, known, -1))
+
+    def fenced_proxies(self, theirs: int, row: int, code: int, column: int) -> bool:
+        """Whether a write by another domain was fenced between the proxies before a row knew of it, by the writer
+        (whose clocks have what its warp number 0 has fenced at `column`) or behind that.
+        """
+        log = self.logs.get(code >> DOMAIN)
+        if log is None:
+            return False
+        if any(e.what.covers(theirs) for e in self._mine(log.fenced, row, code)):
+            return True
+        clocks = self._acquired(row, code).clocks.get(theirs >> DOMAIN)
+        at = column + (theirs >> COLUMN & MANY)
+        return clocks is not None and at < len(clocks) and int(clocks[at]) >= theirs & CLOCK
+
     # ------------------------------------------------------------------------------------------------ places
 
-    def _parts(self, addresses: Array, size: int) -> Iterator[tuple[Page, Array]]:
+    def parts(self, addresses: Array, size: int) -> Iterator[tuple[Page, Array]]:
         """Pages with the positions of the accesses that begin there (None: all of them). What lies in no array is left
         out.
         """
@@ -493,10 +516,11 @@ class GlobalShadow:
             found = self.pages[number] = Page(max(begin, low), min(end, high), self.granule)
         return found
 
-    def _clash(
+    def clash(
         self, page: Page, cells: Array, bad: Array | None, lanes: Array, theirs: Array, codes: Array, say: str,
         insts: Array,
     ) -> Clash | None:  # fmt: skip
+        """The first of accesses that are `bad` [rows, k], by rows of `codes`, beside those of `theirs` [rows, k]."""
         if bad is None or not bad.any():
             return None
         i, j = (int(x[0]) for x in np.nonzero(bad))

@@ -134,8 +134,16 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
     """Fences that the shadow knows: between proxies, and of initialised mbarriers."""
     if "initialised" in row.effects:
         return lambda mask: m.shadow.fence_inits(_warps(m, mask))
-    if "proxy" in row.effects and row.mods.get("kind") != "alias" and row.mods.get("space") != "global":
-        return lambda mask: m.shadow.fence(_warps(m, mask))
+    if "proxy" in row.effects and row.mods.get("kind") != "alias":
+        space = row.mods.get("space")
+
+        def between_proxies(mask: Mask) -> None:
+            warps = _warps(m, mask)
+            if m.globals is not None and space in (None, "global"):
+                m.globals.fence_proxies(warps)
+            m.shadow.fence(warps, space)
+
+        return between_proxies
     if m.globals is not None and "scope" in row.mods and "mbarrier" not in row.effects:
         return m.globals.fence(row) or _nothing
     return _nothing

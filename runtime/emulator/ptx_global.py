@@ -8,6 +8,10 @@ A bulk load reads as the mbarrier's phase that it completes. A bulk store writes
 issued it. Fences: all that a warp knows when it fences is released by a strong access behind it, of itself or of a
 warp that knows of the fence. (PTX asks for the fence in the thread of the access; published kernels fence in all
 threads, meet, and let one of them access.)
+
+Ordinary stores go through the generic proxy, bulk copies through the asynchronous one: a bulk copy that reads or
+overwrites what a store of the same launch wrote needs a proxy fence for global memory between the two, in front of or
+behind what orders them. What a bulk copy wrote is seen by everybody who is ordered behind its completion.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.runtime.emulator.global_shadow import COLUMN, DOMAIN, DOMAINS, Clash, GlobalShadow
+from wavedsl.runtime.emulator.global_shadow import CLOCK, COLUMN, DOMAIN, DOMAINS, MANY, Clash, GlobalShadow
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Inst
 
@@ -81,9 +85,11 @@ class Warps:
 class WatchedMemory:
     """Findings about global memory of one launch."""
 
-    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool):
-        """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change."""
-        self.m, self.synchronises = m, synchronises
+    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array):
+        """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change.
+        `copies` [instructions]: which write as bulk copies do.
+        """
+        self.m, self.synchronises, self.copies = m, synchronises, copies
         self.warps = Warps(m)
         self.shadow = GlobalShadow(m.memory, self.warps, granule, swaps)
 
@@ -139,25 +145,68 @@ class WatchedMemory:
     def bulk_read(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, codes: Array) -> None:
         """Bulk loads that threads issue; `codes`: of the phases that they complete, 0 where they leave no trace."""
         rows = self.m.global_warp[threads]
-        self._tell(inst, self.shadow.read(address, width, rows, pc, by=codes), threads)
+        clash = self.shadow.read(address, width, rows, pc, by=codes)
+        self._tell(inst, clash, threads)
+        if clash is None:
+            self._tell(inst, self._unfenced(address, width, rows, "reads"), threads, "proxy-fence")
 
     def bulk_write(
         self, inst: Inst, pc: int, address: Array, width: int, threads: Array, words: Array | None, atomic: bool
     ) -> None:
         """Bulk stores that threads have issued, before memory changes."""
         rows = self.m.global_warp[threads]
-        self._tell(inst, self.shadow.write(address, width, rows, pc, words=words, atomic=atomic), threads)
+        open_ = self._unfenced(address, width, rows, "overwrites")
+        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic)
+        self._tell(inst, clash, threads)
+        if clash is None:
+            self._tell(inst, open_, threads, "proxy-fence")
+
+    def fence_proxies(self, rows: Array) -> None:
+        """Rows execute a proxy fence for global memory; the clocks of their own domain are the other shadow's."""
+        if self.synchronises:
+            self.shadow.fence_proxies(rows)
+
+    def _unfenced(self, address: Array, width: int, rows: Array, verb: str) -> Clash | None:
+        """A bulk copy of what an ordinary store of this launch wrote, no proxy fence between them."""
+        shadow = self.m.shadow
+        for page, lanes in self.shadow.parts(address, width):
+            if page.write_code is None:
+                continue
+            at, row = (address, rows) if lanes is None else (address[lanes], rows[lanes])
+            cells = page.cells(at, width)
+            writer = page.write_code.take(cells)
+            stored = (writer != 0) & (writer >> COLUMN & MANY != MANY) & ~self.copies.take(page.write_inst.take(cells))
+            if not stored.any():
+                continue
+            codes = self.warps.codes(row)
+            i, j = np.nonzero(stored)
+            theirs = writer[i, j]
+            column, clock = theirs >> COLUMN & MANY, theirs & CLOCK
+            here = theirs >> DOMAIN == codes[i] >> DOMAIN
+            first = shadow.fenced_global
+            fine = here & (self.warps.known(row[i], first + np.where(here, column, 0)) >= clock)
+            for k in np.flatnonzero(~here).tolist():
+                fine[k] = self.shadow.fenced_proxies(int(theirs[k]), int(row[i[k]]), int(codes[i[k]]), first)
+            stored[i[fine], j[fine]] = False
+            say = (
+                f"{verb} in the asynchronous proxy what an ordinary store of {{}} wrote, with no proxy fence for "
+                "global memory after it:"
+            )
+            found = self.shadow.clash(page, cells, stored, lanes, writer, codes, say, page.write_inst)
+            if found is not None:
+                return found
+        return None
 
     def phase_code(self, row: int, column: int, clock: int) -> int:
         """The code of an mbarrier's phase in a row's domain."""
         return int(self.warps.base[row]) >> DOMAIN << DOMAIN | column << COLUMN | clock
 
-    def _tell(self, inst: Inst, clash: Clash | None, lanes: Array) -> None:
+    def _tell(self, inst: Inst, clash: Clash | None, lanes: Array, kind: str = "race") -> None:
         if clash is None:
             return
         thread = clash.position if lanes is None else int(lanes[clash.position])
         text = f"{clash.what} {self.shadow.place(clash.address)}{self.m.other_line(clash.other)}"
-        self.m.tell("race", inst, text, thread)
+        self.m.tell(kind, inst, text, thread)
 
 
 def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule: int) -> WatchedMemory | None:
@@ -167,4 +216,5 @@ def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule:
         return None
     words = [set(inst.name.split(".")) for inst in insts]
     looks = any("atom" in w or ("ld" in w and w & {"volatile", "relaxed", "acquire"}) for w in words)
-    return WatchedMemory(m, granule, any("cas" in w for w in words), looks)
+    copies = np.array([row is not None and bool(row.effects & {"bulk"}) for row in rows], np.bool_)
+    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies)

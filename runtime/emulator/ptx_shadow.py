@@ -13,7 +13,8 @@ it.
 
 Ordinary accesses go through the generic proxy, bulk copies and wgmma through the asynchronous one. What a warp wrote
 before it executed a proxy fence has been *fenced*; that travels with the clocks, so the fence may stand anywhere
-between the two accesses. Data of `cp.async` is not held to that: published compilers leave the fence out there.
+between the two accesses. Fences may be for shared or for global memory alone. Data of `cp.async` is not held to that:
+published compilers leave the fence out there.
 
 Lanes of one warp are taken as ordered by program order (the instructions of this table that exchange data within a warp
 converge it). Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that
@@ -51,8 +52,8 @@ class SharedShadow:
     granule.
 
     `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents. Columns
-    of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced, and which
-    mbarrier initialisations are known, by warp; one per mbarrier.
+    of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
+    memory, in global memory, and which mbarrier initialisations are known, by warp; one per mbarrier.
     """
 
     def __init__(self, ctas: int, warps: int, stride: int, granule: int, cluster: int = 1, agents: bool = False):
@@ -64,7 +65,8 @@ class SharedShadow:
         self.readers = 2 * w + groups if agents else w
         self.stores = w + groups
         self.fenced = self.readers
-        self.inits = self.fenced + w
+        self.fenced_global = self.fenced + w
+        self.inits = self.fenced_global + w
         self.barriers = self.inits + w if agents else w
         n = ctas * self.per_cta
         self.state = np.zeros(n, np.uint8)
@@ -312,13 +314,18 @@ class SharedShadow:
         for w, c, t in zip((warps // self.warps).tolist(), column.tolist(), tick.tolist()):
             self.done[w, c] = max(self.done.get((w, c), 0), t)
 
-    def fence(self, warps: Array) -> None:
-        """Global warps execute a proxy fence: all that they know of is fenced."""
+    def fence(self, warps: Array, space: str | None = None) -> None:
+        """Global warps execute a proxy fence: all that they know of is fenced, in `global` memory, in shared memory, or
+        (None) in both.
+        """
         if not self.agents:
             return
         seen = self.know[warps, : self.warps]
-        at = slice(self.fenced, self.fenced + self.warps)
-        self.know[warps, at] = np.maximum(self.know[warps, at], seen)
+        first = self.fenced_global if space == "global" else self.fenced
+        last = self.fenced_global if space is None else first
+        for column in range(first, last + 1, self.warps):
+            at = slice(column, column + self.warps)
+            self.know[warps, at] = np.maximum(self.know[warps, at], seen)
         self.know[warps, warps % self.warps] += 1
 
     def fence_inits(self, warps: Array) -> None:

@@ -158,5 +158,7 @@ def test_atomics_and_ordinary_accesses():
     add = "atom.global.add.u32 %r5, [%d0], 1;\n"
     assert not races(add, arrays(), block=64, grid=4)
     assert any("another" in f for f in races(add + "ld.global.b32 %r6, [%d0];", arrays(), block=64, grid=4))
+    assert any("overwrites what another" in f for f in races("ld.global.b32 %r6, [%d0];" + add, arrays(), block=64))
+    assert not races("ld.global.b32 %r6, [%d0]; bar.sync 0;" + add, arrays(), block=64)
     swap = "and.b32 %r9, %r0, 28; setp.ne.u32 %p1, %r9, 0; @%p1 bra SKIP; ld.global.b32 %r6, [%d0]; L: mov.u32 %r7, %r6; add.u32 %r8, %r7, 1; atom.global.cas.b32 %r6, [%d0], %r7, %r8; setp.ne.u32 %p0, %r6, %r7; @%p0 bra L; SKIP:"
     assert not races(swap, arrays(), block=64, grid=2), "the usual loop around a compare-and-swap"

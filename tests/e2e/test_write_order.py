@@ -1,0 +1,216 @@
+"""Several writes, atomics and reads of one array in one kernel happen in the order in which they stand.
+
+Waves of a workgroup that hold the same elements wait for each other between two of them, bulk copies and ordinary
+stores too; where no element is in both, nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import agree, equal, near
+
+import wavedsl as wd
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+M, N, K, H, BM, BN, BK, BH, ONE = wd.symbols("M N K H BM BN BK BH ONE")
+ROWS = [wd.WorkgroupConstraint(M, BM, 0), wd.WaveConstraint(M, BM / 4)]
+NEXT_WAVE = wd.IndexMapping((M, N), {M: M // 64 * 64 + (M + 16) % 64})
+SHIFT = np.arange(128) // 64 * 64 + (np.arange(128) + 16) % 64
+Body = Callable[[Any, Any, Any, Any], None]
+
+
+def there(i: Any) -> wd.IndexMapping:
+    return wd.IndexMapping((M, N), {M: i})
+
+
+def write_twice(v: Any, i: Any, x: Any, c: Any) -> None:
+    wd.write(v, c)
+    wd.write(v * 2.0, c, mapping=NEXT_WAVE)
+
+
+def scatter(v: Any, i: Any, x: Any, c: Any) -> None:
+    wd.write(v, c)
+    wd.write(v * 2.0, c, mapping=there(i))
+
+
+def clear_and_add(v: Any, i: Any, x: Any, c: Any) -> None:
+    wd.write(wd.Register[M, N, wd.f32](0), c)
+    wd.atomic_add(v, c, mapping=there(i))
+
+
+def add_and_write(v: Any, i: Any, x: Any, c: Any) -> None:
+    wd.atomic_add(v, c, mapping=there(i))
+    wd.write(v, c)
+
+
+def read_and_add(v: Any, i: Any, x: Any, c: Any) -> None:
+    old = wd.read(c, mapping=NEXT_WAVE)
+    wd.atomic_add(old * 0.5, c)
+
+
+def fence_in_a_branch(v: Any, i: Any, x: Any, c: Any) -> None:
+    """The fence between the two in the branch orders nothing where the branch is not taken."""
+    wd.write(v, c)
+
+    def rare() -> None:
+        wd.write(wd.read(c, mapping=NEXT_WAVE) * 3.0, x)
+
+    wd.cond(wd.tile_start(M) > 1000, rare)
+    wd.write(wd.read(c, mapping=NEXT_WAVE) * 2.0, x)
+
+
+BODIES = [write_twice, scatter, clear_and_add, add_and_write, read_and_add, fence_in_a_branch]
+
+
+def kernel(body: Body) -> Any:
+    @wd.wave(ROWS, subs={BM: 64})
+    def ordered(x: wd.Memory[M, N, wd.f32], rows: wd.Memory[M, wd.i32], c: wd.Memory[M, N, wd.f32]):
+        body(wd.read(x), wd.read(rows), x, c)
+
+    return ordered
+
+
+def wanted(body: Body, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The array that is written, from ones."""
+    back, home = np.argsort(rows), np.argsort(SHIFT)
+    return {
+        write_twice: 2 * x[home],
+        scatter: 2 * x[back],
+        clear_and_add: x[back],
+        add_and_write: x,
+        read_and_add: np.full_like(x, 1.5),
+        fence_in_a_branch: 2 * x[SHIFT],
+    }[body]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("body", BODIES, ids=lambda b: b.__name__)
+def test_accesses_of_other_waves_elements(body: Body, target: str, oracle: Callable[[str], str]) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((128, 8)).astype(np.float32)
+    rows = np.concatenate([b + rng.permutation(64) for b in (0, 64)]).astype(np.int32)
+    args = [x, rows, np.ones_like(x)]
+    compiled = agree(kernel(body), args, target, oracle)
+    want = wanted(body, x.copy(), rows)
+    compiled.emulate(*args)
+    np.testing.assert_array_equal(args[0 if body is fence_in_a_branch else 2], want)
+
+
+PARTS: dict[str, tuple[Callable[[Any, Any], None], int]] = {}
+
+
+def part(fences: int) -> Callable[[Any], Any]:
+    """Registers a body that writes an array twice, or writes and reads it, and the fences it needs."""
+
+    def register(body: Any) -> Any:
+        PARTS[body.__name__] = body, fences
+        return body
+
+    return register
+
+
+@part(0)
+def halves(v: Any, y: Any) -> None:
+    wd.write(v, y[:, 0:H])
+    wd.write(v * 2.0, y[:, H : 2 * H])
+
+
+@part(0)
+def even_and_odd(v: Any, y: Any) -> None:
+    wd.write(v, y, mapping=wd.IndexMapping((M, H), {2 * H: 2 * H}))
+    wd.write(v * 2.0, y, mapping=wd.IndexMapping((M, H), {2 * H: 2 * H + 1}))
+
+
+@part(0)
+def the_same_place(v: Any, y: Any) -> None:
+    wd.write(v, y[:, 0:H])
+    wd.write(v * 2.0, y[:, 0:H])
+
+
+@part(1)
+def one_element_in_both(v: Any, y: Any) -> None:
+    wd.write(v, y[:, 0:H])
+    wd.write(v * 2.0, y[:, H - 1 : 2 * H - 1])
+
+
+@part(1)
+def every_third_and_even(v: Any, y: Any) -> None:
+    wd.write(v, y, mapping=wd.IndexMapping((M, H), {2 * H: 2 * H}))
+    wd.write(v * 2.0, y, mapping=wd.IndexMapping((M, H), {2 * H: 3 * H}))
+
+
+@part(1)
+def what_was_written(v: Any, y: Any) -> None:
+    wd.write(v, y[:, 0:H])
+    wd.write(wd.read(y[:, 0:H]) * 3.0, y[:, 0:H])
+
+
+@part(0)
+def the_other_half(v: Any, y: Any) -> None:
+    wd.write(v, y[:, 0:H])
+    wd.write(wd.read(y[:, H : 2 * H]) + v, y[:, H : 2 * H])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_an_array(name: str, target: str, oracle: Callable[[str], str]) -> None:
+    body, fences = PARTS[name]
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(H, BH, 1), wd.WaveConstraint(M, BM / 2),
+              wd.WaveConstraint(H, BH / 2)], subs={BM: 16, BH: 32})  # fmt: skip
+    def parts(x: wd.Memory[M, H, wd.f32], y: wd.Memory[M, 2 * H, wd.f32]):
+        body(wd.read(x), y)
+
+    x = np.random.default_rng(3).standard_normal((16, 32)).astype(np.float32)
+    compiled = agree(parts, [x, np.ones((16, 64), np.float32)], target, oracle)
+    barriers = ("s_barrier", "bar.sync", "barrier.sync")
+    assert sum(any(b in line for b in barriers) for line in compiled.asm.splitlines()) == fences
+
+
+def product(last: str) -> Any:
+    """A product whose result is written over, or under, other numbers."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+              wd.WaveConstraint(M, BM / 2)], subs={BM: 128, BN: 128, BK: 64})  # fmt: skip
+    def gemm(
+        a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], d: wd.Memory[M, N, wd.f16], c: wd.Memory[M, N, wd.f16]
+    ):
+        if last == "over zeros":
+            wd.write(wd.Register[M, N, wd.f16](0), c)
+        if last == "over another array":
+            wd.write(wd.read(d), c)
+
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(wd.cast(loop, wd.f16), c)
+        if last == "under itself":
+            wd.write(wd.cast(loop * 2.0, wd.f16), c)
+        if last == "under another array":
+            wd.write(wd.read(d), c)
+        if last == "under a sum":
+            wd.atomic_add(wd.read(d), c)
+        if last == "read again":
+            wd.write(wd.read(c) + wd.read(d), c)
+
+    return gemm
+
+
+LAST = ["over zeros", "over another array", "under itself", "under another array", "under a sum", "read again"]
+
+
+@pytest.mark.parametrize("n", [128, 122])
+@pytest.mark.parametrize("last", LAST)
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_results_over_and_under_other_writes(last: str, target: str, n: int, oracle: Callable[[str], str]) -> None:
+    """Warps of a warpgroup hold other elements of the product than of what they copy; its results leave by bulk copies
+    where the pitch lets them."""
+    rng = np.random.default_rng(11)
+    a, b, d = (rng.integers(-4, 5, s).astype(np.float16) for s in ((128, 64), (n, 64), (128, n)))
+    args = [a, b, d, np.full((128, n), 7, np.float16)]
+    agree(product(last), args, target, oracle, compare=near(1) if last == "under a sum" else equal)

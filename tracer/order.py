@@ -1,0 +1,218 @@
+"""Which accesses of an array the waves of a workgroup must have done before another one: where fences go.
+
+In: reads, writes and atomics as they are traced, with what their indices mean. Out: the region in which a fence of the
+workgroup's scope is needed in front of an access, or None. A wave sees what it did itself in the order of the program;
+other waves' accesses of the same elements need a fence between, where one of the two writes. Nobody knows here which
+wave has which element, so two accesses need one unless
+
+* they are a read and a later write, or two writes, of the same place, which the same wave does, or
+* no element can be in both (`apart`): halves of an array, even and odd rows.
+
+A fence counts for what it certainly stands behind: one in a loop or branch orders nothing for those who pass by.
+Nothing here orders the trips of a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+from wavedsl.ir.graph import Mapping as ResolvedMapping
+from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.ops import ROWS
+
+READ, WRITE, ATOMIC = "read", "write", "atomic"
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """`rest` plus `factors[d]` times an index along each dimension d, which is in [0, `counts[d]`)."""
+
+    rest: Any
+    factors: dict[Any, int] = field(default_factory=dict)
+    counts: dict[Any, Any] = field(default_factory=dict)
+
+    def plus(self, other: Coordinate, sign: int = 1) -> Coordinate | None:
+        """The sum, or difference."""
+        if set(self.factors) & set(other.factors):
+            return None
+        more = {d: sign * f for d, f in other.factors.items()}
+        return Coordinate(self.rest + sign * other.rest, self.factors | more, self.counts | other.counts)
+
+    def times(self, factor: int) -> Coordinate:
+        """A multiple."""
+        return Coordinate(self.rest * factor, {d: f * factor for d, f in self.factors.items()}, self.counts)
+
+    def ends(self) -> tuple[Any, Any]:
+        """The least and the greatest element."""
+        spans = [f * (self.counts[d] - 1) for d, f in self.factors.items()]
+        low = sum(s for s, f in zip(spans, self.factors.values()) if f < 0)
+        high = sum(s for s, f in zip(spans, self.factors.values()) if f > 0)
+        return self.rest + low, self.rest + high
+
+
+def _disjoint(x: Coordinate, y: Coordinate) -> bool:
+    """Whether no value of one is a value of the other."""
+    step = math.gcd(*x.factors.values(), *y.factors.values())
+    distance = sympy.expand(x.rest - y.rest)
+    if distance.is_Integer and (int(distance) % step if step else distance != 0):
+        return True
+    (first, last), (begin, end) = x.ends(), y.ends()
+    return bool(sympy.expand(begin - last).is_positive or sympy.expand(first - end).is_positive)
+
+
+class Place:
+    """The elements of an access. Equal for accesses of the same ones: slices make the nodes of their indices anew each
+    time, so these are compared by what they are made of."""
+
+    def __init__(self, dims: Sequence[Any], mapping: ResolvedMapping | None, indices: Sequence[Node], fixed: set[Any]):
+        """`dims` of the array; `fixed`: dimensions that do not move within a workgroup."""
+        self.dims, self.mapping, self.indices, self.fixed = dims, mapping, indices, fixed
+        self.meaning = (mapping, tuple(map(_meaning, indices)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.meaning == other.meaning
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def apart(self, other: Place) -> bool:
+        """Whether no element is in both."""
+        for i in range(len(self.dims)):
+            x, y = self._coordinate(i), other._coordinate(i)
+            if x is not None and y is not None and _disjoint(x, y):
+                return True
+        return False
+
+    def _coordinate(self, axis: int) -> Coordinate | None:
+        c = self.dims[axis] if self.mapping is None else self.mapping.coords[axis]
+        if isinstance(c, int):
+            return self._of_node(self.indices[c])
+        moving = [d for d in (self.dims if self.mapping is None else self.mapping.dims) if d not in self.fixed]
+        if c in moving:
+            return Coordinate(sympy.Integer(0), {c: 1}, {c: c})
+        if any(not d.is_Symbol and d.free_symbols & c.free_symbols for d in moving):
+            return None
+        c = sympy.expand(c)
+        factors = {d: c.coeff(d) for d in moving if c.has(d)}
+        rest = sympy.expand(c - sum(f * d for d, f in factors.items()))
+        if not all(f.is_Integer for f in factors.values()) or any(rest.has(d) for d in moving):
+            return None
+        rest = rest.xreplace({d: sympy.Symbol(f"index {d}", integer=True) for d in self.fixed})
+        return Coordinate(rest, {d: int(f) for d, f in factors.items()}, {d: d for d in factors})
+
+    def _of_node(self, n: Node) -> Coordinate | None:
+        """What is known of a traced index."""
+        if n.op == "constant" and isinstance(n.attrs["value"], int):
+            return Coordinate(sympy.Integer(n.attrs["value"]))
+        if n.op == "size":
+            return Coordinate(n.attrs["expr"])
+        if not n.dims:
+            return Coordinate(sympy.Symbol(f"number {_meaning(n)}", integer=True))
+        if n.op == "index":
+            d = n.attrs["dim"]
+            return Coordinate(sympy.Integer(0), {d: 1}, {d: d})
+        if n.op == "where":
+            return self._below(n)
+        if n.op in ("add", "sub", "mul"):
+            x, y = map(self._of_node, n.inputs)
+            if x is None or y is None:
+                return None
+            if n.op != "mul":
+                return x.plus(y, 1 if n.op == "add" else -1)
+            for one, other in ((x, y), (y, x)):
+                if not one.factors and one.rest.is_Integer:
+                    return other.times(int(one.rest))
+        return None
+
+    def _below(self, n: Node) -> Coordinate | None:
+        """`where(index(D) < count, x, -1)`: x as far as the count goes."""
+        condition, inside, outside = n.inputs
+        found = self._of_node(inside)
+        if found is None or outside.op != "constant" or not outside.attrs["value"] < 0:
+            return None
+        if condition.op == "lt" and condition.inputs[0].op == "index":
+            d, count = condition.inputs[0].attrs["dim"], self._of_node(condition.inputs[1])
+            if d in found.counts and count is not None and not count.factors:
+                return Coordinate(found.rest, found.factors, found.counts | {d: count.rest})
+        return found
+
+
+def _meaning(n: Node) -> Any:
+    """What a node is made of; itself, where it is more than a function of that."""
+    known: dict[int, Any] = {}
+
+    def meaning(x: Node) -> Any:
+        if x.id not in known:
+            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
+            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(meaning, x.inputs)) if plain else x.id
+            known[x.id] = what
+        return known[x.id]
+
+    return meaning(n)
+
+
+@dataclass
+class Access:
+    """An access of an array. `region`: the innermost open one around it; `behind`: regions with a fence behind it."""
+
+    kind: str
+    name: str
+    region: Region
+    place: Place
+    behind: list[Region] = field(default_factory=list)
+    ended: bool = False
+    """Whether it is in a loop or branch that has ended: its indices may have had other values there."""
+
+
+class Order:
+    """The accesses of a kernel that a fence may have to follow."""
+
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+
+    def fence_before(self, kind: str, name: str, place: Place, regions: Sequence[Region]) -> Region | None:
+        """The one of the open regions at whose end a fence is needed in front of an access; None: of none.
+
+        Behind writes a fence stands where they do, in front of a loop that goes on with the array.
+        """
+        clashes = [a for a in self.accesses if a.name == name and _clash(a, kind, place, regions)]
+        if not clashes:
+            return None
+        if any(a.kind == READ for a in clashes):
+            return regions[-1]
+        return next(r for r in reversed(regions) if any(a.region is r for a in clashes))
+
+    def add(self, kind: str, name: str, place: Place, region: Region) -> None:
+        """An access is made."""
+        for a in self.accesses:
+            if a.name == name and a.kind == kind and a.region is region and not a.behind and a.place == place:
+                return
+        self.accesses.append(Access(kind, name, region, place))
+
+    def fence(self, region: Region, regions: Sequence[Region]) -> None:
+        """A fence stands at the end of `region`, one of the open regions."""
+        self.accesses = [a for a in self.accesses if a.region is not region]
+        around = regions[: next(i for i, r in enumerate(regions) if r is region)]
+        for a in self.accesses:
+            if any(a.region is r for r in around):
+                a.behind.append(region)
+
+    def end(self, region: Region, around: Region) -> None:
+        """A region ends; `around` is the one that goes on."""
+        for a in self.accesses:
+            if a.region is region:
+                a.region, a.ended = around, True
+
+
+def _clash(a: Access, kind: str, place: Place, regions: Sequence[Region]) -> bool:
+    """Whether other waves must have done `a` before an access in the innermost of the open regions."""
+    if a.kind == kind and kind in (READ, ATOMIC):
+        return False
+    if any(r is x for r in a.behind for x in regions):
+        return False
+    if kind == WRITE and a.kind in (READ, WRITE) and a.place == place:
+        return False
+    return a.ended or not a.place.apart(place)
