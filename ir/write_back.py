@@ -100,17 +100,12 @@ def follows(graph: Graph, early: Node, late: Node) -> bool:
 
 
 def fenced(graph: Graph, writes: Collection[int]) -> Graph:
-    """A copy with a fence in front of each of these writes and, in a loop, behind it."""
-    looped = {n.id for region in graph.regions() if region is not graph.region for n in region.nodes}
+    """A copy with a fence in front of each of these writes. (Between trips the tracer has put those that it takes.)"""
 
     def change(copy: Copy, n: Node) -> Node:
-        if n.id not in writes:
-            return copy.same(n)
-        copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
-        made = copy.same(n)
-        if n.id in looped:
+        if n.id in writes:
             copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
-        return made
+        return copy.same(n)
 
     return copied(graph, change)
 

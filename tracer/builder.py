@@ -249,7 +249,7 @@ class Builder:
         where = self.order.fence_before(kind, argument.name, place, self.regions)
         if where is not None:
             self.fence(where, "workgroup")
-        self.order.add(kind, argument.name, place, self.regions[-1])
+        self.order.add(kind, argument.name, place, self.regions)
 
     def fill(self, register: RegisterType, value: Any) -> Value:
         """`Register[M, N, f32](value)`."""
@@ -308,7 +308,10 @@ class Builder:
         self.regions.append(region)
         outer = self.namespace
         try:
-            return call_user(body, arguments)
+            returned = call_user(body, arguments)
+            if self.order.fence_between_trips(region):
+                self.fence(region, "workgroup")
+            return returned
         finally:
             self.namespace = outer
             self.regions.pop()

@@ -9,13 +9,14 @@ wave has which element, so two accesses need one unless
 * no element can be in both (`apart`): halves of an array, even and odd rows.
 
 A fence counts for what it certainly stands behind: one in a loop or branch orders nothing for those who pass by.
-Nothing here orders the trips of a loop.
+Between the trips of a loop stands one, at its end, if accesses at the end of a trip and at the beginning of another
+need it; two trips of a tiled dimension have no index along it in common.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.ops import ROWS
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
+NUMBER = "number"
+"""First word of symbols that stand for traced numbers."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,21 @@ class Place:
 
     def apart(self, other: Place) -> bool:
         """Whether no element is in both."""
-        for i in range(len(self.dims)):
-            x, y = self._coordinate(i), other._coordinate(i)
-            if x is not None and y is not None and _disjoint(x, y):
+        return any(x is not None and y is not None and _disjoint(x, y) for x, y in self._coordinates(other))
+
+    def apart_in_trips(self, other: Place, dim: Any) -> bool:
+        """Whether no element is in both in different trips of a loop over `dim` (None: of another loop), where numbers
+        may have other values.
+        """
+        for x, y in self._coordinates(other):
+            if x is None or y is None or any(s.name.startswith(NUMBER) for s in (x.rest - y.rest).free_symbols):
+                continue
+            if _disjoint(x, y) or (list(x.factors) == [dim] and x.factors == y.factors and x.rest == y.rest):
                 return True
         return False
+
+    def _coordinates(self, other: Place) -> Iterator[tuple[Coordinate | None, Coordinate | None]]:
+        return ((self._coordinate(i), other._coordinate(i)) for i in range(len(self.dims)))
 
     def _coordinate(self, axis: int) -> Coordinate | None:
         c = self.dims[axis] if self.mapping is None else self.mapping.coords[axis]
@@ -110,7 +123,7 @@ class Place:
         if n.op == "size":
             return Coordinate(n.attrs["expr"])
         if not n.dims:
-            return Coordinate(sympy.Symbol(f"number {_meaning(n)}", integer=True))
+            return Coordinate(sympy.Symbol(f"{NUMBER} {_meaning(n)}", integer=True))
         if n.op == "index":
             d = n.attrs["dim"]
             return Coordinate(sympy.Integer(0), {d: 1}, {d: d})
@@ -172,6 +185,10 @@ class Order:
 
     def __init__(self) -> None:
         self.accesses: list[Access] = []
+        self.fenced: list[Region] = []
+        """Regions in which a fence stands."""
+        self.heads: list[tuple[Region, Access]] = []
+        """Loops with accesses that no fence stands in front of within a trip."""
 
     def fence_before(self, kind: str, name: str, place: Place, regions: Sequence[Region]) -> Region | None:
         """The one of the open regions at whose end a fence is needed in front of an access; None: of none.
@@ -185,20 +202,35 @@ class Order:
             return regions[-1]
         return next(r for r in reversed(regions) if any(a.region is r for a in clashes))
 
-    def add(self, kind: str, name: str, place: Place, region: Region) -> None:
-        """An access is made."""
+    def add(self, kind: str, name: str, place: Place, regions: Sequence[Region]) -> None:
+        """An access is made in the innermost of the open regions."""
+        region = regions[-1]
         for a in self.accesses:
             if a.name == name and a.kind == kind and a.region is region and not a.behind and a.place == place:
                 return
-        self.accesses.append(Access(kind, name, region, place))
+        found = Access(kind, name, region, place)
+        self.accesses.append(found)
+        for r in reversed(regions):
+            if any(r is x for x in self.fenced):
+                break
+            if _is_loop(r):
+                self.heads.append((r, found))
 
     def fence(self, region: Region, regions: Sequence[Region]) -> None:
         """A fence stands at the end of `region`, one of the open regions."""
+        self.fenced.append(region)
         self.accesses = [a for a in self.accesses if a.region is not region]
         around = regions[: next(i for i, r in enumerate(regions) if r is region)]
         for a in self.accesses:
             if any(a.region is r for r in around):
                 a.behind.append(region)
+
+    def fence_between_trips(self, region: Region) -> bool:
+        """Whether a loop, which is about to end, needs a fence at the end of each trip."""
+        heads = [a for r, a in self.heads if r is region]
+        self.heads = [(r, a) for r, a in self.heads if r is not region]
+        last = [a for a in self.accesses if a.region is region]
+        return any(a.name == b.name and _clash_in_trips(a, b, region.dim) for a in last for b in heads)
 
     def end(self, region: Region, around: Region) -> None:
         """A region ends; `around` is the one that goes on."""
@@ -216,3 +248,16 @@ def _clash(a: Access, kind: str, place: Place, regions: Sequence[Region]) -> boo
     if kind == WRITE and a.kind in (READ, WRITE) and a.place == place:
         return False
     return a.ended or not a.place.apart(place)
+
+
+def _clash_in_trips(a: Access, b: Access, dim: Any) -> bool:
+    """Whether other waves must have done `a` of a trip before `b` of a later one."""
+    if a.kind == b.kind and a.kind in (READ, ATOMIC):
+        return False
+    if b.kind == WRITE and a.kind in (READ, WRITE) and a.place == b.place:
+        return False
+    return a.ended or b.ended or not a.place.apart_in_trips(b.place, dim)
+
+
+def _is_loop(region: Region) -> bool:
+    return region.dim is not None or bool(region.carries)

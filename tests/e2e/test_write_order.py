@@ -214,3 +214,62 @@ def test_results_over_and_under_other_writes(last: str, target: str, n: int, ora
     a, b, d = (rng.integers(-4, 5, s).astype(np.float16) for s in ((128, 64), (n, 64), (128, n)))
     args = [a, b, d, np.full((128, n), 7, np.float16)]
     agree(product(last), args, target, oracle, compare=near(1) if last == "under a sum" else equal)
+
+
+T, BT = wd.symbols("T BT")
+
+
+def trips(name: str) -> Any:
+    """A kernel whose loop goes on with what its trip before did, but for `own_tiles`."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WaveConstraint(M, BM / 4), wd.TilingConstraint(T, BT)],
+             subs={BM: 64, BT: 4})  # fmt: skip
+    def loops(x: wd.Memory[M, T, wd.f32], y: wd.Memory[M, wd.f32], z: wd.Memory[M, T, wd.f32]):
+        up = wd.IndexMapping((M,), {M: M // 64 * 64 + (M + 16) % 64})
+
+        if name == "while":
+
+            def step(i: Any) -> Any:
+                wd.write(wd.read(y, mapping=up) * 0.5, y)
+                return i + 1
+
+            wd.while_loop(lambda i: i < 5, step, [wd.tile_start(M) * 0])
+            return
+
+        @wd.iterate(T, init_args=[])
+        def loop() -> None:
+            if name == "own tiles":
+                wd.write(wd.read(z) + wd.read(x), z)
+            if name == "writes":
+                wd.write(wd.sum(wd.read(x), dim=T), y)
+                wd.write(wd.max(wd.read(x), dim=T), y, mapping=up)
+            if name == "sums":
+                wd.write(wd.read(y, mapping=up) + wd.sum(wd.read(x), dim=T), y)
+            if name == "in a branch":
+
+                def odd() -> None:
+                    wd.write(wd.read(y, mapping=up) * 2.0, y)
+
+                wd.cond(wd.tile_start(T) % 8 > 0, odd)
+            if name == "atomics":
+                wd.atomic_add(wd.read(y, mapping=up), y)
+            if name == "next tile":
+                wd.write(wd.read(z) + 1.0, z, mapping=wd.IndexMapping((M, T), {T: (T + 4) % 16}))
+
+    return loops
+
+
+TRIPS = {"while": 2, "own tiles": 0, "writes": 2, "sums": 2, "in a branch": 2, "atomics": 2, "next tile": 2}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", TRIPS)
+def test_trips(name: str, target: str, oracle: Callable[[str], str]) -> None:
+    """Also of loops in which a fence stands already, between two accesses of one trip."""
+    rng = np.random.default_rng(5)
+    x, z = (rng.integers(-3, 4, (128, 16)).astype(np.float32) for _ in range(2))
+    args = [x, rng.integers(-3, 4, 128).astype(np.float32), z]
+    compiled = agree(trips(name), args, target, oracle)
+    barriers = ("s_barrier", "bar.sync", "barrier.sync")
+    found = sum(any(b in line for b in barriers) for line in compiled.asm.splitlines())
+    assert found >= TRIPS[name] if TRIPS[name] else not found
