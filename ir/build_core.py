@@ -18,7 +18,7 @@ from typing import Any
 from wavedsl.ir.demote import demote
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.facts import BITS, MASKS, TRANSFER, full, induction_facts, leaf_facts, wrap
+from wavedsl.ir.facts import BITS, MASKS, TRANSFER, full, induction_facts, leaf_facts, normalise, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import CONSTANT
 from wavedsl.ir.kernel_ir import (
@@ -349,6 +349,13 @@ class Core:
 
     def _i32(self, a: Operand) -> Value:
         return self.const(a, I32) if a.__class__ is int else a
+
+    def at_least(self, v: Value, low: int) -> Value:
+        """`v`, said to be no less than `low`: what the caller knows of the terms of a sum and intervals do not, once
+        the sum is regrouped."""
+        if v.lo is not None and v.hi is not None and v.lo < low <= v.hi:
+            v.lo, v.hi, v.zeros = normalise(low, v.hi, v.zeros, BITS[v.type.kind])
+        return v
 
     def _folded(self, name: str, args: tuple[Value, ...], t: Type, bits: int = 32) -> Value:
         """A pure op whose rules are tried first."""

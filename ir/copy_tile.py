@@ -133,6 +133,8 @@ def copy_directly(
     else:
         imm = 0
     at = total(b, [base, slot, s.offset + constant])
+    if imm and not isinstance(at, int):
+        b.at_least(at, s.offset + constant)  # neither the wave's part nor a ring slot is negative
     b.copy_async(
         access.buffer, voff, at, soff, bytes=direct.bytes, buffer=buffer, mask=mask, guard=guard, imm=imm, split=False,
         linear=True, bounded=True, cache=cache,

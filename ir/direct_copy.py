@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from wavedsl.ir.access import Columns, scaled
@@ -316,27 +317,38 @@ def direct_clocks(target: Target, copy: DirectCopy, contiguous: int, trips: int)
     return trips * (copy.waves * copy.count * write.cycles + issue * slots) + issue * SETUP
 
 
+def uneven(target: Target, extents: Mapping[str, int], elsize: int, waves: int) -> str:
+    """Why not even the narrowest direct copies cut a tile into whole runs for every wave; empty where they do."""
+    size = prod(extents.values()) * elsize
+    least = min(target.copy_async) * target.wave_size * waves
+    if size % least == 0:
+        return ""
+    return f"a tile of {tile_text(extents)} has {size} bytes, and {waves} waves copy {least} at once"
+
+
+def tile_text(extents: Mapping[str, int]) -> str:
+    return " x ".join(f"{d}={n}" for d, n in extents.items())
+
+
+def cannot(reason: str) -> str:
+    """What the error of a tile says that cannot be copied directly although the user asks for it."""
+    return f"direct_to_shared=True: its tiles cannot be copied without passing through registers: {reason}"
+
+
 def not_direct(
     target: Target, info: ArrayInfo, extents: Mapping[str, int], contiguous: int, waves: int, error: Exception | None
 ) -> ConstraintError:
     """Why a tile cannot be copied without passing through registers."""
     widths = target.copy_async
-    tile = " x ".join(f"{d}={n}" for d, n in extents.items())
-    least = min(widths, default=0) * target.wave_size * waves
-    size = info.elsize
-    for n in extents.values():
-        size *= n
     if not widths:
         reason = f"{target.name} has no such copies"
     elif contiguous < min(widths):
         reason = (
             f"{contiguous} bytes lie together and aligned in the array, and {target.name} copies {min(widths)} at least"
         )
-    elif size % least:
-        reason = f"a tile of {tile} has {size} bytes, and {waves} waves copy {least} at once"
     else:
-        reason = error.message if isinstance(error, CompileError) else f"a tile of {tile} is transposed on the way"
-    return ConstraintError(
-        f"direct_to_shared=True: its tiles cannot be copied without passing through registers: {reason}",
-        hint="leave direct_to_shared open, or change the tile",
-    )
+        reason = uneven(target, extents, info.elsize, waves)
+    if not reason:
+        turned = f"a tile of {tile_text(extents)} is transposed on the way"
+        reason = error.message if isinstance(error, CompileError) else turned
+    return ConstraintError(cannot(reason), hint="leave direct_to_shared open, or change the tile")

@@ -54,7 +54,7 @@ from wavedsl.ir.passes import (
     unroll_pass,
     verifying,
 )
-from wavedsl.ir.plans import Plan, lanes_asked, plans, with_partition
+from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
@@ -74,7 +74,7 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
-    graph = sum_before_atomics(scale_by_hand(at_precision(graph, target), target))
+    graph = prepared(graph, target)
     try:
         kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
     except WaveError as error:
@@ -98,6 +98,11 @@ def build_kernel(
     return kernel, plan.partition
 
 
+def prepared(graph: Graph, target: Target) -> Graph:
+    """The graph as it is cut and laid out for a target."""
+    return sum_before_atomics(scale_by_hand(at_precision(graph, target), target))
+
+
 def lowered(
     graph: Graph,
     dims: Mapping[Any, Any],
@@ -108,15 +113,14 @@ def lowered(
     choices: Choices,
 ) -> tuple[Kernel, Plan]:
     """The kernel by the first plan that can be lowered. What the user fixed is not passed over: its error is raised."""
-    turns = choices.ping_pong and target.warpgroup is not None
-    fixed = lanes_asked(graph) is not None or bool(choices.roles or turns)
+    turns, fixed = takes_turns(target, choices), is_fixed(graph, target, choices)
 
     def by(plan: Plan) -> Kernel:
         return lower(
             plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
-    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=bool(turns)):
+    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns):
         try:
             try:
                 kernel = by(plan)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wavedsl.ir import trail
+from wavedsl.ir.choices import Choices
 from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError
@@ -98,6 +99,16 @@ def most_sums(inference: Inference) -> int:
 def lanes_asked(graph: Graph) -> int | None:
     """The lanes of a wave that the user asks for."""
     return next((c.threads_per_wave for c in graph.constraints if isinstance(c, HardwareConstraint)), None)
+
+
+def takes_turns(target: Target, choices: Choices) -> bool:
+    """Whether the user asks for warpgroups that take tiles in turn."""
+    return bool(choices.ping_pong) and target.warpgroup is not None
+
+
+def is_fixed(graph: Graph, target: Target, choices: Choices) -> bool:
+    """Whether the user asks for what the first plan alone can have: its error is not passed over."""
+    return lanes_asked(graph) is not None or bool(choices.roles) or takes_turns(target, choices)
 
 
 def _plan(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from wavedsl.ir.choices import Choices
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.empty_loops import idle_products
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -20,10 +21,12 @@ from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.memory_depth import tile_bytes
 from wavedsl.ir.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
+from wavedsl.ir.partition import Partition
 from wavedsl.ir.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import Target
 from wavedsl.ir.tile_dims import simple, tile_dims
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
@@ -190,7 +193,7 @@ def choose(low: Lowering) -> Strategy:
     found = Strategy()
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
     if not any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
-        refuse(low, "no product of the kernel is a warpgroup's")
+        refuse(low, NO_WARPGROUP)
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
@@ -210,14 +213,9 @@ def choose(low: Lowering) -> Strategy:
     if not found.bulk:
         refuse(low, problems[0])
     wanted = low.choices.specialize
-    threads = (low.partition.waves + 1) * low.target.wave_size
-    reason = ""
-    if not found.bulk:
-        reason = found.why["copies"]
-    elif threads > low.target.max_threads:
-        reason = f"{threads} threads with a copying warpgroup exceed {low.target.max_threads}"
+    reason = roles_misfit(low.partition, low.target) if found.bulk else found.why["copies"]
     if wanted and reason:
-        raise ConstraintError(f"Schedule(specialize=True): {reason}", low.graph.loc, "leave specialize out")
+        raise ConstraintError(refusal(low.choices, "specialize", reason), low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.bulk and not found.specialize:
@@ -235,10 +233,10 @@ def choose(low: Lowering) -> Strategy:
         )  # fmt: skip
     if found.specialize:
         waves = low.partition.waves * found.teams
-        entry = REGISTER_FILE // ((waves + 1) * low.target.wave_size) // REGISTER_STEP * REGISTER_STEP
+        entry = entry_registers(waves, low.target.wave_size)
         registers = low.choices.registers or budgets(waves, low.target.wave_size, entry)
         if low.choices.registers is not None:
-            check_budgets(low, registers, waves, entry)
+            check_budgets(low, waves)
             found.registers = registers
             found.why["registers"] = f"as asked for; {entry} if divided equally"
         elif registers[1] > entry:
@@ -253,12 +251,38 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
     return found is None or all(low.region_of(x) is low.graph.region for x in found.numbers())
 
 
+NO_WARPGROUP = "no product of the kernel is a warpgroup's"
+
+
+def asked_of_warpgroups(choices: Choices, target: Target) -> list[str]:
+    """What the user asks for that only kernels with bulk copies have."""
+    return [*choices.roles, *(["ping_pong"] if choices.ping_pong and target.vendor != "amd" else [])]
+
+
+def refusal(choices: Choices, name: str, reason: str) -> str:
+    """What the error says of a choice of the schedule that cannot be."""
+    return f"Schedule({name}={getattr(choices, name)}): {reason}"
+
+
 def refuse(low: Lowering, reason: str) -> None:
     """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
-    turns = ["ping_pong"] if low.choices.ping_pong and low.target.vendor != "amd" else []
-    for name in (*low.choices.roles, *turns):
-        value = getattr(low.choices, name)
-        raise ConstraintError(f"Schedule({name}={value}): {reason}", low.graph.loc, f"leave {name} out")
+    for name in asked_of_warpgroups(low.choices, low.target):
+        raise ConstraintError(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
+
+
+def roles_misfit(partition: Partition, target: Target) -> str:
+    """Why there is no room for a copying warpgroup beside those that compute a tile; empty where there is."""
+    threads = (partition.waves + 1) * target.wave_size
+    if threads <= target.max_threads:
+        return ""
+    return f"{threads} threads with a copying warpgroup exceed {target.max_threads}"
+
+
+def turns_misfit(graph: Graph, waves: int) -> str:
+    """Why two warpgroups cannot take turns at tiles that so many compute together; empty where cuts allow it."""
+    if waves != 1:
+        return f"a tile is computed by {waves} warpgroups together"
+    return "a loop has a range of its own" if bounded(graph) else ""
 
 
 def choose_teams(low: Lowering, found: Strategy) -> None:
@@ -272,8 +296,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
         found.why.get("roles", "no copying warpgroup"): found.specialize,
         "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
             found.order is not None,
-        f"a tile is computed by {low.partition.waves} warpgroups together": low.partition.waves == 1,
-        "a loop has a range of its own": not bounded(low.graph),
+        (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
         "warpgroups share more than rings of tiles":
             not staged and not low.made and SCRATCH not in low.kernel.shared_names,
     }  # fmt: skip
@@ -282,7 +305,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
         hint = "leave ping_pong out"
         if found.specialize and found.order is not None and low.partition.waves > 1:
             hint = "a tile of 64 x 256 or 128 x 128 sums at most that wd.WaveConstraint, if there is one, leaves whole"
-        raise ConstraintError(f"Schedule(ping_pong=True): {why}", low.graph.loc, hint)
+        raise ConstraintError(refusal(low.choices, "ping_pong", why), low.graph.loc, hint)
     if asked is False or why:
         return
     found.teams = 2
@@ -296,24 +319,13 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     work ask more of L2 than it brings anyway."""
     asked = low.choices.cluster
     size, axis = _along(low, asked) if asked else (1, 0)
-    counts = _counts(low)
-    if size > MOST_CLUSTER or (size > 1 and not found.specialize):
-        many = size > MOST_CLUSTER
-        why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
-        raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
-    if size > 1 and apart(low):
-        raise ConstraintError(
-            f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
-            "leave cluster out",
-        )  # fmt: skip
-    along = counts[axis]
-    if size > 1 and along is not None and along % size:
-        raise ConstraintError(
-            f"Schedule(cluster={asked}): the {('first', 'second')[axis]} grid axis has {along} tiles, no multiple of "
-            f"{size}",
-            low.graph.loc,
-            "leave cluster out, or choose another tile",
-        )
+    counts = _counts(low.partition)
+    why = ""
+    if 1 < size <= MOST_CLUSTER and not found.specialize:
+        why = unshared(low.choices) or found.why.get("roles", "no copying warpgroup")
+    if why := why or cluster_misfit(low.graph, low.partition, size, axis):
+        other = ", or choose another tile" if (counts[axis] or 0) % size else ""
+        raise ConstraintError(refusal(low.choices, "cluster", why), low.graph.loc, f"leave cluster out{other}")
     total, units = _product(counts), low.target.units
     full = total is None or total >= units
     if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
@@ -322,7 +334,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
+    together = not apart(low.graph, low.partition)
+    if asked is None and not (together and any(first.isdisjoint(depends(low, n)) for n in reads)):
         size = 1
         found.why.pop("cluster", None)
     if asked is None and size > 1:
@@ -337,6 +350,23 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     found.cluster, found.cluster_axis = size, axis
     if asked:
         found.why["cluster"] = "as asked for"
+
+
+def unshared(choices: Choices) -> str:
+    """Why the user's cluster has nothing to share: it shares what a copying warpgroup brings."""
+    return "no warpgroup only copies, as asked for" if choices.specialize is False else ""
+
+
+def cluster_misfit(graph: Graph, partition: Partition, size: int, axis: int) -> str:
+    """Why workgroups of a kernel cannot form clusters of `size` along a grid axis; empty where cuts allow it."""
+    if size > MOST_CLUSTER:
+        return f"at most {MOST_CLUSTER} workgroups"
+    if size > 1 and apart(graph, partition):
+        return "a loop has bounds that may differ between workgroups"
+    along = _counts(partition)[axis]
+    if along is not None and along % size:
+        return f"the {('first', 'second')[axis]} grid axis has {along} tiles, no multiple of {size}"
+    return ""
 
 
 def _along(low: Lowering, asked: Sequence[int]) -> tuple[int, int]:
@@ -377,7 +407,7 @@ def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> 
 def choose_order(low: Lowering, found: Strategy) -> None:
     """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
     asked = low.choices.persistent
-    counts = _counts(low)
+    counts = _counts(low.partition)
     total = _product(counts)
     many = total is None or total > low.target.units
     if found.cluster > 1 and (low.choices.swizzle or found.cluster_axis) and asked is None:
@@ -409,11 +439,11 @@ def tile_work(low: Lowering) -> Work:
     return Work(clocks, bytes, low.target.l2_bytes, low.target.memory_rate)
 
 
-def _counts(low: Lowering) -> tuple[int | None, ...]:
+def _counts(partition: Partition) -> tuple[int | None, ...]:
     """Tiles along the three grid axes, None where a run-time extent decides."""
     counts: list[int | None] = []
-    for axis in low.partition.grid_axes():
-        counts.append(_product([low.partition.dims[d].trips for d in axis]))
+    for axis in partition.grid_axes():
+        counts.append(_product([partition.dims[d].trips for d in axis]))
     return tuple(counts)
 
 
@@ -427,13 +457,13 @@ def bounded(graph: Graph) -> bool:
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
-def apart(low: Lowering) -> bool:
+def apart(graph: Graph, partition: Partition) -> bool:
     """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same: clusters lie
     along another axis."""
-    if low.graph.traced is None or bounded(low.graph.traced):
-        return bounded(low.graph)
-    first = low.partition.grid_axes()[0]
-    places = [n for n in low.graph.all_nodes() if n.op == "tile_start" and n.id in walked(low.graph)]
+    if graph.traced is None or bounded(graph.traced):
+        return bounded(graph)
+    first = partition.grid_axes()[0]
+    places = [n for n in graph.all_nodes() if n.op == "tile_start" and n.id in walked(graph)]
     return any(n.attrs["dim"] in first for n in places)
 
 
@@ -455,18 +485,39 @@ def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
     return min(max(least, kept), entry // REGISTER_STEP * REGISTER_STEP), computing
 
 
-def check_budgets(low: Lowering, asked: tuple[int, int], waves: int, entry: int) -> None:
-    """Raise ConstraintError where the user's division of registers is more than the workgroup starts with, or one that
-    `setmaxnreg` would not make: the copying warpgroup gives registers back, the others take some."""
+def entry_registers(waves: int, lanes: int) -> int:
+    """Registers per thread with which a copying warpgroup and so many computing ones start."""
+    return REGISTER_FILE // ((waves + 1) * lanes) // REGISTER_STEP * REGISTER_STEP
+
+
+def most_computing(waves: int, entry: int, copying: int) -> int:
+    """Registers per thread that each of the computing warpgroups can have, where the copying one keeps so many."""
+    return min(256, (entry * (waves + 1) - copying) // waves // REGISTER_STEP * REGISTER_STEP)
+
+
+def budget_misfit(asked: tuple[int, int], waves: int, lanes: int) -> str:
+    """Why the user's division of registers cannot be: it is more than the workgroup starts with, or one that
+    `setmaxnreg` would not make: the copying warpgroup gives registers back, the others take some. Empty if it can."""
     copying, computing = asked
-    most = min(256, (entry * (waves + 1) - copying) // waves // REGISTER_STEP * REGISTER_STEP)
-    if copying <= entry <= computing <= most:
+    entry = entry_registers(waves, lanes)
+    if copying <= entry <= computing <= most_computing(waves, entry, copying):
+        return ""
+    return f"{waves + 1} warpgroups start with {entry} registers per thread each"
+
+
+def check_budgets(low: Lowering, waves: int) -> None:
+    """Raise ConstraintError for a division of registers that cannot be."""
+    assert low.choices.registers is not None
+    copying, _ = low.choices.registers
+    reason = budget_misfit(low.choices.registers, waves, low.target.wave_size)
+    if not reason:
         return
+    entry = entry_registers(waves, low.target.wave_size)
     hint = f"at most {entry} for the copying one"
     if copying <= entry:
+        most = most_computing(waves, entry, copying)
         hint = f"from {entry} to {most} for each of the {waves} that compute, where the copying one keeps {copying}"
-    start = f"{waves + 1} warpgroups start with {entry} registers per thread each"
-    raise ConstraintError(f"Schedule(registers={asked}): {start}", low.graph.loc, hint)
+    raise ConstraintError(refusal(low.choices, "registers", reason), low.graph.loc, hint)
 
 
 def most_registers(low: Lowering) -> int:

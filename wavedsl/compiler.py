@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from wavedsl.argument_facts import describe_arguments, divisors_of, element_strides, tiles_of
 from wavedsl.collector import PAUSED
@@ -32,6 +32,9 @@ from wavedsl.ir.target import Target, lacking
 from wavedsl.kernel_object import check_dynamic
 from wavedsl.schedule import Schedule
 from wavedsl.targets import get_target, reference_product
+
+if TYPE_CHECKING:
+    from wavedsl.ir.plan_misfit import Ways
 
 
 def compile_kernel(
@@ -58,21 +61,9 @@ def _compile(
     dynamic: Sequence[Any] | None,
 ) -> CompiledKernel:
     started = time.perf_counter()
-    try:
-        chip = get_target(target if target is not None else _default_target())
-    except ConstraintError as error:
-        error.location = error.location or here(calls=False)
-        raise
-    binding = kernel.binding(arguments, subs, dynamic)
-    graph = kernel.trace(subs)
-    known = {s: v for s, v in binding.dims.items() if v is not DYNAMIC}
-    graph = replace(graph, subs={**graph.subs, **known})  # what arrays say is as good as what `subs` says
-    if dynamic is not None:
-        kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
-    _check_outcome(graph)
-    _check_dtypes(graph, chip)
+    asked = request(kernel, arguments, target, subs, dynamic)
+    graph, dims, chip, choices = asked.graph, asked.dims, asked.chip, asked.choices
     traced = time.perf_counter()
-    choices = asked_of_products(graph, binding.dims, _choices(kernel, chip))
     from wavedsl.ir.pipeline import build_kernel
 
     def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
@@ -81,13 +72,13 @@ def _compile(
         return *made, arrays
 
     try:
-        found = chosen_split(graph, binding.dims, chip, reference_product(chip.name), choices)
+        found = asked.split()
         try:
             ir, partition, arrays = built(found)
         except ConstraintError as error:
             if found.graph.traced is None or choices.split is not None or choices.stream:
                 raise
-            found = whole(graph, binding.dims, f"its loop in parts: {error.message}")
+            found = whole(graph, dims, f"its loop in parts: {error.message}")
             ir, partition, arrays = built(found)
         graph, dims = found.graph, found.dims
     except WaveError as error:
@@ -125,6 +116,61 @@ def _compile(
         times={"trace": traced - started, "middle": lowered - traced, "backend": done - lowered},
         defaults=kernel.defaults,
     )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a compile is asked for: the traced graph, a value for every symbol, the chip, and what the user fixed."""
+
+    graph: Graph
+    dims: Mapping[Any, Any]
+    chip: Target
+    choices: Choices
+    arguments: Mapping[str, Any] | None
+
+    def split(self) -> Split:
+        """The graph with the trips of its loop shared by workgroups, where that is asked for or pays."""
+        return chosen_split(self.graph, self.dims, self.chip, reference_product(self.chip.name), self.choices)
+
+
+def request(
+    kernel: Any,
+    arguments: Mapping[str, Any] | None,
+    target: str | None,
+    subs: Mapping[Any, Any] | None,
+    dynamic: Sequence[Any] | None,
+    schedule: Schedule | None = None,
+) -> Request:
+    """Trace and bind a kernel, and check what holds before anything is cut. `schedule`: in place of the kernel's own.
+    Raises WaveErrors at the user's lines."""
+    try:
+        chip = get_target(target if target is not None else _default_target())
+    except ConstraintError as error:
+        error.location = error.location or here(calls=False)
+        raise
+    binding = kernel.binding(arguments, subs, dynamic)
+    graph = kernel.trace(subs)
+    known = {s: v for s, v in binding.dims.items() if v is not DYNAMIC}
+    graph = replace(graph, subs={**graph.subs, **known})  # what arrays say is as good as what `subs` says
+    if dynamic is not None:
+        kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
+    _check_outcome(graph)
+    _check_dtypes(graph, chip)
+    choices = asked_of_products(graph, binding.dims, _choices(kernel, schedule or kernel.schedule, chip))
+    return Request(graph, binding.dims, chip, choices, arguments)
+
+
+def ways_of(asked: Request) -> Ways | None:
+    """The ways to cut and to lay out what is asked for, which say what of a schedule they cannot have
+    (`Ways.misfit`); None where the compiler has another graph to fall back on. Raises WaveErrors as `compile` does."""
+    from wavedsl.ir.pipeline import prepared
+    from wavedsl.ir.plan_misfit import Ways
+
+    found = asked.split()
+    if found.graph.traced is not None and asked.choices.split is None and not asked.choices.stream:
+        return None
+    arrays, _, _ = describe_arguments(found.graph, found.dims, asked.arguments)
+    return Ways(prepared(found.graph, asked.chip), found.dims, arrays, asked.chip, asked.choices)
 
 
 _WITHOUT_OUTCOME = frozenset({"iterate", "when", "repeat", "fence"})
@@ -178,9 +224,8 @@ def check_schedule(schedule: Schedule, chip: Target, loc: Loc | None = None) -> 
             )
 
 
-def _choices(kernel: Any, chip: Target) -> Choices:
+def _choices(kernel: Any, schedule: Schedule | None, chip: Target) -> Choices:
     """What `wd.Schedule` fixed, checked against the chip."""
-    schedule = kernel.schedule
     if schedule is None:
         return Choices()
     check_schedule(schedule, chip, kernel.loc)

@@ -23,7 +23,7 @@ are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `co
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +46,7 @@ from wavedsl.runtime.emulator.warp_ops import (
     COPY,
     FENCE,
     NAME,
+    PLAIN,
     PRODUCT,
     PRODUCTS,
     SIGNAL,
@@ -68,7 +69,7 @@ class _Sm:
     __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
-        self.free: list[dict[str, float]] = [{} for _ in range(SIMDS)]
+        self.free: list[defaultdict[str, float]] = [defaultdict(float) for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
         self.pipe = self.tags = self.link = self.far = 0.0
         """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
@@ -121,7 +122,8 @@ class _Cluster:
 class _Warp:
     __slots__ = (
         "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops",
-        "place", "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit", "waits",
+        "place", "ports", "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
@@ -129,6 +131,7 @@ class _Warp:
         self.trace, self.cluster, self.rank, self.sm, self.core, self.age = trace, cluster, rank, sm, core, age
         self.shift = shift
         """Added to cache lines: a workgroup that stands for others touches lines of its own."""
+        self.ports = sm.free[core]
         self.ready = [0.0] * count
         self.free = at
         self.place = self.next = 0
@@ -164,7 +167,8 @@ class WarpReplay(Queue):
         self.busy: dict[str, float] = dict.fromkeys(OF_SM, 0.0)
         self.stalls: dict[str, int] = {}
         self.lines: dict[int, int] = {}
-        self.issued: dict[int, int] = {}
+        self.visits: Counter[int] = Counter()
+        """Block → how often a warp runs it."""
         self.window = (-1.0, -1.0)
         used = launch.used_units or chip.units
         share = launch.memory_share
@@ -197,6 +201,7 @@ class WarpReplay(Queue):
                 self.program.count,
             )  # fmt: skip
             self.count += 1
+            self.visits.update(block for block, _ in trace.visits)
             cluster.warps.append(warp)
         for warp in cluster.warps:
             self._next(warp)
@@ -222,38 +227,73 @@ class WarpReplay(Queue):
     # ---- one instruction
 
     def _step(self) -> tuple[int, _Cluster | None]:
-        """Issue the instruction that can go first. Returns its clock, and the cluster that it ended, if any."""
-        waves = self.waves
-        while True:
-            at, _, w = heapq.heappop(waves)
+        """Issue instructions, each time the one that can go first, until one ends a cluster or none is left. Returns
+        the clock of the last one, and that cluster.
+
+        One loop for all that the replay spends its time on: plain instructions, and who has to wait for a pipe.
+        """
+        waves, stalls, lines, busy, sources = self.waves, self.stalls, self.lines, self.busy, self.program.sources
+        t: float = 0
+        latest: float = 0
+        ended: _Cluster | None = None
+        while waves:
+            at, age, w = waves[0]
             op = w.op
             assert op is not None
-            free = w.sm.free[w.core]
-            t = max(at, free.get("issue", 0.0), free.get(op.port, 0.0))
+            free, port = w.ports, op.port
+            t = at
+            if free["issue"] > t:
+                t = free["issue"]
+            if free[port] > t:
+                t = free[port]
             if t > at:
                 if at <= w.free:
                     w.reason = "port"
-                heapq.heappush(waves, (t, w.age, w))
+                heapq.heapreplace(waves, (t, age, w))
                 continue
-            ended = self._issue(w, op, t, free)
+            if t > latest:
+                latest = t
+            waited = int(t - w.free)
+            if waited > 0:
+                stalls[w.reason] = stalls.get(w.reason, 0) + waited
+                lines[op.index] = lines.get(op.index, 0) + waited
+            free["issue"] = t + 1
+            if port != "issue" and port != "lsu":
+                free[port] = t + op.busy
+                busy[port] = busy.get(port, 0.0) + op.busy
+                if port == "tensor":
+                    self._worked(t, t + op.busy)
+            w.free = t + 1
+            if op.kind == PLAIN:
+                ready = w.ready
+                for c in op.writes:
+                    ready[c] = t + op.latency
+                if w.next < len(w.ops):
+                    op = w.ops[w.next]
+                    if op.kind == PLAIN and op.port != "lsu":
+                        w.op = op
+                        w.next += 1
+                        at, w.reason = t + 1, "issue"
+                        for c in op.reads:
+                            if ready[c] > at:
+                                at, w.reason = ready[c], sources[c]
+                        heapq.heapreplace(waves, (at, age, w))
+                        continue
+                heapq.heappop(waves)
+                ended = self._next(w)
+            else:
+                heapq.heappop(waves)
+                ended = self._issue(w, op, t, free)
             if not waves and self.parked:
                 self._unpark(t)
-            return int(t), ended
+            if ended is not None:
+                break
+        self.last = max(self.last, int(latest) + self.turn)
+        return int(t), ended
 
     def _issue(self, w: _Warp, op: WarpOp, t: float, free: dict[str, float]) -> _Cluster | None:
-        waited = int(t - w.free)
-        if waited > 0:
-            self.stalls[w.reason] = self.stalls.get(w.reason, 0) + waited
-            self.lines[op.index] = self.lines.get(op.index, 0) + waited
-        self.issued[op.index] = self.issued.get(op.index, 0) + 1
-        free["issue"] = t + 1
+        """What an instruction that is not plain does, and the warp's next one; the cluster, if that was its last."""
         kind = op.kind
-        if op.port != "issue" and op.port != "lsu":
-            free[op.port] = t + op.busy
-            self.busy[op.port] = self.busy.get(op.port, 0.0) + op.busy
-            if op.port == "tensor":
-                self._worked(t, t + op.busy)
-        w.free = t + 1
         done = t + op.latency
         if kind == ACCESS:
             done = self._access(w, op, t)
@@ -297,7 +337,10 @@ class WarpReplay(Queue):
             w.next += 1
             if op.kind != NAME:
                 break
-            t = max([ready[c] for c in op.reads], default=0.0)
+            t = 0.0
+            for c in op.reads:
+                if ready[c] > t:
+                    t = ready[c]
             for c in op.writes:
                 ready[c] = t
         at, why = w.free, "issue"
@@ -306,6 +349,22 @@ class WarpReplay(Queue):
         for c in op.reads:
             if ready[c] > at:
                 at, why = ready[c], self.program.sources[c]
+        if op.port == "lsu":
+            queue = w.sm.queue
+            if len(queue) == queue.maxlen and queue[0] > at:
+                at, why = queue[0], "queue"
+        if op.kind in _WHY:
+            until = self._until(w, op, at)
+            if until is None:
+                return True
+            if until > at:
+                at, why = until, _WHY[op.kind]
+        w.reason = why
+        heapq.heappush(self.waves, (at, w.age, w))
+        return True
+
+    def _until(self, w: _Warp, op: WarpOp, at: float) -> float | None:
+        """When what an instruction waits for is there; None: nobody knows yet, and the warp is woken then."""
         kind = op.kind
         until = 0.0
         if kind == COPIES:
@@ -324,7 +383,7 @@ class WarpReplay(Queue):
                     if len(phases.over) < event[3]:
                         phases.waiting.append((event[3], w))
                         self._park(w, at, "mbarrier")
-                        return True
+                        return None
                     until = max(until, phases.over[event[3] - 1] + self.chip.signal_latency)
         elif kind == CLUSTER_WAIT:
             w.waits += 1
@@ -332,17 +391,9 @@ class WarpReplay(Queue):
             if meeting.need < w.waits:  # `need` counts the phases that are over
                 meeting.waiting.append(w)
                 self._park(w, at, "barrier")
-                return True
+                return None
             until = meeting.latest
-        if op.port == "lsu":
-            queue = w.sm.queue
-            if len(queue) == queue.maxlen and queue[0] > at:
-                at, why = queue[0], "queue"
-        if until > at:
-            at, why = until, _WHY[kind]
-        w.reason = why
-        heapq.heappush(self.waves, (at, w.age, w))
-        return True
+        return until
 
     def _park(self, w: _Warp, at: float, why: str) -> None:
         w.reason = why
@@ -493,8 +544,9 @@ class WarpReplay(Queue):
     def _worked(self, start: float, end: float) -> None:
         """A tensor core was busy."""
         first, last = self.window
-        self.window = start if first < 0 else min(first, start), max(last, end)
-        self.last = max(self.last, int(end))
+        self.window = start if first < 0 or start < first else first, end if end > last else last
+        if end > self.last:
+            self.last = int(end)
 
     def _signals(self, w: _Warp, op: WarpOp, t: float) -> None:
         """What an instruction does to mbarriers, and the bulk copies that it has made."""
@@ -563,6 +615,6 @@ class WarpReplay(Queue):
             {unit: round(share, 4) for unit, share in sorted(shares.items())},
             dict(sorted(self.stalls.items(), key=lambda s: -s[1])),
             self.lines,
-            self.issued,
+            {op.index: n for block, n in self.visits.items() for op in self.program.ops(block) if op.kind != NAME},
             matrix / (SIMDS * self.ranks * window) if window > 0 else 0.0,
         )

@@ -204,3 +204,12 @@ def test_runs_that_flip_the_bits_of_lanes(target: str) -> None:
         gram.compile(a, out, target=target).emulate(a, out)
         exact = a.astype(np.float32)
         np.testing.assert_array_equal(out, np.ones((m, d)) @ exact @ exact.T)
+
+
+@pytest.mark.parametrize("tile", [(32, 128, 128, 16, 64), (16, 64, 128, 16, 16), (16, 16, 128, 8, 8)], ids=str)
+def test_runs_that_share_a_base_in_a_ring_of_three_slots(tile: tuple[int, ...]) -> None:
+    """The slot of a trip is a remainder of three, whose terms stand apart in the sum that the address is: that none of
+    them is negative must not get lost, or the verifier takes the immediates of later runs for too large."""
+    schedule = wd.Schedule(direct_to_shared=True, stages=3)
+    compiled = multiply("gfx950", tile, (2 * tile[0], tile[1], 512), schedule=schedule)
+    assert counts(compiled)[0]

@@ -29,6 +29,18 @@ def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd
     wd.write(loop, c)
 
 
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)])
+def free(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    """The same product; its waves are the compiler's choice."""
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(loop, c)
+
+
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
 def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
     wd.write(wd.read(a) * 2.0, b)

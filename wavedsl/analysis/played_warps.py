@@ -221,6 +221,8 @@ _WAITS = {
     "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
 Visit = dict[int, Sequence[tuple[Any, ...]]]
+_NOTHING: Visit = {}
+"""The events of a block that has none: shared, and never changed."""
 
 
 class _Events:
@@ -268,22 +270,22 @@ class _Walk:
                 self.whole += length
                 self.total += length
                 for warp in warps:
-                    visit: Visit = {}
-                    for index, what in item.events:
-                        found = self.events(what, frame, warp)
-                        if found:
-                            visit[index] = found
+                    visit = _NOTHING if not item.events else self.visit(item.events, frame, warp)
                     self.warps[warp].visits.append((item.block, visit))  # type: ignore[arg-type]
             elif op.name == "for":
                 self.loop(op, frame, wave, warps)
             else:
                 self.branch(op, frame, wave, warps)
 
+    def visit(self, events: Sequence[tuple[int, Op]], frame: Frame, warp: int) -> Visit:
+        """The events of a block as one warp runs it."""
+        return {index: found for index, what in events if (found := self.events(what, frame, warp))}
+
     def names(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value], warps: range) -> None:
         if to:
             block = self.program.hand_over(op, what, values, to)
             for warp in warps:
-                self.warps[warp].visits.append((block, {}))
+                self.warps[warp].visits.append((block, _NOTHING))  # type: ignore[arg-type]
 
     def branch(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
         condition = op.args[0]

@@ -18,7 +18,6 @@ import sympy
 from wavedsl.analysis.flops import PRODUCTS, count_flops
 from wavedsl.analysis.roofline import product_named
 from wavedsl.ir.constraints import (
-    ResolvedConstraints,
     TilingConstraint,
     WaveConstraint,
     WorkgroupConstraint,
@@ -26,9 +25,11 @@ from wavedsl.ir.constraints import (
 )
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.partition import Partition, cut
+from wavedsl.ir.plans import plan
 from wavedsl.ir.product import Product
 from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
 from wavedsl.ir.split_k import loop_to_cut
+from wavedsl.ir.strategy import NO_WARPGROUP, cluster_misfit
 from wavedsl.ir.symbols import SHARED, AddressSpace, evaluate, normalise
 from wavedsl.ir.target import Target
 from wavedsl.schedule import MOST_WORKERS, Schedule
@@ -295,9 +296,7 @@ def estimates(
             continue
         choices = dict(candidate.schedule)
         stages = choices.get(STAGES, 2)
-        reason = _does_not_fit(here.graph, here.partition, here.target, stages) or _misfit(
-            here.partition, choices, here.target
-        )
+        reason = _does_not_fit(here.graph, here.partition, here.target, stages) or _misfit(here, choices)
         seconds = 0.0
         if not reason:
             seconds = _quick_seconds(here.graph, here.values, here.partition, here.target, product, stages, choices)
@@ -332,11 +331,10 @@ def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A kernel with its tiles: graph, values of symbols, constraints, partition, and the target as its waves see it."""
+    """A kernel with its tiles: graph, values of symbols, partition, and the target as its waves see it."""
 
     graph: Any
     values: Mapping[Any, Any]
-    resolved: ResolvedConstraints
     partition: Partition
     target: Target
 
@@ -347,10 +345,11 @@ def _cut_for(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
     word = "waves" if target.vendor == "amd" else "warps"
     try:
         graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
+        if target.warpgroup is not None and any(n.op in PRODUCTS for n in graph.all_nodes()):
+            found = plan(graph, values, target)  # whether warpgroups are the waves, only layouts tell
+            return _Cut(graph, values, found.partition, found.target)
         resolved = resolve_constraints(graph, values, max_waves=target.max_waves, wave_word=word)
-        if target.warpgroup is not None and resolved.hardware.threads_per_wave not in (None, target.wave_size):
-            target = target.warpgroup()
-        return _Cut(graph, values, resolved, cut(graph, resolved, target), target)
+        return _Cut(graph, values, cut(graph, resolved, target), target)
     except WaveError as error:
         return error.message
 
@@ -387,8 +386,9 @@ def _does_not_fit(graph: Any, partition: Partition, target: Target, stages: int)
     return ""
 
 
-def _misfit(partition: Partition, choices: Mapping[str, int], target: Target) -> str:
+def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
     """Why choices of a schedule do not go together, or not with the tiles."""
+    partition, target = here.partition, here.target
     asks = [n for n in ("ping_pong", STREAM) if choices.get(n)]
     if asks and not any(p.role == "loop" for p in partition.dims.values()):
         return f"{asks[0]} wants a loop whose trips make a sum"
@@ -402,17 +402,11 @@ def _misfit(partition: Partition, choices: Mapping[str, int], target: Target) ->
         if trips < parts:
             return f"{trips} trips leave some of {parts} parts without any"
     cluster = choices.get(CLUSTER, 1)
-    if cluster > 1:
-        if not choices.get("specialize", 1):
-            return f"a cluster of {cluster} workgroups needs a copying warpgroup"
-        tiles = prod(partition.dims[d].trips or 1 for d in partition.grid_axes()[0])
-        if tiles % cluster:
-            return f"{tiles} tiles along the first grid axis are no multiple of a cluster of {cluster}"
+    if cluster > 1 and not choices.get("specialize", 1):
+        return f"a cluster of {cluster} workgroups needs a copying warpgroup"
     if target.warpgroup is not None and (choices.get("specialize") or choices.get("persistent") or cluster > 1):
-        rows = [p.tile for p in partition.dims.values() if p.role == "workgroup"]
-        if not any(n % 64 == 0 for n in rows):
-            return f"no tile of {', '.join(map(str, rows))} elements has the 64 rows of a warpgroup's instruction"
-    return ""
+        return NO_WARPGROUP
+    return cluster_misfit(here.graph, partition, cluster, 0) if cluster > 1 else ""
 
 
 def _quick_seconds(

@@ -41,6 +41,7 @@ from wavedsl.tuning.merging import (
     likeliest,
     measured,
 )
+from wavedsl.tuning.misfits import Misfits
 from wavedsl.tuning.on_device import Staging, time_candidate
 from wavedsl.tuning.options import check_options
 from wavedsl.tuning.outcome import TuningInterrupted, TuningResult
@@ -232,9 +233,7 @@ class _Run:
         for e in judged:
             if e.reason:
                 self.dismiss(e.candidate, e.reason)
-        for e in good[self.limit :]:
-            self.dismiss(e.candidate, f"not among the best {self.limit} by its tiles")
-        self.candidates = [e.candidate for e in good[: self.limit]]
+        self.candidates = self.best_of(good)
         jobs: Jobs = deque()
         for c in self.candidates:
             known = self.before.get(c.key)
@@ -248,6 +247,21 @@ class _Run:
         for _, candidate, outcome in pool.outcomes(jobs, self.task, self.compile_until):
             self.note(candidate, outcome)
             self.progress.step()
+
+    def best_of(self, good: Sequence[Estimate]) -> list[Candidate]:
+        """The first `limit` of the estimated candidates that the compiler would not refuse for their cuts."""
+        misfits = Misfits(self.kernel, self.dims, self.dynamic, self.chip.target.name)
+        found: list[Candidate] = []
+        for e in good:
+            if len(found) == self.limit:
+                self.dismiss(e.candidate, f"not among the best {self.limit} by its tiles")
+            elif time.monotonic() > self.compile_until():
+                self.dismiss(e.candidate, SPENT)
+            elif reason := misfits.reason(e.candidate):
+                self.dismiss(e.candidate, reason)
+            else:
+                found.append(e.candidate)
+        return found
 
     def measure(self, pool: Pool, keep: float, at_least: int) -> None:
         """Check and measure the best of the model's ranking, each as soon as it is found right, best first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tune_kernels import BK, BM, BN, K, M, N, double, gemm
+from tune_kernels import BK, BM, BN, K, M, N, double, free, gemm
 
 import wavedsl as wd
 from wavedsl.analysis import product_named
@@ -102,8 +102,8 @@ def test_candidates_have_keys_and_json():
         ("sm_80", {"BM": 256, "BN": 256, "BK": 128, "stages": 2}, "bytes of shared tiles"),
         ("sm_80", {"BM": 256, "BN": 512, "BK": 16, "stages": 1}, "accumulators of"),
         ("sm_90a", {"BM": 128, "BN": 128, "BK": 64, "cluster": 2, "specialize": 0}, "needs a copying warpgroup"),
-        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": 3}, "8 tiles along the first grid axis are no multiple"),
-        ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "64 rows of a warpgroup's instruction"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": 3}, "the first grid axis has 8 tiles, no multiple of 3"),
+        ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "no product of the kernel is a warpgroup's"),
         ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "no warpgroups that could take turns"),
         ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "registers": (40, 232)}, "not available on sm_80"),
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "registers": (40, 232), "specialize": 0}, "a copying warpgroup"),
@@ -117,6 +117,13 @@ def test_candidates_have_keys_and_json():
 )
 def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why):
     assert why in judge(gemm, target, **choice).reason
+
+
+def test_a_tile_of_two_warpgroups_is_no_tile_of_four_warps():
+    """As warps, 128 x 256 sums would take 256 registers of each lane; the compiler gives each of two warpgroups 128."""
+    big = {"BM": 128, "BN": 256, "BK": 64, "stages": 3}
+    assert judge(free, "sm_90a", **big).reason == "" and "accumulators of 256" in judge(free, "sm_80", **big).reason
+    assert free.compile(target="sm_90a", subs={**SIZES, BM: 128, BN: 256, BK: 64}).block == (384, 1, 1)
 
 
 def test_a_kernel_without_a_loop_shares_no_trips():

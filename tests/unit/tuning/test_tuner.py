@@ -137,14 +137,22 @@ def test_all_candidates_lost_says_why(results):
     assert "no candidate is usable" in found.message and "MemoryError" in found.message
 
 
-def test_what_the_compiler_refuses_is_recorded(results):
+def test_what_no_tile_changes_is_pruned_with_the_reason(results):
     @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], schedule=wd.Schedule(cluster=(2, 1, 1)))
     def clustered(a: wd.Memory[M, wd.f32], b: wd.Memory[M, wd.f32]):
         wd.write(wd.read(a), b)
 
     found = run(results, clustered, {BM: [64, 128]}, subs={M: 256})
-    assert found.count("refused") == 2 and found.best is None
+    assert found.count("pruned") == 2 and found.best is None
     assert "cluster" in found.message and "gfx942" in found.entries["BM=64"]["reason"]
+
+
+def test_what_only_lowering_refuses_is_recorded(results):
+    """Rows of 500 elements of f16 are no multiple of 16 bytes: no bulk copy takes them."""
+    sizes, space = {M: 256, N: 256, K: 500}, {BM: [128], BN: [128], BK: [64], "specialize": [1]}
+    found = run(results, gemm, space, subs=sizes, target="sm_90a")
+    assert found.count("refused") == 1 and found.best is None
+    assert "no multiple of 16 bytes" in found.entries["BK=64 BM=128 BN=128 specialize=1"]["reason"]
 
 
 def test_an_empty_space_is_an_error(results):
