@@ -149,7 +149,7 @@ def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     """Raise CompileError for an operation along a dimension that several workgroups share."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
+    if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
         if n.op in ("sum", "max", "min"):

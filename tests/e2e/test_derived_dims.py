@@ -90,3 +90,17 @@ def test_sums_and_scans(target: str, oracle: Callable[[str], str]) -> None:
     summed.evaluate(*args)
     np.testing.assert_array_equal(args[1], np.cumsum(s, axis=1))
     np.testing.assert_array_equal(args[2], s.sum(1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", [30, 48])
+def test_waves_that_the_compiler_chooses_keep_what_shares_an_element(n: int, target: str) -> None:
+    """A tile of 30 elements was halved to 15, of which N / 2 has 15 / 2: the kernel was refused."""
+    N = wd.sym.N
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WaveConstraint(M, 16), wd.WorkgroupConstraint(N, n, 1)])
+    def kernel(s: wd.Memory[M, N / 2, wd.f32], o: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.repeat_interleave(wd.read(s), N), o)
+
+    s = np.arange(20 * n // 2, dtype=np.float32).reshape(20, -1)
+    agree(kernel, [s, np.zeros((20, n), np.float32)], target)

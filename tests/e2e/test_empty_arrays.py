@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agree import TARGETS
+from agree import TARGETS, agree
 
 import wavedsl as wd
 
@@ -97,3 +97,22 @@ def test_no_elements_first() -> None:
     x, y = np.ones((5, 16), np.float32), np.zeros((5, 16), np.float32)
     compiled.emulate(x, y)
     assert (y == 2).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_rows_to_reduce(target: str) -> None:
+    """A dimension without elements, which needs no workgroup, was taken for one that several share."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(x: wd.Memory[M, N, F32], total: wd.Memory[N, F32], y: wd.Memory[M, N, F32], count: wd.Memory[G, wd.i32]):
+        value = wd.read(x)
+        wd.write(wd.sum(value, dim=M), total)
+        wd.write(wd.cumsum(value, dim=M) + wd.cast(wd.argmax(value, dim=M), F32), y)
+        wd.cond(wd.any(wd.any(value > 0, dim=M), dim=N), lambda: add(count), lambda: None)
+
+    def add(count):
+        wd.atomic_add(wd.Register[G, wd.i32](1), count)
+
+    for m in (0, 5):
+        x, total, y, count = np.ones((m, 3), np.float32), np.zeros(3, np.float32), np.zeros((m, 3), np.float32), [0]
+        agree(kernel, [x, total, y, np.array(count, np.int32)], target)
