@@ -572,3 +572,19 @@ def test_a_loop_with_one_element_per_trip_that_carries_it_along() -> None:
         kernel.trace()
     assert caught.value.message == "iterate: the loop over K carries before as [M] f32, but returns [K, M] f32 for it"
     assert "a[wd.tile_start(K), :]" in str(caught.value.hint)
+
+
+def test_one_element_per_trip_beside_an_index_dimension() -> None:
+    """`k[t]` fixes the index dimension: the help spells the subscript of the array that is read."""
+    kernel = run("""
+    @wd.wave([wd.WorkgroupConstraint(N, 1, 1), wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 1)])
+    def kernel(k: wd.Memory[N, K, M, wd.f32], b: wd.Memory[N, M, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def last(before):
+            return before * 0.5 + wd.read(k[wd.tile_start(K), :])
+
+        wd.write(last, b)
+    """)["kernel"]
+    with pytest.raises(wd.TraceError) as caught:
+        kernel.trace()
+    assert "without K: k[:, wd.tile_start(K), :]" in str(caught.value.hint)
