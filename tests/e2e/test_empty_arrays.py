@@ -116,3 +116,16 @@ def test_no_rows_to_reduce(target: str) -> None:
     for m in (0, 5):
         x, total, y, count = np.ones((m, 3), np.float32), np.zeros(3, np.float32), np.zeros((m, 3), np.float32), [0]
         agree(kernel, [x, total, y, np.array(count, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_value_without_the_empty_dimension(target: str) -> None:
+    """No workgroup runs, so that nothing is written along M either: the evaluator did so."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.WorkgroupConstraint(N, 8, 1)])
+    def kernel(x: wd.Memory[M, N, F32], count: wd.Memory[M, F32], y: wd.Memory[M, N, F32]):
+        wd.atomic_xchg(wd.Register[M, F32](1), count)
+        wd.write(wd.read(x), y)
+
+    for n in (0, 5):
+        agree(kernel, [np.ones((3, n), np.float32), np.full(3, 7, np.float32), np.zeros((3, n), np.float32)], target)
