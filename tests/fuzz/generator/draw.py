@@ -63,6 +63,10 @@ class _Draw(Values, Memory, Blocks, Rewrites):
         dims = (*x[1].dims, *have)
         if any(d not in dims for d in self.inside):
             return
+        if self.chance(0.2) and x[1].dtype in ("f32", "i32", "f64"):  # results narrower than what they are summed in
+            narrow = self.one(("f16", "bf16", "f16", "bf16", "i8"))
+            x = self.let(self.body, self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), narrow)[0],
+                         Type(x[1].dims, narrow))  # fmt: skip
         text, dtype = x[0], x[1].dtype
         if have:
             text = f"wd.broadcast({text}, {', '.join(dims)})"

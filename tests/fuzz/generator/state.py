@@ -87,7 +87,7 @@ class State:
         self.cover: set[str] = set()
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
-        groups = self.groups = self.kind != "rows" and self.chance(0.25)
+        groups = self.groups = self.kind != "rows" and self.chance(0.35)
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
         tile_m = waves[0] * (
             self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
@@ -95,7 +95,7 @@ class State:
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
-        m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, tile_m + 40))
+        m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, self.one((1, 1, 2)) * tile_m + 40))
         n = int(self.one((1, 7, 16, 30, 33, 64, 65, 100, 128, 130))) if self.kind == "rows" else self.extent(80)
         p.sizes.update(M=m, N=n)
         p.cut.append(f"wd.WorkgroupConstraint(M, {tile_m}, 0)")
@@ -134,7 +134,11 @@ class State:
         if self.scaled is not None:
             self.add_loop("K", self.one((32, 64, 128)), BLOCK * int(self.rng.integers(1, 6)))
         elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
-            self.add_loop("K", self.one((8, 16, 16, 32, 32, 64, 24)), self.extent(100))
+            tile_k = self.one((8, 16, 16, 32, 32, 64, 24))
+            if groups and self.chance(0.6):  # rings that fill, and go round
+                self.add_loop("K", self.one((32, 64, 64, 128)), int(self.rng.integers(1, 400)))
+            else:
+                self.add_loop("K", tile_k, self.extent(100))
         self.waves_along("K", 0.15)
         if self.kind == "rows":
             self.waves_along("N", 0.2)
@@ -291,6 +295,8 @@ class State:
         )
         if low != high and self.chance(0.04):
             spread = "repeated"
+        elif len(dims) > 1 and self.chance(0.04):
+            spread = "far"
         special = self.special and low != high and dtype not in INTEGER_MAX and self.chance(0.5)
         made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread, special)
         self.program.arrays.append(made)
@@ -325,6 +331,10 @@ class State:
         own = [a for a in self.own if a in fitting]
         if own and self.chance(0.8):
             array = self.one(own)
+            if self.chance(0.3) and all(d in self.cover or d in self.inside for d in dims):
+                places = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2', '+ 5'))}" for d in dims)
+                text = f"wd.read({array.name}, mapping=wd.IndexMapping(({', '.join(dims)},), {{{places}}}))"
+                return self.let(self.body, text, Type(dims, dtype, array.high))
         elif known and self.chance(0.5):
             array = self.one(known)
         elif len(dims) > 1 and (part := self.part_of(dims[-1])) and dtype in VALUES and self.chance(0.12):
