@@ -20,7 +20,10 @@ from generator.program import Array, Program
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 
-LIMITS = ("whole words are changed", "two matrix products that meet in one value need it in different layouts")
+LIMITS = (
+    "whole words are changed", "two matrix products that meet in one value need it in different layouts",
+    "can be addressed from one place",
+)  # fmt: skip
 """What the documentation says is not there (docs/design/005-language.md), though the error has no class of its own."""
 
 _COUNTER = itertools.count()

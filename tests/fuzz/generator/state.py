@@ -77,7 +77,7 @@ class State:
     def cut(self) -> int:
         """Draws dimensions and constraints; gives the elements that a wave holds of the largest value."""
         p = self.program
-        self.kind = self.one(("rows", "rows", "rows", "product", "product", "product", "chain"))
+        self.kind = self.one(("rows", "rows", "product", "product", "product", "product", "chain"))
         self.operand = self.one((
             "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
             self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
@@ -87,7 +87,7 @@ class State:
         self.cover: set[str] = set()
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
-        groups = self.groups = self.kind != "rows" and self.chance(0.35)
+        groups = self.groups = self.kind != "rows" and self.chance(0.5)
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
         tile_m = waves[0] * (
             self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
@@ -199,8 +199,8 @@ class State:
             name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
             p.schedule[name] = value
         for name, value, often in () if not self.groups else (
-            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.15),
-            ("persistent", self.one((True, True, False)), 0.25), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
+            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.25),
+            ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
