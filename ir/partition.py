@@ -231,8 +231,8 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
             share = _wave_share(d, r, plan.tile, r.axis, resolved, found.together)
         elif plan.role == "loop":
             share = r.wave if r.turns is None else _wave_share(d, r, plan.tile, r.turns, resolved, found.together)
-            if share is not None or r.turns is not None:
-                found.free[d] = plan.tile
+            if base is None and (share is not None or r.turns is not None):
+                found.free[d] = plan.tile  # a derived dimension has no waves of its own
         else:
             continue
         if share is not None:
