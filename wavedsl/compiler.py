@@ -18,7 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.empty_loops import asked_of_products
+from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
@@ -72,7 +72,9 @@ def _compile(
     _check_outcome(graph)
     _check_dtypes(graph, chip)
     traced = time.perf_counter()
-    choices = asked_of_products(graph, binding.dims, _choices(kernel, chip))
+    rest = without_empty_loops(graph, binding.dims)
+    choices = asked_of_the_rest(graph, rest, _choices(kernel, chip))
+    graph = rest
     from wavedsl.ir.pipeline import build_kernel
 
     def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:

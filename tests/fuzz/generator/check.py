@@ -171,7 +171,8 @@ def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: 
         if assemble is not None:
             assemble(compiled)
     except Exception as error:
-        return Verdict(target, type(error).__name__, str(error))
+        kind = "refused" if isinstance(error, wd.LaunchError) and LIMITS[-1] in error.message else type(error).__name__
+        return Verdict(target, kind, str(error))
     found = compared(program, target, got, meant)
     return found if found.wrong or not program.dynamic else _again(program, kernel, compiled)
 

@@ -88,6 +88,8 @@ class State:
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
         groups = self.groups = self.kind != "rows" and self.chance(0.5)
+        # Rows of whole 16 bytes: what copies by tensor maps, and so roles, clusters and turns, ask for.
+        self.tidy = groups and self.chance(0.7)
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
         tile_m = waves[0] * (
             self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
@@ -107,6 +109,8 @@ class State:
             "rows": ("cover", "whole", "whole", "loop", "loop", "grid"), "product": ("grid", "grid", "grid", "cover"),
             "chain": ("loop",),
         }[self.kind]  # fmt: skip
+        if self.tidy:
+            p.sizes.update(M=(m := -(-m // 16) * 16), N=(n := max(16, -(-n // 16) * 16)))
         tile_n = n
         how_n = self.one(how)
         if how_n == "whole" and waves[1] > 1:
@@ -136,16 +140,16 @@ class State:
         elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
             tile_k = self.one((8, 16, 16, 32, 32, 64, 24))
             if groups and self.chance(0.6):  # rings that fill, and go round
-                self.add_loop("K", self.one((32, 64, 64, 128)), int(self.rng.integers(1, 400)))
+                self.add_loop("K", self.one((32, 64, 64, 128)), self.even_out(int(self.rng.integers(1, 400))))
             else:
-                self.add_loop("K", tile_k, self.extent(100))
+                self.add_loop("K", tile_k, self.even_out(self.extent(100)))
         self.waves_along("K", 0.15)
         if self.kind == "rows":
             self.waves_along("N", 0.2)
         if self.chance(0.2):
             self.add_loop("L", self.one((1, 2, 8, 16)), int(self.rng.integers(1, 24)))
         if self.kind == "chain":
-            p.sizes["D"] = int(self.one((8, 16, 32, 24, 20, 64)))
+            p.sizes["D"] = self.even_out(int(self.one((8, 16, 32, 24, 20, 64))))
             self.dims.append("D")
             self.cover.add("D")
         if self.chance(0.15):
@@ -161,6 +165,9 @@ class State:
         wave_n = self.loops.get("N", n if how_n == "whole" else tile_n // waves[1])
         longest = max(wave_n, self.loops.get("K", 0), p.sizes.get("D", 0))
         return (tile_m // waves[0]) * longest // (2 if groups else 1)
+
+    def even_out(self, extent: int) -> int:
+        return -(-extent // 16) * 16 if self.tidy else extent
 
     def add_loop(self, dim: str, tile: int, extent: int) -> None:
         self.program.sizes[dim] = extent
@@ -198,7 +205,7 @@ class State:
         if self.kind == "product" and self.chance(0.2):  # a loop that is no sum is refused
             name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
             p.schedule[name] = value
-        for name, value, often in () if not self.groups else (
+        for name, value, often in () if not self.groups or not (self.tidy or self.chance(0.3)) else (
             ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.25),
             ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
         ):  # fmt: skip
@@ -297,6 +304,8 @@ class State:
             spread = "repeated"
         elif len(dims) > 1 and self.chance(0.04):
             spread = "far"
+        if self.tidy and self.chance(0.8):
+            spread = "plain"
         special = self.special and low != high and dtype not in INTEGER_MAX and self.chance(0.5)
         made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread, special)
         self.program.arrays.append(made)
