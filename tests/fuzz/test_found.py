@@ -396,8 +396,8 @@ def test_whole_and_floating_ones_are_two_constants(target: str) -> None:
 
 
 def test_a_zero_in_a_fragment_is_no_coordinate() -> None:
-    """Seed 37644: what lies beyond the rows of an operand is 0, and a bulk store took the same register for a coordinate
-    while the product was running, which PTX leaves undefined."""
+    """Seed 37644: what lies beyond the rows of an operand is 0, and a bulk store took the same register for a
+    coordinate while the product was running, which PTX leaves undefined."""
 
     @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.TilingConstraint(N, 32)])
     def kernel(y: wd.Memory[M, D, wd.f32], rows: wd.Memory[N, D, wd.bf16], scores: wd.Memory[M, N, wd.f32]):

@@ -90,6 +90,8 @@ class State:
         groups = self.groups = self.kind != "rows" and self.chance(0.5)
         # Rows of whole 16 bytes: what copies by tensor maps, and so roles, clusters and turns, ask for.
         self.tidy = groups and self.chance(0.7)
+        if self.tidy and self.operand in ("f32", "f64"):
+            self.operand = self.one(("f16", "bf16"))
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
         tile_m = waves[0] * (
             self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
@@ -134,7 +136,7 @@ class State:
             self.waves["N"] = waves[1]
         else:
             self.cover.add("N")
-        self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.14) else None
+        self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.05 if self.tidy else 0.14) else None
         if self.scaled is not None:
             self.add_loop("K", self.one((32, 64, 128)), BLOCK * int(self.rng.integers(1, 6)))
         elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
@@ -149,7 +151,7 @@ class State:
         if self.chance(0.2):
             self.add_loop("L", self.one((1, 2, 8, 16)), int(self.rng.integers(1, 24)))
         if self.kind == "chain":
-            p.sizes["D"] = self.even_out(int(self.one((8, 16, 32, 24, 20, 64))))
+            p.sizes["D"] = int(self.one((32, 64) if self.tidy else (8, 16, 32, 24, 20, 64)))
             self.dims.append("D")
             self.cover.add("D")
         if self.chance(0.15):
