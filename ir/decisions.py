@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from wavedsl.ir.access import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.empty_loops import idle_nodes
 from wavedsl.ir.exchange import OVER_TILES
 from wavedsl.ir.graph import Node, node_text, region_nodes
 from wavedsl.ir.in_place import order_problem
@@ -99,16 +98,10 @@ def decisions(low: Lowering) -> Decisions:
     """The record of a lowering that is done."""
     kernel, strategy = low.kernel, low.strategy
     atoms = []
-    # What is read for loops without trips alone may be copied, or may be found to be dead later: it has no form.
-    idle = idle_nodes(low.graph, {d: p.extent for d, p in low.partition.dims.items() if p.extent is not None})
-    forms: set[str] = set()
-    before = {n.id for n in low.graph.region.nodes}
     for n in low.graph.all_nodes():
-        found = _atom(low, n) if n.id not in idle or n.id in before else None
+        found = _atom(low, n)
         if found is not None:
-            forms.update(found[0])
-            if n.id not in idle:
-                atoms.append(Atom(n.id, node_text(n), *found))
+            atoms.append(Atom(n.id, node_text(n), *found))
     buffers = [
         Buffer(name, offset, size, _slots(low, name), low.notes.places.get(name, "").split("\n")[0].split(": ")[0])
         for name, (offset, size) in sorted(kernel.shared_names.items(), key=lambda item: item[1])
@@ -116,7 +109,7 @@ def decisions(low: Lowering) -> Decisions:
     asked = {"copying": strategy.registers[0], "computing": strategy.registers[1]}
     registers = asked if strategy.registers[1] else {"carried": most_registers(low)}
     cores = [plan.atom.name for plan in low.inference.mmas.values() if plan.atom.instruction != "fma"]
-    copies = [op for op in ASYNC_COPIES if op in forms]
+    copies = [op for op in ASYNC_COPIES if any(op in a.ops for a in atoms)]
     over = sum(kernel.shared_names.get(OVER_TILES, (0, 0)))
     needs = Needs(
         kernel.waves * low.target.wave_size, max(low.shared_top, over), registers, tuple(dict.fromkeys(cores)),

@@ -1,8 +1,8 @@
-"""Products that are never carried out, since they lie in loops over dimensions that are known to be empty.
+"""Loops over dimensions that are known to be empty leave the graph: each gives what it starts from.
 
-In: a graph and the numbers of its symbols. Out: whether all of its products are such, and what of a schedule is left
-then: a loop without trips gives its `init_args`, whoever would copy its operands and in whatever order. What is read in
-front of it for its products has no readers, so nobody would wait for a bulk copy of it.
+In: a graph and the numbers of its symbols. Out: a graph without such loops and without what was computed for them
+alone, and what is left of a schedule then. Nobody downstream meets a loop that is known to have no trip: there is
+nothing to stage, to lay out or to wait for.
 """
 
 from __future__ import annotations
@@ -12,39 +12,52 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.graph import PRODUCTS, Graph, region_nodes
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, initial_values
+from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.symbols import evaluate
 
 
-def idle_products(graph: Graph, dims: Mapping[Any, Any]) -> bool:
-    """Whether there are products, all of them in loops that are known to have no trip."""
-    products = {n.id for n in graph.all_nodes() if n.op in PRODUCTS}
-    return bool(products) and products <= idle_nodes(graph, dims)
+def without_empty_loops(graph: Graph, dims: Mapping[Any, Any]) -> Graph:
+    """The graph without loops over dimensions of extent 0; the graph itself where there are none."""
+    empty = {n.id for n in graph.loops() if evaluate(n.attrs["body"].dim, dims) == 0}
+    if not empty:
+        return graph
+
+    def change(copy: Copy, n: Node) -> Node:
+        if n.id in empty:
+            return n  # nobody asks what stands for it: its results are what it starts from
+        if n.op == "result" and n.inputs[0].id in empty:
+            start = initial_values(n.inputs[0])[n.attrs["position"]]
+            return copy.of((start,))[0]
+        return copy.same(n)
+
+    found = copied(graph, change)
+    _drop_unused(found.region, set())
+    return found
 
 
-def idle_nodes(graph: Graph, dims: Mapping[Any, Any]) -> set[int]:
-    """Numbers of the nodes in loops that are known to have no trip, and of what these alone use."""
-    idle = {
-        inside.id
-        for n in graph.all_nodes()
-        if n.op == "iterate" and evaluate(n.attrs["body"].dim, dims) == 0
-        for inside in region_nodes(n.attrs["body"])
-    }
-    if not idle:
-        return idle
-    users: dict[int, set[int]] = {}
-    for n in graph.all_nodes():
-        for x in n.inputs:
-            users.setdefault(x.id, set()).add(n.id)
-    kept = {y.id for region in graph.regions() for y in region.yields}
-    for n in reversed(list(graph.all_nodes())):
-        if n.id in users and users[n.id] <= idle and n.id not in kept:
-            idle.add(n.id)
-    return idle
+def _drop_unused(region: Region, used: set[int]) -> None:
+    """Leaves out of a region, from its end on, what has neither an effect nor a reader. `used`: numbers of what is read
+    behind it."""
+    used.update(y.id for y in region.yields)
+    kept = []
+    for n in reversed(region.nodes):
+        if n.id not in used and n.type is not None and n.op not in REGIONS and not n.op.startswith("atomic_"):
+            continue
+        kept.append(n)
+        used.update(x.id for x in n.inputs)
+        if "body" in n.attrs:
+            _drop_unused(n.attrs["body"], used)
+    region.nodes[:] = reversed(kept)
 
 
-def asked_of_products(graph: Graph, dims: Mapping[Any, Any], choices: Choices) -> Choices:
-    """`choices` without roles, clusters and turns where all products lie in loops that are known to have no trip."""
-    if not idle_products(graph, dims):
+def asked_of_the_rest(graph: Graph, rest: Graph, choices: Choices) -> Choices:
+    """What of a schedule says something about `rest`, which is `graph` without empty loops: no parts of a loop that is
+    gone, and where no product is left, no roles, clusters or turns."""
+    if rest is graph:
         return choices
-    return replace(choices, specialize=None, registers=None, persistent=None, cluster=None, ping_pong=None)
+    choices = replace(choices, split=None, stream=None)
+    had, has = (any(n.op in PRODUCTS for n in g.all_nodes()) for g in (graph, rest))
+    if had and not has:
+        choices = replace(choices, specialize=None, registers=None, persistent=None, cluster=None, ping_pong=None)
+    return choices

@@ -22,6 +22,7 @@ from wavedsl.ir import (
     evaluate_shapes,
     evaluate_values,
 )
+from wavedsl.ir.constraints import WorkgroupConstraint
 from wavedsl.ir.errors import EmulationError
 from wavedsl.ir.evaluate_run import MEANINGS, Named, Run, meaning
 from wavedsl.ir.evaluate_values import widened
@@ -46,6 +47,9 @@ def evaluate(graph: Graph, arguments: Mapping[str, Any], values: Mapping[Any, An
     `values` gives an int for every symbol. Raises EmulationError where a device_assert fails, ConstraintError where a
     size cannot be, LaunchError for an array that cannot be written.
     """
+    grid = [c.dim for c in graph.constraints if isinstance(c, WorkgroupConstraint)]
+    if any(values.get(d) == 0 for d in grid):
+        return  # no workgroup runs, whatever dimensions a value has
     run = Run(graph, arguments, values, float64)
     with np.errstate(all="ignore"):
         run.region(graph.region)

@@ -90,7 +90,7 @@ def shared_dims(low: Lowering, dims: Sequence[str]) -> list[str]:
     own = low.cut_along(dims)
     return [
         d for d, p in low.plans.items()
-        if p.role == "workgroup" and p.trips != 1 and d not in own and d not in low.followed
+        if p.role == "workgroup" and p.trips not in (0, 1) and d not in own and d not in low.followed
     ]  # fmt: skip
 
 

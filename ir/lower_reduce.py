@@ -63,9 +63,7 @@ class Reduction:
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
-def emit_reduction(
-    low: Lowering, n: Node, layout: Layout | None, context: Context
-) -> Fragment | tuple[Fragment, ...]:
+def emit_reduction(low: Lowering, n: Node, layout: Layout | None, context: Context) -> Fragment | tuple[Fragment, ...]:
     """One value per remaining coordinate, or of a reduction of several values as many. Every lane, and every wave along
     the dimension, gets the result; of a sum that a loop adds up behind it (`late_sums`) each keeps its part."""
     b, d = low.b, str(n.attrs["dim"])
@@ -149,7 +147,7 @@ def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     """Raise CompileError for an operation along a dimension that several workgroups share."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips != 1 and not n.attrs.get("partial"):
+    if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
         if n.op in ("sum", "max", "min"):
@@ -278,9 +276,7 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
         return tuple(b.select(inside[i], x, other) for x, other in zip(cell, none))
 
     def join(x: Cell, y: Cell) -> Cell:
-        better = b.por(
-            b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1]))
-        )
+        better = b.por(b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1])))
         return b.select(better, y[0], x[0]), b.select(better, y[1], x[1])
 
     def finish(c: Cell) -> Value:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
@@ -101,17 +101,23 @@ class Partition:
 
 def default_waves(
     tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int],
-    rows: frozenset[Any] = frozenset(),
+    rows: frozenset[Any] = frozenset(), parts: Mapping[Any, int] | None = None,
 ) -> dict[Any, int]:  # fmt: skip
     """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough.
 
     `multiples` is the atom extent per dimension, below which a wave tile is not cut; `fixed` holds the wave tiles
-    that the user gave; `rows` are dimensions to cut first. Returns the wave tile of every dimension.
+    that the user gave; `rows` are dimensions to cut first; `parts` are elements that stay together because a derived
+    dimension such as `K / 32` has one for all of them. Returns the wave tile of every dimension.
     """
+    parts = parts or {}
     wave = {d: fixed.get(d, t) for d, t in tiles.items()}
     count = prod(tiles[d] // wave[d] for d in tiles)
     while count < wanted:
-        free = [d for d in tiles if d not in fixed and wave[d] % 2 == 0 and (wave[d] // 2) % multiples.get(d, 1) == 0]
+        free = [
+            d
+            for d in tiles
+            if d not in fixed and wave[d] % 2 == 0 and (wave[d] // 2) % lcm(multiples.get(d, 1), parts.get(d, 1)) == 0
+        ]
         if not free:
             break
         best = max(free, key=lambda d: (d in rows, wave[d] / multiples.get(d, 1), -list(tiles).index(d)))
@@ -225,8 +231,8 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
             share = _wave_share(d, r, plan.tile, r.axis, resolved, found.together)
         elif plan.role == "loop":
             share = r.wave if r.turns is None else _wave_share(d, r, plan.tile, r.turns, resolved, found.together)
-            if share is not None or r.turns is not None:
-                found.free[d] = plan.tile
+            if base is None and (share is not None or r.turns is not None):
+                found.free[d] = plan.tile  # a derived dimension has no waves of its own
         else:
             continue
         if share is not None:
@@ -276,7 +282,11 @@ def _wave_tiles(
     # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
     wide = any(a.asynchronous for a in target.mma_atoms)
     rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
-    return default_waves({d: tiles.free[d] for d in order}, multiples, min(wanted, limit), tiles.fixed, rows)
+    parts: dict[Any, int] = {}
+    for base, factor in tiles.derived.values():
+        parts[base] = lcm(parts.get(base, 1), factor.denominator)
+    shared = {d: tiles.free[d] for d in order}
+    return default_waves(shared, multiples, min(wanted, limit), tiles.fixed, rows, parts)
 
 
 def _rank(plan: DimPlan, turns: int | None) -> int:

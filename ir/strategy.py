@@ -13,7 +13,6 @@ from math import prod
 
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.dtypes import tf32
-from wavedsl.ir.empty_loops import idle_products
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
@@ -197,9 +196,7 @@ def choose(low: Lowering) -> Strategy:
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
-    sizes = {d: p.extent for d, p in low.partition.dims.items() if p.extent is not None}
-    problems = ["no product is carried out: their loops have no trip"] if idle_products(low.graph, sizes) else []
-    problems += [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low, s))]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}

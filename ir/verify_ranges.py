@@ -182,10 +182,9 @@ class Samples:
                 if a.type is PRED:
                     self.values[a] = self.bools()
                 continue
-            d = _increment(a, out)
+            by = self.increment(a, out)
             start = self.values.get(init)
-            if d is not None and start is not None and d[0] in self.values:
-                by = self.values[d[0]] * start.dtype.type(d[1])
+            if by is not None and start is not None:
                 steps[a] = (start, by)
                 with np.errstate(all="ignore"):
                     self.note(a, start + (trip * by).astype(start.dtype), op, mask)
@@ -214,6 +213,30 @@ class Samples:
             if sample is not None:
                 self.note(r, sample, op, on)
 
+    def increment(self, a: Value, out: Value) -> Any:
+        """Samples of out - a where out is `a` plus and minus what was there before the loop; None otherwise.
+
+        The builder moves constants outwards: `a + (d + 16)` is `(a + d) + 16`.
+        """
+        by: Any = NUMPY[a.type.kind](0)
+        while out is not a:
+            op = out.op
+            if op is None or op.name not in ("add", "sub"):
+                return None
+            x, y = op.args
+            if op.name == "add" and x is not a and self.before(x) is not None:
+                x, y = y, x
+            more = self.before(y)
+            if more is None:
+                return None
+            by = by + more if op.name == "add" else by - more
+            out = x
+        return by
+
+    def before(self, v: Value) -> Any:
+        """Samples of a value that the body of the loop at hand does not compute, or None."""
+        return _constant(v.const, v.type.kind) if v.const is not None else self.values.get(v)
+
     def branch(self, op: Op, on: Any) -> None:
         cond = self.values.get(op.args[0])
         if cond is None:
@@ -229,14 +252,3 @@ class Samples:
 def _constant(value: int | bool, kind: str) -> Any:
     """Samples of a constant; not to be written to."""
     return np.full(SAMPLES, value, NUMPY[kind])
-
-
-def _increment(a: Value, out: Value) -> tuple[Value, int] | None:
-    """(d, 1) if out is a + d, (d, -1) if it is a - d, with d defined outside the loop of a; None otherwise."""
-    op = out.op
-    if op is None or op.name not in ("add", "sub") or a not in op.args:
-        return None
-    if op.name == "sub":
-        return (op.args[1], -1) if op.args[0] is a and op.args[1] is not a else None
-    d = op.args[1] if op.args[0] is a else op.args[0]
-    return (d, 1) if d is not a else None

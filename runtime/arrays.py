@@ -183,7 +183,7 @@ def check(ref: ArrayRef, name: str, dtype: DType, rank: int, location: Loc | Non
             f"pass an array with {rank} dimensions",
         )
     if rank and dtype.bits < 8 and dtype.kind != "bool":
-        if ref.shape[-1] > 1 and ref.strides[-1] != 1:
+        if ref.shape[-1] > 1 and ref.strides[-1] != 1 and 0 not in ref.shape:
             raise LaunchError(
                 f"argument `{name}` holds packed {dtype.name} whose bytes lie {ref.strides[-1]} apart",
                 location,

@@ -165,26 +165,31 @@ def _yields(b: Builder, returned: Any, inits: Sequence[Node], region: Region, bo
             raise TraceError(
                 f"iterate: {what} carries {name} as {init.type}, but returns {node.type} for it",
                 node.loc,
-                hint=_repair(node.type, init.type, _single(b, region.dim)),
+                hint=_repair(node.type, init.type, _single(b, region)),
             )
         nodes.append(node)
     return tuple(nodes)
 
 
-def _single(b: Builder, dim: Any) -> Any:
-    """The loop's dimension if a trip has one element of it."""
+def _single(b: Builder, region: Region) -> tuple[Any, str] | None:
+    """The loop's dimension, if a trip has one element of it, and how an array that the loop reads gives this one."""
+    dim = region.dim
     tile = next((c.tile for c in b.graph.constraints if isinstance(c, TilingConstraint) and c.dim == dim), None)
-    return dim if tile is not None and b.graph.subs.get(tile, tile) == 1 else None
+    if tile is None or b.graph.subs.get(tile, tile) != 1:
+        return None
+    arrays = (b.graph.argument(n.attrs["memory"]) for n in region.nodes if n.op == "read")
+    name, dims = next(((a.name, a.dims) for a in arrays if dim in a.dims), ("a", (dim, None)))
+    return dim, f"{name}[{', '.join(f'wd.tile_start({d})' if d == dim else ':' for d in dims)}]"
 
 
-def _repair(have: ValueType, want: ValueType, single: Any) -> str:
+def _repair(have: ValueType, want: ValueType, single: tuple[Any, str] | None) -> str:
     """Help where a loop's new value is of another type than its old one. `single`: the loop's dimension, where a trip
-    has one element of it."""
+    has one element of it, and how to read that one."""
     if have.dtype is not want.dtype:
         return f"return wd.cast(x, wd.{want.dtype})"
     extra = [d for d in have.dims if d not in want.dims]
-    if extra == [single]:
-        return f"read and write the trip's element alone, without {single}: a[wd.tile_start({single}), :]"
+    if single is not None and extra == [single[0]]:
+        return f"read and write the trip's element alone, without {single[0]}: {single[1]}"
     if extra:
         return f"reduce over {names(extra)}, or carry a value with {names(have.dims)}"
     return f"wd.broadcast(x, {names(want.dims)}), or carry a value with [{names(have.dims)}]"

@@ -18,7 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.empty_loops import asked_of_products
+from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
 from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
@@ -156,8 +156,9 @@ def request(
         kernel.check_named(graph, check_dynamic(dynamic, None), "dynamic lists")
     _check_outcome(graph)
     _check_dtypes(graph, chip)
-    choices = asked_of_products(graph, binding.dims, _choices(kernel, schedule or kernel.schedule, chip))
-    return Request(graph, binding.dims, chip, choices, arguments)
+    rest = without_empty_loops(graph, binding.dims)
+    choices = asked_of_the_rest(graph, rest, _choices(kernel, schedule or kernel.schedule, chip))
+    return Request(rest, binding.dims, chip, choices, arguments)
 
 
 def ways_of(asked: Request) -> Ways | None:

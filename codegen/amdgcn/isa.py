@@ -201,6 +201,7 @@ class Operand:
     writes: bool
     implicit: bool = False
 
+
 @dataclass(frozen=True)
 class Mem:
     """What a memory instruction moves, per lane.

@@ -238,8 +238,10 @@ class Selector:
         op = v.op
         if op is not None and op.name == "const":
             return constant_words(v.type, op.attrs["value"])
-        ref = self.values[v.id]
-        return [ref.part(k) for k in range(ref.n)]
+        held = self.values[v.id]
+        if held.__class__ is not Ref:
+            return [held]  # the bits of a constant
+        return [held.part(k) for k in range(held.n)]
 
     def vector(self, v: Value) -> Ref:
         """The value in vector registers."""

@@ -105,11 +105,11 @@ class Selector:
     def one(self, value: Value) -> Operand:
         return self.of(value)[0]
 
-    def reg(self, operand: Operand, kind: str = "b32") -> Reg:
-        """The operand itself, or a register that holds the constant."""
+    def reg(self, operand: Operand, kind: str = "b32", readers: str = "all") -> Reg:
+        """The operand itself, or a register that holds the constant, one for all `readers` of that name."""
         if type(operand) is Reg:
             return operand
-        key = ("const", kind, operand.kind, repr(operand.value))
+        key = ("const", readers, kind, operand.kind, repr(operand.value))
 
         def build() -> Reg:
             word = operand.kind if operand.kind != "i" else kind
@@ -119,9 +119,9 @@ class Selector:
 
         return self.hoisted(key, 0, build)
 
-    def regs(self, value: Value) -> tuple[Reg, ...]:
+    def regs(self, value: Value, readers: str = "all") -> tuple[Reg, ...]:
         kind = _KIND[value.type.kind]
-        return tuple(self.reg(c, kind) for c in self.of(value))
+        return tuple(self.reg(c, kind, readers) for c in self.of(value))
 
     def copyable(self, dst: Reg, source: Operand) -> Operand:
         """A source for a parallel copy: predicates have no constants."""

@@ -73,7 +73,7 @@ def _mma_async(s: Selector, op: Op) -> None:
     atom = op.attrs["atom"]
     a, b, c, keep = op.args
     inst = lookup(atom.instruction, s.target)
-    first: Operand = descriptor(s, a.op) if a.type is I64 and a.op is not None else s.regs(a)
+    first: Operand = descriptor(s, a.op) if a.type is I64 and a.op is not None else fragment(s, a)
     assert b.op is not None
     d = in_place(s, op, c)
     flag = s.one(keep)
@@ -85,6 +85,12 @@ def _mma_async(s: Selector, op: Op) -> None:
         args += orders if a.type is I64 else orders[1:]
     s.out.append(Ins(inst, tuple(args), s.loc))
     s.values[op.result.id] = d
+
+
+def fragment(s: Selector, a: Value) -> tuple[Reg, ...]:
+    """The registers of an operand. Nobody else may read them while the product runs, so constants among them (what lies
+    beyond an end is 0) have registers of their own, which other products may read."""
+    return s.regs(a, "products")
 
 
 def in_place(s: Selector, op: Op, c: Value) -> tuple[Reg, ...]:
@@ -180,7 +186,7 @@ def _mma_fence(s: Selector, op: Op) -> None:
         if later.name == "matrix.commit":
             break
         if later.name == "matrix.start" and later.args[0].type is not I64 and later.args[0].id in s.values:
-            s.regs(later.args[0])
+            fragment(s, later.args[0])
     s.emit(("wgmma", "fence", "sync", "aligned"))
 
 

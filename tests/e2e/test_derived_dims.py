@@ -90,3 +90,58 @@ def test_sums_and_scans(target: str, oracle: Callable[[str], str]) -> None:
     summed.evaluate(*args)
     np.testing.assert_array_equal(args[1], np.cumsum(s, axis=1))
     np.testing.assert_array_equal(args[2], s.sum(1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", [30, 48])
+def test_waves_that_the_compiler_chooses_keep_what_shares_an_element(n: int, target: str) -> None:
+    """A tile of 30 elements was halved to 15, of which N / 2 has 15 / 2: the kernel was refused."""
+    N = wd.sym.N
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WaveConstraint(M, 16), wd.WorkgroupConstraint(N, n, 1)])
+    def kernel(s: wd.Memory[M, N / 2, wd.f32], o: wd.Memory[M, N, wd.f32]):
+        wd.write(wd.repeat_interleave(wd.read(s), N), o)
+
+    s = np.arange(20 * n // 2, dtype=np.float32).reshape(20, -1)
+    agree(kernel, [s, np.zeros((20, n), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("schedule", [{}, {"split_k": 2}, {"stream_k": 3}], ids=str)
+def test_a_scaled_product_whose_waves_share_k(schedule: dict, target: str, oracle: Callable[[str], str]) -> None:
+    """Waves that share K share K / 32 with it: counted once more, two waves did the work of one, and what split K hands
+    from one workgroup to the next found no share of K / 32."""
+    N, BN = wd.symbols("N BN")
+
+    def kernel(scaled: bool):
+        @wd.wave(
+            [
+                wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+                wd.WaveConstraint(K, BK / 2),
+            ],
+            subs={BM: 64, BN: 64, BK: 64}, schedule=wd.Schedule(**schedule),
+        )  # fmt: skip
+        def gemm(
+            a: wd.Memory[M, K, wd.f16], s: wd.Memory[M, K / 32, wd.f16], b: wd.Memory[N, K, wd.f16],
+            c: wd.Memory[M, N, wd.f32],
+        ):  # fmt: skip
+            @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](1.0)])
+            def loop(acc):
+                x = wd.read(a)
+                x = x * wd.repeat_interleave(wd.read(s), K) if scaled else x
+                return wd.mma(x, wd.read(b), acc)
+
+            wd.write(loop, c)
+
+        return gemm
+
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-3, 4, (rows, 192)).astype(np.float16) for rows in (100, 72))
+    args = [a, rng.integers(1, 3, (100, 6)).astype(np.float16), b, np.zeros((100, 72), np.float32)]
+    compiled = agree(kernel(True), args, target, oracle)
+    if not schedule and not target.startswith("sm_90"):
+        plain = kernel(False).compile(*args, target=target)
+        assert compiled.block == plain.block
+        unit = "mfma" if target.startswith("gfx") else "tensor"
+        first, second = ([x.instructions[unit] for x in c.resources.loops] for c in (compiled, plain))
+        assert first == second

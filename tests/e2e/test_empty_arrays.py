@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agree import TARGETS
+from agree import TARGETS, agree
 
 import wavedsl as wd
 
@@ -97,3 +97,62 @@ def test_no_elements_first() -> None:
     x, y = np.ones((5, 16), np.float32), np.zeros((5, 16), np.float32)
     compiled.emulate(x, y)
     assert (y == 2).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_rows_to_reduce(target: str) -> None:
+    """A dimension without elements, which needs no workgroup, was taken for one that several share."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(x: wd.Memory[M, N, F32], total: wd.Memory[N, F32], y: wd.Memory[M, N, F32], count: wd.Memory[G, wd.i32]):
+        value = wd.read(x)
+        wd.write(wd.sum(value, dim=M), total)
+        wd.write(wd.cumsum(value, dim=M) + wd.cast(wd.argmax(value, dim=M), F32), y)
+        wd.cond(wd.any(wd.any(value > 0, dim=M), dim=N), lambda: add(count), lambda: None)
+
+    def add(count):
+        wd.atomic_add(wd.Register[G, wd.i32](1), count)
+
+    for m in (0, 5):
+        x, total, y, count = np.ones((m, 3), np.float32), np.zeros(3, np.float32), np.zeros((m, 3), np.float32), [0]
+        agree(kernel, [x, total, y, np.array(count, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_value_without_the_empty_dimension(target: str) -> None:
+    """No workgroup runs, so that nothing is written along M either: the evaluator did so."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.WorkgroupConstraint(N, 8, 1)])
+    def kernel(x: wd.Memory[M, N, F32], count: wd.Memory[M, F32], y: wd.Memory[M, N, F32]):
+        wd.atomic_xchg(wd.Register[M, F32](1), count)
+        wd.write(wd.read(x), y)
+
+    for n in (0, 5):
+        agree(kernel, [np.ones((3, n), np.float32), np.full(3, 7, np.float32), np.zeros((3, n), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_what_only_a_loop_without_trips_reads(target: str) -> None:
+    """An operand that does not depend on the loop was fetched in front of it, and the record of copies had nothing of
+    it. The loop's results are what it starts from, also behind a loop that has trips."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32), wd.TilingConstraint(G, 32)])
+    def kernel(
+        q: wd.Memory[M, K, wd.SHARED, F16], k: wd.Memory[N, K, F16], x: wd.Memory[M, G, F32], y: wd.Memory[M, K, F32]
+    ):
+        @wd.iterate(G, init_args=[wd.Register[M, F32](1.0)])
+        def total(before):
+            return before + wd.sum(wd.read(x), dim=G)
+
+        @wd.iterate(N, init_args=[wd.Register[M, K, F32](0.0) + total, total])
+        def keys(acc, last):
+            rows = wd.read(k)
+            scores = wd.mma(wd.read(q), rows, wd.Register[M, N, F32](0.0))
+            return wd.mma(wd.cast(scores, F16), rows, acc), last + 1.0
+
+        wd.write(keys[0] + keys[1], y)
+
+    for n, schedule in ((0, None), (0, wd.Schedule(stages=2)), (0, wd.Schedule(split_k=2)), (64, None)):
+        kernel.schedule = schedule
+        q, k, x = np.ones((70, 64), np.float16), np.ones((n, 64), np.float16), np.ones((70, 40), np.float32)
+        agree(kernel, [q, k, x, np.zeros((70, 64), np.float32)], target)

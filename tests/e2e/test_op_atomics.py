@@ -203,3 +203,18 @@ def test_reads_and_writes_of_some_workgroups(target: str) -> None:
         wd.cond(wd.tile_start(M) >= 16, later, lambda: ())
 
     agree(kernel, [np.arange(5, dtype=np.int32), np.zeros(8, np.int32), np.zeros(40, np.int32)], target)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f64, wd.f16, wd.i64, wd.u8], ids=str)
+def test_constants_that_are_exchanged(dtype: wd.DType, target: str) -> None:
+    """AMD: the bits of a constant float are a number, not a register; `words` asked it how many words it has."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(out: wd.Memory[N, dtype], old: wd.Memory[N, dtype], other: wd.Memory[N, dtype]):
+        one, five = wd.Register[N, dtype](1), wd.Register[N, dtype](5)
+        wd.write(wd.atomic_xchg(one, out), old)
+        if not dtype.is_float:
+            wd.atomic_cas(five, one, other)
+
+    agree(kernel, [whole(100, dtype, 1), whole(100, dtype, 2), np.full(100, 5).astype(dtype.storage)], target)

@@ -75,6 +75,12 @@ def test_packed_rows_must_be_contiguous_and_whole():
     refusal(check(np.zeros((4, 7), np.uint8), dtypes.f6e2m3), "rows of 7 bytes", "multiple of 3 bytes")
 
 
+def test_packed_rows_without_elements_lie_anywhere():
+    """NumPy gives arrays without elements strides of 0."""
+    for empty in (np.zeros((0, 8), np.uint8), np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (0, 8), (0, 0))):
+        check(empty, dtypes.i4)()
+
+
 def test_not_an_array():
     refusal(lambda: arrays.describe([1, 2], "weights"), "argument `weights` is a list, not an array", "NumPy array")
 

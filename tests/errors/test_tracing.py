@@ -266,9 +266,7 @@ EQUALITIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES]
-)
+@pytest.mark.parametrize(("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES])
 def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> None:
     """It was False without a word, whatever the extent."""
     helper = "\ndef helper():\n    return K == 1\n"
@@ -282,12 +280,15 @@ def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> 
 
 def test_equalities_that_may_be() -> None:
     """Of two names, of numbers, of variables, of values."""
-    source = HEAD + """
+    source = (
+        HEAD
+        + """
     n = K
     assert (M == N, tile == 4) == (False, True)
     x = wd.where(wd.index(N) == 0, wd.read(c), 1.0)
     wd.write(x if n == K else 2 * x, c)
     """
+    )
     run("tile = 4\n" + source)["kernel"].trace()
 
 
@@ -572,3 +573,19 @@ def test_a_loop_with_one_element_per_trip_that_carries_it_along() -> None:
         kernel.trace()
     assert caught.value.message == "iterate: the loop over K carries before as [M] f32, but returns [K, M] f32 for it"
     assert "a[wd.tile_start(K), :]" in str(caught.value.hint)
+
+
+def test_one_element_per_trip_beside_an_index_dimension() -> None:
+    """`k[t]` fixes the index dimension: the help spells the subscript of the array that is read."""
+    kernel = run("""
+    @wd.wave([wd.WorkgroupConstraint(N, 1, 1), wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 1)])
+    def kernel(k: wd.Memory[N, K, M, wd.f32], b: wd.Memory[N, M, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
+        def last(before):
+            return before * 0.5 + wd.read(k[wd.tile_start(K), :])
+
+        wd.write(last, b)
+    """)["kernel"]
+    with pytest.raises(wd.TraceError) as caught:
+        kernel.trace()
+    assert "without K: k[:, wd.tile_start(K), :]" in str(caught.value.hint)

@@ -3,6 +3,7 @@
     python tests/fuzz/run.py --seeds 0:1000                       every chip; failures are shrunk and printed as source
     python tests/fuzz/run.py --seeds 17 --targets sm_90a          one kernel; --show prints its source as drawn
     python tests/fuzz/run.py --seeds 0:1000 --record              adds the range to ranges.json if nothing was wrong
+    python tests/fuzz/run.py --seeds 0:9000 --only cluster        kernels whose source has a word (a regular expression)
     python tests/fuzz/run.py --total                              what ranges.json adds up to
 
 Each line of a failure begins with its seed, so that `--seeds N` runs it again. `--assemble N` also asks the assemblers
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -100,6 +102,7 @@ def main() -> int:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds to shrink a failure")
     parser.add_argument("--assemble", type=int, default=0, help="ask the assemblers about every N-th kernel")
+    parser.add_argument("--only", help="a regular expression: only kernels whose source has it; not recorded")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--show", action="store_true", help="print each kernel's source")
     parser.add_argument("--refusals", action="store_true", help="count why chips refuse")
@@ -115,6 +118,8 @@ def main() -> int:
     started, cpu = time.monotonic(), time.process_time()
     for number, seed in enumerate(seeds):
         program = draw(seed)
+        if options.only and not re.search(options.only, program.source(targets[-1]), re.DOTALL):
+            continue
         if options.show:
             print(program.source(targets[0]))
         ask = assembled if options.assemble and number % options.assemble == 0 else None
@@ -140,7 +145,7 @@ def main() -> int:
     if options.refusals:
         for reason, times in reasons.most_common():
             print(f"#   {times} {reason}")
-    if options.record:
+    if options.record and not options.only:
         if wrong:
             print("# not recorded: something was wrong")
             return 1

@@ -393,3 +393,24 @@ def test_whole_and_floating_ones_are_two_constants(target: str) -> None:
     whole, floats = np.zeros(3, np.uint32), np.zeros(3, np.float32)
     ones.compile(whole, floats, target=target).emulate(whole, floats)
     assert whole.tolist() == [1, 1, 1] and floats.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_zero_in_a_fragment_is_no_coordinate() -> None:
+    """Seed 37644: what lies beyond the rows of an operand is 0, and a bulk store took the same register for a
+    coordinate while the product was running, which PTX leaves undefined."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.TilingConstraint(N, 32)])
+    def kernel(y: wd.Memory[M, D, wd.f32], rows: wd.Memory[N, D, wd.bf16], scores: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0)])
+        def loop(acc):
+            tile = wd.read(rows)
+            found = wd.mma(wd.Register[D, M, wd.bf16](1), tile)
+            acc = wd.mma(wd.cast(found, wd.bf16), tile, acc)
+            wd.write(found, scores)
+            return acc
+
+        wd.write(loop, y)
+
+    rows = whole((4, 24), wd.bf16)[:, :16]
+    compiled = agree(kernel, [whole((1, 16), wd.f32), rows, whole((1, 4), wd.f32)], "sm_90a")
+    assert "wgmma.mma_async" in compiled.asm and "cp.async.bulk.tensor.2d.global" in compiled.asm

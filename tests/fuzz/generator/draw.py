@@ -6,11 +6,12 @@ import numpy as np
 
 from generator.blocks import Blocks
 from generator.memory import Memory
-from generator.program import Do, Program, Type
+from generator.program import Array, Do, Program, Type
+from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 6
+VERSION = 7
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -19,7 +20,7 @@ def draw(seed: int) -> Program:
     return _Draw(seed).program
 
 
-class _Draw(Values, Memory, Blocks):
+class _Draw(Values, Memory, Blocks, Rewrites):
     """One kernel while it is drawn; which statements there are, and how often."""
 
     def __init__(self, seed: int):
@@ -31,10 +32,11 @@ class _Draw(Values, Memory, Blocks):
         self.branches = 0
         self.atomics: set[str] = set()
         self.used: set[str] = set()
+        self.own: list[Array] = []
         self.program = Program(seed, {}, {}, [], [], int(self.rng.integers(0, 3)))
         while self.cut() > MOST and not self.chance(0.04):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
-        self.special = self.chance(0.15)
+        self.special = self.chance(0.15) or 0 in self.program.sizes.values()
         self.options()
         self.write_body()
 
@@ -47,9 +49,9 @@ class _Draw(Values, Memory, Blocks):
                 self.branch, self.tally, self.bits, self.index, self.stochastic, self.reshape, self.rounded,
                 self.divide, self.fma,
                 self.product,
-                self.permuted, self.more, self.more, self.bitcast, self.unique_atomic,
+                self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
-                *((self.fence,) if depth == 0 else ()),
+                *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip
 
     def store(self, dim: str | None = None) -> None:
@@ -61,6 +63,10 @@ class _Draw(Values, Memory, Blocks):
         dims = (*x[1].dims, *have)
         if any(d not in dims for d in self.inside):
             return
+        if self.chance(0.2) and x[1].dtype in ("f32", "i32", "f64"):  # results narrower than what they are summed in
+            narrow = self.one(("f16", "bf16", "f16", "bf16", "i8"))
+            x = self.let(self.body, self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), narrow)[0],
+                         Type(x[1].dims, narrow))  # fmt: skip
         text, dtype = x[0], x[1].dtype
         if have:
             text = f"wd.broadcast({text}, {', '.join(dims)})"
@@ -93,12 +99,17 @@ class _Draw(Values, Memory, Blocks):
         self.region(int(self.rng.integers(0, 4)), 0)
         if self.chance(0.15):
             self.state()
+        begun = self.begin_result() if self.chance(0.3) else None
         for dim in self.loops:
+            if self.chance(0.15):
+                self.own_tiles(dim)
             if self.chance(0.9 if dim in ("K", "N") else 0.4):
                 self.make_loop(dim)
                 if self.chance(0.25):
                     self.make_loop(dim)  # a sibling, of another length
         self.region(int(self.rng.integers(1, 4)), 0)
+        if begun is not None:
+            self.end_result(begun)
         if self.chance(0.1):
             x = self.pick(lambda t: t.dtype != "i1" and bool(t.dims))
             if x is not None:
@@ -110,6 +121,12 @@ class _Draw(Values, Memory, Blocks):
             self.scope = [x]
             self.store()
         self.unused()
+
+    def elementwise(self) -> None:
+        self.one((self.unary, self.binary, self.choose, self.cast, self.divide, self.fma))()
+
+    def table_read(self) -> None:
+        self.gather()
 
     def unused(self) -> None:
         """Leaves out arrays that nothing touches."""

@@ -51,6 +51,8 @@ class State:
         return bool(self.rng.random() < p)
 
     def extent(self, large: int) -> int:
+        if self.chance(0.025):
+            return 0
         return int(
             self.one(
                 (
@@ -75,7 +77,7 @@ class State:
     def cut(self) -> int:
         """Draws dimensions and constraints; gives the elements that a wave holds of the largest value."""
         p = self.program
-        self.kind = self.one(("rows", "rows", "rows", "product", "product", "product", "chain"))
+        self.kind = self.one(("rows", "rows", "product", "product", "product", "product", "chain"))
         self.operand = self.one((
             "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
             self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
@@ -85,7 +87,11 @@ class State:
         self.cover: set[str] = set()
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
-        groups = self.groups = self.kind != "rows" and self.chance(0.25)
+        groups = self.groups = self.kind != "rows" and self.chance(0.5)
+        # Rows of whole 16 bytes: what copies by tensor maps, and so roles, clusters and turns, ask for.
+        self.tidy = groups and self.chance(0.7)
+        if self.tidy and self.operand in ("f32", "f64"):
+            self.operand = self.one(("f16", "bf16"))
         waves = self.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1), (3, 1)))
         tile_m = waves[0] * (
             self.one((16, 16, 32, 32, 64 // waves[0])) if self.kind != "rows" else self.one((4, 8, 16, 5, 16))
@@ -93,7 +99,7 @@ class State:
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
-        m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, tile_m + 40))
+        m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, self.one((1, 1, 2)) * tile_m + 40))
         n = int(self.one((1, 7, 16, 30, 33, 64, 65, 100, 128, 130))) if self.kind == "rows" else self.extent(80)
         p.sizes.update(M=m, N=n)
         p.cut.append(f"wd.WorkgroupConstraint(M, {tile_m}, 0)")
@@ -105,6 +111,8 @@ class State:
             "rows": ("cover", "whole", "whole", "loop", "loop", "grid"), "product": ("grid", "grid", "grid", "cover"),
             "chain": ("loop",),
         }[self.kind]  # fmt: skip
+        if self.tidy:
+            p.sizes.update(M=(m := -(-m // 16) * 16), N=(n := max(16, -(-n // 16) * 16)))
         tile_n = n
         how_n = self.one(how)
         if how_n == "whole" and waves[1] > 1:
@@ -128,15 +136,22 @@ class State:
             self.waves["N"] = waves[1]
         else:
             self.cover.add("N")
-        self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.08) else None
+        self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.05 if self.tidy else 0.14) else None
         if self.scaled is not None:
             self.add_loop("K", self.one((32, 64, 128)), BLOCK * int(self.rng.integers(1, 6)))
         elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
-            self.add_loop("K", self.one((8, 16, 16, 32, 32, 64, 24)), self.extent(100))
+            tile_k = self.one((8, 16, 16, 32, 32, 64, 24))
+            if groups and self.chance(0.6):  # rings that fill, and go round
+                self.add_loop("K", self.one((32, 64, 64, 128)), self.even_out(int(self.rng.integers(1, 400))))
+            else:
+                self.add_loop("K", tile_k, self.even_out(self.extent(100)))
+        self.waves_along("K", 0.15)
+        if self.kind == "rows":
+            self.waves_along("N", 0.2)
         if self.chance(0.2):
             self.add_loop("L", self.one((1, 2, 8, 16)), int(self.rng.integers(1, 24)))
         if self.kind == "chain":
-            p.sizes["D"] = int(self.one((8, 16, 32, 24, 20, 64)))
+            p.sizes["D"] = int(self.one((32, 64) if self.tidy else (8, 16, 32, 24, 20, 64)))
             self.dims.append("D")
             self.cover.add("D")
         if self.chance(0.15):
@@ -153,10 +168,25 @@ class State:
         longest = max(wave_n, self.loops.get("K", 0), p.sizes.get("D", 0))
         return (tile_m // waves[0]) * longest // (2 if groups else 1)
 
+    def even_out(self, extent: int) -> int:
+        return -(-extent // 16) * 16 if self.tidy else extent
+
     def add_loop(self, dim: str, tile: int, extent: int) -> None:
         self.program.sizes[dim] = extent
         self.program.cut.append(f"wd.TilingConstraint({dim}, {tile})")
         self.loops[dim] = tile
+
+    def waves_along(self, dim: str, often: float) -> None:
+        """Lets waves share the tiles of a loop, now and then."""
+        if dim not in self.loops or self.waves.get(dim, 1) > 1 or not self.chance(often):
+            return
+        waves = self.one((2, 2, 2, 3, 4))
+        tile = self.loops[dim]
+        self.loops[dim] = waves * tile
+        cut = self.program.cut
+        cut[cut.index(f"wd.TilingConstraint({dim}, {tile})")] = f"wd.TilingConstraint({dim}, {waves * tile})"
+        cut.append(f"wd.WaveConstraint({dim}, {tile})")
+        self.waves[dim] = waves
 
     def place(self, dim: str, extent: int, tile: int) -> None:
         if tile >= extent:
@@ -177,9 +207,9 @@ class State:
         if self.kind == "product" and self.chance(0.2):  # a loop that is no sum is refused
             name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
             p.schedule[name] = value
-        for name, value, often in () if not self.groups else (
-            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.08),
-            ("persistent", self.one((True, False)), 0.12), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
+        for name, value, often in () if not self.groups or not (self.tidy or self.chance(0.3)) else (
+            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.25),
+            ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
@@ -272,6 +302,12 @@ class State:
             if len(dims) > 1
             else self.one(("plain", "plain", "columns"))
         )
+        if low != high and self.chance(0.04):
+            spread = "repeated"
+        elif len(dims) > 1 and self.chance(0.04):
+            spread = "far"
+        if self.tidy and self.chance(0.8):
+            spread = "plain"
         special = self.special and low != high and dtype not in INTEGER_MAX and self.chance(0.5)
         made = Array(f"a{len(self.program.arrays)}", dims, dtype, low, high, space, spread, special)
         self.program.arrays.append(made)
@@ -286,6 +322,7 @@ class State:
         here = [d for d in self.dims if d not in self.loops or d in self.inside] + [
             d for d in self.inside if d not in self.dims
         ]
+        asked = dims is not None
         if dims is None:
             wide = list(here)
             count = min(len(wide), self.one((1, 2, 2, 2)))
@@ -300,13 +337,19 @@ class State:
             low, high = self.span(dtype, dtype not in VALUES)
             array, subscript = self.larger(order, dtype, low, high)
             return self.value_of(f"{array.name}{subscript}", tuple(d for d in order if d != "B"), dtype, high)
-        known = [
-            a
-            for a in self.program.arrays
-            if set(a.dims) - {"B"} == set(dims) and a.dtype == dtype and a.name not in self.written()
-        ]
-        if known and self.chance(0.5):
+        fitting = [a for a in self.program.arrays if set(a.dims) - {"B"} == set(dims) and a.dtype == dtype]
+        known = [a for a in fitting if a.name not in self.written()]
+        own = [a for a in self.own if a in fitting]
+        if own and self.chance(0.8):
+            array = self.one(own)
+            if self.chance(0.3) and all(d in self.cover or d in self.inside for d in dims):
+                places = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2', '+ 5'))}" for d in dims)
+                text = f"wd.read({array.name}, mapping=wd.IndexMapping(({', '.join(dims)},), {{{places}}}))"
+                return self.let(self.body, text, Type(dims, dtype, array.high))
+        elif known and self.chance(0.5):
             array = self.one(known)
+        elif len(dims) > 1 and (part := self.part_of(dims[-1])) and dtype in VALUES and self.chance(0.12):
+            return self.repeated(dims, part, dtype, not asked and self.chance(0.4))
         else:
             low, high = self.span(dtype, dtype not in VALUES)
             space = self.one(("SHARED", "GLOBAL", None, None)) if len(dims) > 1 else None
@@ -326,6 +369,28 @@ class State:
         if self.chance(0.2):
             self.let(self.body, f"wd.cast({name}, wd.f32)", Type(order, "f32", high))
         return name, kind
+
+    def part_of(self, dim: str) -> int | None:
+        """Neighbours along a dimension that may share an element of an array: a divisor of all that cuts it."""
+        extent = {**self.program.sizes, **self.program.subs}[dim]
+        cut = self.loops.get(dim, 0) // self.waves.get(dim, 1)
+        if dim in self.split or dim == "L" or (dim in self.cover and self.waves.get(dim, 1) > 1):
+            return None
+        fitting = [n for n in (2, 4, 8, 32) if extent % n == 0 and cut % n == 0]
+        return self.one(fitting) if fitting else None
+
+    def repeated(self, dims: tuple[str, ...], part: int, dtype: str, summed: bool) -> tuple[str, Type]:
+        """A read of an array that is shorter along its last dimension, such as `K / 32`: each counts `part` times,
+        or the parts are summed up."""
+        low, high = self.span(dtype)
+        short = (*dims[:-1], f"{dims[-1]} / {part}")
+        array = self.array((*(("B",) if self.batch and self.chance(0.5) else ()), *short), dtype, low, high)
+        if summed:
+            n = max(1, self.program.sizes.get(dims[-1], 64) // part)
+            text, bound = self.fit((f"wd.read({array.name})", Type(short, dtype, high)), lambda b: b * n)
+            return self.let(self.body, f"wd.sum({text}, dim={short[-1]})", Type(dims[:-1], dtype, bound * n))
+        text = f"wd.repeat_interleave(wd.read({array.name}), {dims[-1]})"
+        return self.let(self.body, text, Type(dims, dtype, high))
 
     def even(self, dim: str) -> bool:
         """Whether rows along a dimension are whole bytes where an element has half of one."""
