@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import sys
 import time
 import warnings
@@ -119,6 +120,9 @@ def parser() -> argparse.ArgumentParser:
     emulate.add_argument("--target", help=target_help)
     emulate.add_argument("--no-checks", action="store_true", help="run as fast as possible")
     emulate.add_argument("--waits", action="store_true", help="the lines of AMDGCN text at which waves wait longest")
+    emulate.add_argument(
+        "--timeline", metavar="FILE", help="write what warps and units do when, by the cycle model, for ui.perfetto.dev"
+    )
     with_arguments(emulate)
 
     inspect = kernel_command("inspect", _inspect, "show what the compiler made of a kernel")
@@ -254,11 +258,23 @@ def _emulate(options: Any) -> int:
     print(table(("instruction", "executed"), most))
     if options.waits and report.timing is not None:
         print("\n" + waits_text(report.timing, compiled.asm, compiled.target))
+    if options.timeline:
+        _write_timeline(report, Path(options.timeline))
     for finding in report.findings:
         print(f"\n{finding}")
     if not options.no_checks:
         print("\nno findings" if not report.findings else f"\n{len(report.findings)} findings")
     return 1 if report.findings else 0
+
+
+def _write_timeline(report: Any, path: Path) -> None:
+    if report.timing is None:
+        raise LaunchError("--timeline: nothing ran", hint="sizes that are not zero")
+    try:
+        path.write_text(json.dumps(report.timeline(), separators=(",", ":")))
+    except OSError as error:
+        raise LaunchError(f"--timeline: {error.strerror}: {path}", hint="a file in a folder that exists") from None
+    print(f"\n{path}: open it in ui.perfetto.dev; a microsecond there is a clock of the model")
 
 
 def _inspect(options: Any) -> int:

@@ -20,6 +20,7 @@ from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
 from wavedsl.runtime.emulator.cycle_model import Replay
 from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
 from wavedsl.runtime.emulator.report import EmulationReport
+from wavedsl.runtime.emulator.timeline import Timeline
 
 _B128 = [
     [0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27],
@@ -115,7 +116,7 @@ class Cost:
 
     def finish(self, report: EmulationReport) -> None:
         report.bank_conflicts = self.extra
-        report.set_model(self.timing)
+        report.set_model(self.timing, self.place)
 
     def launch(self, chip: ChipModel) -> Launch:
         """How this launch loads the compute unit that has most workgroups."""
@@ -143,8 +144,15 @@ class Cost:
         sizes = [math.inf if key < 0 else memory.allocations[key].size for key in asked]
         return sum(min(n * scale, size) for n, size in zip(asked.values(), sizes)) / total
 
-    def timing(self, launch: Launch | None = None, chip: ChipModel | None = None) -> Timing:
-        """Replay what was recorded; `launch` and `chip` replace what was run, for studies."""
+    def place(self, instruction: int) -> tuple[str, str]:
+        """The text of an instruction, and the user's line."""
+        line = self.engine.program.lines[instruction]
+        return line.text, "" if line.location is None else str(line.location)
+
+    def timing(
+        self, launch: Launch | None = None, chip: ChipModel | None = None, timeline: Timeline | None = None
+    ) -> Timing:
+        """Replay what was recorded; `launch` and `chip` replace what was run, for studies; `timeline` is told all."""
         engine = self.engine
         traces = [waves for waves in self.tracer.groups.values() if any(w.blocks for w in waves)]
         if not traces:
@@ -152,4 +160,5 @@ class Cost:
         spans = {first: block.last for first, block in engine.blocks.items()}
         chip = chip or self.chip
         replay = Replay(engine.program, spans, self.target, chip, launch or self.launch(chip))
+        replay.timeline = timeline
         return replay.run(traces)

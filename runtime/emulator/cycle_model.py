@@ -32,6 +32,7 @@ from wavedsl.runtime.emulator.amdgcn_text import Line, Program
 from wavedsl.runtime.emulator.amdgcn_trace import WaveTrace
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, ChipModel
 from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Queue, Timing
+from wavedsl.runtime.emulator.timeline import Timeline
 
 TURN = 4
 """Clocks between two turns of a SIMD."""
@@ -214,6 +215,7 @@ class Replay(Queue):
         self.lines: dict[int, int] = {}
         self.issued: dict[int, int] = {}
         self.matrix_first = self.matrix_last = -1
+        self.timeline: Timeline | None = None
         self.waves: list[_Wave] = []
         self.count = self.last = 0
         used = launch.used_units or chip.units
@@ -246,6 +248,8 @@ class Replay(Queue):
             simd = min(range(SIMDS), key=lambda s: load[s])
             load[simd] += 1
             wave = _Wave(trace, group, simd, at + (simd - at) % TURN, self.count, again << 48)
+            if self.timeline is not None:
+                self.timeline.begin(self.count, number, f"wave {len(group.waves)}", wave.at)
             self.count += 1
             group.waves.append(wave)
             if self._fetch(wave):
@@ -288,6 +292,8 @@ class Replay(Queue):
             else:
                 self.stalls[reason] = self.stalls.get(reason, 0) + waited
             self.lines[op.index] = self.lines.get(op.index, 0) + waited
+            if self.timeline is not None:
+                self.timeline.wait(w.age, w.free, t, reason, op.index)
         self.issued[op.index] = self.issued.get(op.index, 0) + 1
         free = self.port_free[w.simd]
         kind = op.kind
@@ -303,6 +309,8 @@ class Replay(Queue):
                 self.matrix_first = t
             self.matrix_last = max(self.matrix_last, t + op.pipe)
             self.last = max(self.last, t + op.pipe)
+            if self.timeline is not None:
+                self.timeline.work(f"matrix unit of SIMD {w.simd}", w.age, t, t + op.pipe, op.index)
         if op.slow:
             w.pending.append((op.writes, t + op.latency, op.second == MATRIX))
         w.free = t + op.holds
@@ -355,6 +363,8 @@ class Replay(Queue):
         return self._release(group) if group.arrived else None
 
     def _finished(self, w: _Wave, t: int) -> bool:
+        if self.timeline is not None:
+            self.timeline.until(w.age, t)
         w.group.ended += 1
         return w.group.ended == len(w.group.waves)
 
@@ -492,6 +502,8 @@ class Replay(Queue):
         if w.vm:
             done = max(done, w.vm[-1])
         w.vm.append(done)
+        if self.timeline is not None:
+            self.timeline.move("vector memory", t, done, size)
         self.last = max(self.last, done)  # a kernel has not ended before its stores have
         if op.arrival:
             self.lds_free = max(self.lds_free, t) + op.arrival

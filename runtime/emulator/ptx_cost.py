@@ -18,6 +18,7 @@ from wavedsl.runtime.emulator.ptx_gather import entry_registers
 from wavedsl.runtime.emulator.ptx_module import Inst
 from wavedsl.runtime.emulator.ptx_run import Runner
 from wavedsl.runtime.emulator.ptx_trace import MAX_RECORDED, Tracer
+from wavedsl.runtime.emulator.timeline import Timeline
 from wavedsl.runtime.emulator.warp_events import SECTOR, Events
 from wavedsl.runtime.emulator.warp_ops import WarpProgram, registers
 from wavedsl.runtime.emulator.warp_replay import WarpReplay
@@ -103,8 +104,15 @@ class Cost:
             return 1.0
         return sum(n if k < 0 else min(n, memory.allocations[k].size) for k, n in asked.items()) / total
 
-    def timing(self, launch: Launch | None = None, chip: SmModel | None = None) -> Timing:
-        """Replay what was recorded; `launch` and `chip` replace what was run, for studies."""
+    def place(self, instruction: int) -> tuple[str, str]:
+        """The text of an instruction, and the user's line."""
+        inst = self.m.function.insts[instruction]
+        return inst.text, "" if inst.loc is None else str(self.m.launch.module.location(inst.loc, inst.line))
+
+    def timing(
+        self, launch: Launch | None = None, chip: SmModel | None = None, timeline: Timeline | None = None
+    ) -> Timing:
+        """Replay what was recorded; `launch` and `chip` replace what was run, for studies; `timeline` is told all."""
         traces = [warps for warps in self.tracer.clusters if any(w.visits for w in warps)]
         if not traces:
             return Timing()
@@ -115,6 +123,7 @@ class Cost:
         replay = WarpReplay(
             self._program(chip), Events(self.tracer), chip, launch, m.cluster, max(64, chip.l1_lines - taken)
         )
+        replay.timeline = timeline
         timing = replay.run(traces)
         recorded = sum(len(w.visits) for warps in traces for w in warps)
         left = sum(w.cut for warps in traces for w in warps)

@@ -13,6 +13,7 @@ from typing import Any
 
 from wavedsl.ir.errors import EmulationError
 from wavedsl.ir.loc import Loc
+from wavedsl.runtime.emulator.timeline import Timeline
 
 KINDS = (
     "out-of-bounds", "uninitialised-read", "missing-wait", "hazard", "race", "register-race", "proxy-fence",
@@ -76,6 +77,7 @@ class EmulationReport:
     _utilisation: Mapping[str, float] = field(default_factory=dict)
     _timing: Any = None
     _model: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+    _place: Callable[[int], tuple[str, str]] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -83,15 +85,27 @@ class EmulationReport:
     def set_cycles(self, cycles: int, utilisation: Mapping[str, float]) -> None:
         self._cycles, self._utilisation = cycles, utilisation
 
-    def set_model(self, model: Callable[..., Any]) -> None:
-        """`model()` gives a `cycle_queue.Timing`; it is called when the cycles are first asked for."""
-        self._model = model
+    def set_model(self, model: Callable[..., Any], place: Callable[[int], tuple[str, str]]) -> None:
+        """`model()` gives a `cycle_queue.Timing`; it is called when the cycles are first asked for. `place(n)`: the
+        text of instruction number n and the user's line."""
+        self._model, self._place = model, place
 
     def replay(self, launch: Any = None, chip: Any = None) -> Any:
         """The cycle model once more, as part of another `cycle_queue.Launch`, or on a changed `ChipModel`."""
         if self._model is None:
             raise ValueError("nothing ran that could be replayed")
         return self._model(launch, chip)
+
+    def timeline(self) -> dict[str, Any]:
+        """What the cycle model has each warp and unit do when, in the Trace Event Format, for ui.perfetto.dev: waits
+        with their reasons, matrix units, copies. A clock is shown as a microsecond. Raises ValueError if nothing ran.
+        """
+        if self._place is None:
+            raise ValueError("nothing ran that could be replayed")
+        found = Timeline(self._place)
+        assert self._model is not None
+        self._model(None, None, found)
+        return found.trace()
 
     @property
     def timing(self) -> Any:

@@ -30,6 +30,7 @@ from typing import Any
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, SmModel
 from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Queue, Timing
 from wavedsl.runtime.emulator.ptx_trace import WarpTrace
+from wavedsl.runtime.emulator.timeline import Timeline
 from wavedsl.runtime.emulator.warp_events import Events
 from wavedsl.runtime.emulator.warp_ops import (
     ACCESS,
@@ -170,6 +171,7 @@ class WarpReplay(Queue):
         self.visits: Counter[int] = Counter()
         """Block → how often a warp runs it."""
         self.window = (-1.0, -1.0)
+        self.timeline: Timeline | None = None
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
@@ -200,6 +202,9 @@ class WarpReplay(Queue):
                 trace, cluster, rank, self.sms[rank], (core + i % each) % SIMDS, at, self.count, again << 80,
                 self.program.count,
             )  # fmt: skip
+            if self.timeline is not None:
+                name = f"warp {i % each}" + (f" of workgroup {rank} of the cluster" if self.ranks > 1 else "")
+                self.timeline.begin(self.count, number, name, at)
             self.count += 1
             self.visits.update(block for block, _ in trace.visits)
             cluster.warps.append(warp)
@@ -213,6 +218,8 @@ class WarpReplay(Queue):
         if self._fetch(w, earliest):
             return None
         w.ended = True
+        if self.timeline is not None:
+            self.timeline.until(w.age, w.free)
         cluster = w.cluster
         cluster.ended += 1
         self.last = max(self.last, int(max(w.free, earliest)))
@@ -233,6 +240,7 @@ class WarpReplay(Queue):
         One loop for all that the replay spends its time on: plain instructions, and who has to wait for a pipe.
         """
         waves, stalls, lines, busy, sources = self.waves, self.stalls, self.lines, self.busy, self.program.sources
+        timeline = self.timeline
         t: float = 0
         latest: float = 0
         ended: _Cluster | None = None
@@ -257,12 +265,14 @@ class WarpReplay(Queue):
             if waited > 0:
                 stalls[w.reason] = stalls.get(w.reason, 0) + waited
                 lines[op.index] = lines.get(op.index, 0) + waited
+                if timeline is not None:
+                    timeline.wait(age, w.free, t, w.reason, op.index)
             free["issue"] = t + 1
             if port != "issue" and port != "lsu":
                 free[port] = t + op.busy
                 busy[port] = busy.get(port, 0.0) + op.busy
                 if port == "tensor":
-                    self._worked(t, t + op.busy)
+                    self._worked(w, op, t, t + op.busy)
             w.free = t + 1
             if op.kind == PLAIN:
                 ready = w.ready
@@ -519,6 +529,8 @@ class WarpReplay(Queue):
             else:
                 end += chip.l1_latency
             done = max(done, end)
+            if self.timeline is not None:
+                self.timeline.move("copies" if op.kind == COPY else "global memory", t, end, size)
             if op.kind != COPY:
                 w.accessed = max(w.accessed, end)
         self.last = max(self.last, int(done))  # a kernel has not ended before its stores have
@@ -538,15 +550,25 @@ class WarpReplay(Queue):
         w.product = end + self.chip.product_latency
         self.busy["tensor"] = self.busy.get("tensor", 0.0) + op.busy
         self.busy["lsu"] += clocks
-        self._worked(start, end)
+        self._worked(w, op, start, end)
         self.last = max(self.last, int(w.product))
 
-    def _worked(self, start: float, end: float) -> None:
+    def _worked(self, w: _Warp, op: WarpOp, start: float, end: float) -> None:
         """A tensor core was busy."""
+        if self.timeline is not None:
+            self._span("tensor core", w, op, start, end, core=w.core)
         first, last = self.window
         self.window = start if first < 0 or start < first else first, end if end > last else last
         if end > self.last:
             self.last = int(end)
+
+    def _span(
+        self, unit: str, w: _Warp, op: WarpOp, start: float, end: float, size: int = 0, core: int | None = None
+    ) -> None:
+        """Tell the timeline, if there is one, what works for a warp."""
+        if self.timeline is not None:
+            of = [f"sub-core {core}"] * (core is not None) + [f"workgroup {w.rank} of the cluster"] * (self.ranks > 1)
+            self.timeline.work(" of ".join([unit, *of]), w.age, start, end, op.index, size)
 
     def _signals(self, w: _Warp, op: WarpOp, t: float) -> None:
         """What an instruction does to mbarriers, and the bulk copies that it has made."""
@@ -557,6 +579,7 @@ class WarpReplay(Queue):
                 read = self._served(w.sm, t, size / chip.shared_rate) + size / chip.shared_rate
                 done = self._brought(w.sm, read, size) + self.miss_latency
                 w.stored = (max(w.stored[0], read + chip.shared_latency), max(w.stored[1], done))
+                self._span("bulk stores", w, op, t, done, size)
                 self.last = max(self.last, int(done))
                 continue
             key = what[0]
@@ -584,6 +607,7 @@ class WarpReplay(Queue):
                 done = self._brought(sm, t, size, copies) + self.miss_latency + chip.bulk_latency
                 self._taken(sm, size / chip.shared_rate)
                 self.busy["lsu"] += size / chip.shared_rate
+                self._span("bulk loads", w, op, t, done, size)
                 self._over(phases, done)
 
     def _over(self, phases: _Phases, t: float) -> None:
