@@ -10,8 +10,9 @@ and end where a count does (a group's among others), leave by a map that ends th
 
 A result may take the place of what it is computed of (`in_place`). Each lane has read an element before it stores the
 result to shared memory, all of a panel's lanes have stored when its copy is started, so a copy overwrites nothing that
-is still to be read. Where ordinary stores have written to the array before, fences between the proxies are for global
-memory too; where they may do so afterwards, the array's results are stored from registers.
+is still to be read. Bulk copies keep no order: one that may go where another went waits until that has written. Where
+ordinary stores have written to the array before, fences between the proxies are for global memory too; where they may
+do so afterwards, the array's results are stored from registers.
 
 Invariant: the thread that starts copies is one of those that wait for theirs; a buffer's copies end in order.
 """
@@ -37,7 +38,7 @@ from wavedsl.ir.plan_addresses import lane_fields
 from wavedsl.ir.steps import Context
 from wavedsl.ir.tile_ends import difference, tile_ends
 from wavedsl.ir.views import placement
-from wavedsl.ir.write_back import follows, writers
+from wavedsl.ir.write_back import follows, loops_around, writers
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""
@@ -184,6 +185,10 @@ def together(low: Lowering, n: Node) -> list[Node]:
     group: list[Node] = []
     for x in region.nodes:
         if x.id in low.outlets:
+            if any(_one_place(x, y) for y in group):  # the second write is the later one
+                if n in group:
+                    break
+                group = []
             group.append(x)
         elif OPS[x.op].effect or x.op in PRODUCTS:
             if n in group:
@@ -204,6 +209,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     low.outlets_used += len(group)
     alone = len(group) == len(low.outlets)
     stored = any(ordinary_stores(low, w[0].node, low.outlets) for w in waiting)
+    over = any(_over(low, w[0].node) for w in waiting)
     panels = sorted(
         (p for w in waiting for p in _panels(low, *w)), key=lambda p: (p.r + p.height, p.c + p.width)
     )  # what ends first leaves first: neighbours have elements in common
@@ -211,7 +217,10 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     ahead = Ahead(low, pieces)
     b = low.b
     for j, p in enumerate(panels):
-        if j >= BUFFERS or again:
+        if over and j == 0:
+            b.bulk_wait(0, reading=False)
+            b.wave_barrier()
+        elif j >= BUFFERS or again:
             fresh = j == 0 and (len(panels) % BUFFERS or not alone)
             b.bulk_wait(0 if fresh else BUFFERS - 1, reading=True)
             b.wave_barrier()
@@ -237,7 +246,21 @@ def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
 
 def _again(low: Lowering, n: Node, w: Node) -> bool:
     """Whether a write may store to the elements of another one behind it, with no fence between."""
-    return w.op == "write" and w.attrs.get("mapping") == n.attrs.get("mapping") and follows(low.graph, n, w)
+    return w.op == "write" and _one_place(w, n) and follows(low.graph, n, w)
+
+
+def _one_place(x: Node, y: Node) -> bool:
+    """Whether two writes may go to the same elements with no fence between: other places are apart, or have one."""
+    return x.attrs["memory"] == y.attrs["memory"] and x.attrs.get("mapping") == y.attrs.get("mapping")
+
+
+def _over(low: Lowering, n: Node) -> bool:
+    """Whether copies of a write may go to where earlier ones go that nobody has waited for: copies keep no order."""
+    others = [o.node for o in low.outlets.values() if o.node is not n and _one_place(o.node, n)]
+    if any(follows(low.graph, x, n) for x in others):
+        return True
+    dims = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims} if n.attrs.get("mapping") is None else set()
+    return any(str(r.dim) not in dims for r in loops_around(low.graph, n))
 
 
 def ordinary_stores(low: Lowering, n: Node, outlets: Collection[int]) -> list[Node]:

@@ -84,19 +84,32 @@ def writers(graph: Graph, memory: str) -> list[Node]:
 
 def follows(graph: Graph, early: Node, late: Node) -> bool:
     """Whether one node may run after another has: it stands behind it, or in a loop with it."""
-    inside: dict[int, tuple[int, ...]] = {}
-
-    def walk(region: Region, loops: tuple[int, ...]) -> None:
-        for n in region.nodes:
-            inside[n.id] = loops
-            if n.op in REGIONS:
-                walk(n.attrs["body"], loops if n.op == "when" else (*loops, n.id))
-
-    walk(graph.region, ())
+    inside = _loops(graph)
     if early.id not in inside or late.id not in inside:
         return False
     order = {number: i for i, number in enumerate(inside)}
-    return order[early.id] < order[late.id] or bool(set(inside[early.id]) & set(inside[late.id]))
+    around = inside[late.id]
+    return order[early.id] < order[late.id] or any(r is x for r in inside[early.id] for x in around)
+
+
+def loops_around(graph: Graph, n: Node) -> tuple[Region, ...]:
+    """The bodies of the loops that a node is in, outermost first."""
+    return _loops(graph)[n.id]
+
+
+def _loops(graph: Graph) -> dict[int, tuple[Region, ...]]:
+    """By node, in the order in which they stand."""
+    inside: dict[int, tuple[Region, ...]] = {}
+
+    def walk(region: Region, loops: tuple[Region, ...]) -> None:
+        for n in region.nodes:
+            inside[n.id] = loops
+            if n.op in REGIONS:
+                body = n.attrs["body"]
+                walk(body, loops if n.op == "when" else (*loops, body))
+
+    walk(graph.region, ())
+    return inside
 
 
 def fenced(graph: Graph, writes: Collection[int]) -> Graph:
@@ -152,4 +165,4 @@ def _owners(layout: Layout | None) -> np.ndarray | None:
     return pairs if len(pairs) == len(np.unique(pairs // most)) else None
 
 
-__all__ = ["accessed_before", "by_warps", "by_waves", "fenced", "follows", "writers", "written_before"]
+__all__ = ["accessed_before", "by_warps", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before"]

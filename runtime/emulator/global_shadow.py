@@ -243,10 +243,11 @@ class GlobalShadow:
 
     def write(
         self, addresses: Array, size: int, rows: Array, inst: int, *, words: Array | None = None, atomic: bool = False,
-        strong: bool = False,
+        strong: bool = False, by: Array | None = None,
     ) -> Clash | None:  # fmt: skip
         """Writes of `size` bytes at addresses [n] by rows [n], before memory changes. `words` [k, n]: what is written
-        (None: not known). Atomics and strong writes are in order among each other.
+        (None: not known). Atomics and strong writes are in order among each other. `by`: codes of agents that write for
+        the rows, as bulk copies do, in no order among themselves.
         """
         found = None
         mild = atomic or strong
@@ -284,7 +285,8 @@ class GlobalShadow:
             if found is None:
                 say = "overwrites what {} reads, and nothing orders the two:"
                 found = self.clash(page, cells, before, lanes, readers, codes, say, page.read_inst)
-            broad = np.broadcast_to(codes[:, None], cells.shape)
+            whose = codes if by is None else by if lanes is None else by[lanes]
+            broad = np.broadcast_to(whose[:, None], cells.shape)
             if stay is None:
                 page.write_code[cells] = broad
             else:

@@ -82,6 +82,9 @@ class BulkCopies:
         self.m, self.barriers = m, barriers
         self.group = np.zeros(m.T, np.int32)
         self.pending: list[Store] = []
+        """Stores of which nobody knows whether they have read what they read."""
+        self.unwritten: list[Store] = []
+        """Those of which nobody knows whether they have written it."""
         self.tick = np.zeros(m.NW, np.int32)
         self.boxes = TensorBoxes(m)
         self.arrival = ("early", "late", "random")[int(m.rng.integers(3))] if m.checks else "early"
@@ -90,6 +93,7 @@ class BulkCopies:
         self.group[:] = 0
         self.tick[:] = 0
         self.pending.clear()
+        self.unwritten.clear()
 
     def chunks(self) -> Array:
         """Shared memory of the batch as 16-byte chunks."""
@@ -104,7 +108,7 @@ class BulkCopies:
         if "commit" in effects:
             return self._commit
         if "wait" in effects:
-            return self._wait(inst.args[0].value)
+            return self._wait(inst.args[0].value, "read" in inst.name.split("."))
         args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
         if "load" in effects:
             return self._load(inst, row, pc, args)
@@ -397,22 +401,23 @@ class BulkCopies:
             at = address_of(m, args["dst"])
             sizes = self._values(args["bytes"], "u32")
 
-        def issue(lanes: Array, index: Array, ticks: Array, put: Callable[[Array, Array], None]) -> None:
-            """`put(positions, chunks)` performs the stores of some of the lanes."""
+        def issue(lanes: Array, index: Array, ticks: Array, put: Callable[[Array, Array, Array], None]) -> None:
+            """`put(positions, chunks, running numbers)` performs the stores of some of the lanes."""
             if not m.checks:
-                put(np.arange(len(lanes)), self.chunks()[index])
+                put(np.arange(len(lanes)), self.chunks()[index], ticks)
                 return
             for i, (lane, tick) in enumerate(zip(lanes.tolist(), ticks.tolist())):
                 one = np.array([i])
 
                 def action(one: Array = one) -> None:
-                    put(one, self.chunks()[index[one]])
+                    put(one, self.chunks()[index[one]], ticks[one])
 
                 store = Store(inst, lane, int(self.group[lane]), tick, action)
                 if not self.late():
                     action()
                     store.action = None
                 self.pending.append(store)
+                self.unwritten.append(store)
 
         def tiles(lanes: Array) -> None:
             where, start = at(lanes), src(lanes)
@@ -434,11 +439,12 @@ class BulkCopies:
                 def put(
                     which: Array,
                     chunks: Array,
+                    ticks: Array,
                     part: Array = part,
                     place: Array = corner[:, on],
                     found: tuple[TensorMapSpec, int] = found,
                 ) -> None:
-                    self.boxes.scatter(inst, row, pc, *found, place[:, which], part[which], chunks)
+                    self.boxes.scatter(inst, row, pc, *found, place[:, which], part[which], chunks, ticks)
 
                 issue(part, index, ticks, put)
 
@@ -454,8 +460,10 @@ class BulkCopies:
                 if index is None:
                     continue
 
-                def put(which: Array, chunks: Array, a: int = a, thread: int = int(part[0])) -> None:
-                    self._run(inst, row, pc, a, chunks, thread)
+                def put(
+                    which: Array, chunks: Array, ticks: Array, a: int = a, thread: int = int(part[0])
+                ) -> None:
+                    self._run(inst, row, pc, a, chunks, thread, int(ticks[0]))
 
                 issue(part, index, ticks, put)
 
@@ -465,15 +473,15 @@ class BulkCopies:
 
         return run
 
-    def _run(self, inst: Inst, row: isa.Inst, pc: int, address: int, chunks: Array, thread: int) -> None:
+    def _run(self, inst: Inst, row: isa.Inst, pc: int, address: int, chunks: Array, thread: int, tick: int) -> None:
         """Put a run of bytes into global memory, or combine it with what is there."""
         m = self.m
         words = np.ascontiguousarray(chunks.reshape(-1)).view(np.uint32).reshape(-1, 4).T
         where = address + 16 * np.arange(words.shape[1])
         if m.globals is not None:
             reduces = "reduce" in row.effects
-            threads = np.full(len(where), thread)
-            m.globals.bulk_write(inst, pc, where, 16, threads, None if reduces else words, reduces)
+            threads, ticks = np.full(len(where), thread), np.full(len(where), tick)
+            m.globals.bulk_write(inst, pc, where, 16, threads, ticks, None if reduces else words, reduces)
         if "reduce" in row.effects:
             found = m.memory.find(address)
             size = 16 * words.shape[1]
@@ -508,16 +516,19 @@ class BulkCopies:
     def _commit(self, mask: Mask) -> None:
         self.group[slice(None) if mask is None else mask] += 1
 
-    def _wait(self, keep: int) -> Step:
+    def _wait(self, keep: int, reading: bool) -> Step:
+        def done(stores: list[Store], mask: Mask) -> list[Store]:
+            return [
+                s for s in stores if (mask is None or mask[s.thread]) and s.group < self.group[s.thread] - keep
+            ]
+
         def step(mask: Mask) -> None:
             if self.pending:
-                self._settle(
-                    [
-                        s
-                        for s in self.pending
-                        if (mask is None or mask[s.thread]) and s.group < self.group[s.thread] - keep
-                    ]
-                )
+                self._settle(done(self.pending, mask))
+            if self.unwritten and not reading:
+                found = done(self.unwritten, mask)
+                self.unwritten = [s for s in self.unwritten if s not in found]
+                self._publish(found, self.unwritten, self.m.shadow.written)
 
         return step
 
@@ -528,11 +539,16 @@ class BulkCopies:
             if s.action is not None:
                 s.action()
             self.pending.remove(s)
-        warps = sorted({int(m.global_warp[s.thread]) for s in stores})
-        for w in warps:
-            open_ = [s.tick for s in self.pending if m.global_warp[s.thread] == w]
+        self._publish(stores, self.pending, m.shadow.stores)
+
+    def _publish(self, stores: list[Store], left: list[Store], column: int) -> None:
+        """The warps of these stores know that they are done, up to the first of those that are left. `column`: that of
+        what is done, for the first warp."""
+        m = self.m
+        for w in sorted({int(m.global_warp[s.thread]) for s in stores}):
+            open_ = [s.tick for s in left if m.global_warp[s.thread] == w]
             tick = min(open_) - 1 if open_ else int(self.tick[w])
-            m.shadow.waited(np.array([w]), np.array([m.shadow.stores + w % m.shadow.warps]), np.array([tick]))
+            m.shadow.waited(np.array([w]), np.array([column + w % m.shadow.warps]), np.array([tick]))
 
     def ends(self, mask: Mask) -> None:
         """Threads end: their stores must have read what they read, for the CTA's shared memory goes away."""

@@ -4,10 +4,11 @@ In: accesses, fences and strong accesses, as instructions carry them out. Out: f
 keeps the warps' vector clocks (barriers, mbarriers, waits); this adds what they mean for global memory, and what fences
 of the chip's scope let go from CTA to CTA. Lanes of a warp are taken as ordered by program order, as there.
 
-A bulk load reads as the mbarrier's phase that it completes. A bulk store writes when it is performed, by the warp that
-issued it. Fences: all that a warp knows when it fences is released by a strong access behind it, of itself or of a
-warp that knows of the fence. (PTX asks for the fence in the thread of the access; published kernels fence in all
-threads, meet, and let one of them access.)
+A bulk load reads as the mbarrier's phase that it completes. A bulk store writes when it is performed, as an agent of
+its own: who has waited for its group (not only until it has read), or synchronised with one who has, knows of it, and
+nobody else does, later copies of its own thread included. Fences: all that a warp knows when it fences is released by a
+strong access behind it, of itself or of a warp that knows of the fence. (PTX asks for the fence in the thread of the
+access; published kernels fence in all threads, meet, and let one of them access.)
 
 Ordinary stores go through the generic proxy, bulk copies through the asynchronous one: a bulk copy that reads or
 overwrites what a store of the same launch wrote needs a proxy fence for global memory between the two, in front of or
@@ -151,12 +152,15 @@ class WatchedMemory:
             self._tell(inst, self._unfenced(address, width, rows, "reads"), threads, "proxy-fence")
 
     def bulk_write(
-        self, inst: Inst, pc: int, address: Array, width: int, threads: Array, words: Array | None, atomic: bool
-    ) -> None:
-        """Bulk stores that threads have issued, before memory changes."""
+        self, inst: Inst, pc: int, address: Array, width: int, threads: Array, ticks: Array, words: Array | None,
+        atomic: bool,
+    ) -> None:  # fmt: skip
+        """Bulk stores that threads have issued, with their running numbers, before memory changes."""
         rows = self.m.global_warp[threads]
+        shadow = self.m.shadow
+        codes = self.warps.base[rows] >> DOMAIN << DOMAIN | (shadow.written + shadow.own[rows]) << COLUMN | ticks
         open_ = self._unfenced(address, width, rows, "overwrites")
-        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic)
+        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic, by=codes)
         self._tell(inst, clash, threads)
         if clash is None:
             self._tell(inst, open_, threads, "proxy-fence")
@@ -205,7 +209,10 @@ class WatchedMemory:
         if clash is None:
             return
         thread = clash.position if lanes is None else int(lanes[clash.position])
-        text = f"{clash.what} {self.shadow.place(clash.address)}{self.m.other_line(clash.other)}"
+        what = clash.what
+        if clash.other >= 0 and self.copies[clash.other]:
+            what = what.replace("what another wave wrote", "what a bulk store writes whose group was not waited for")
+        text = f"{what} {self.shadow.place(clash.address)}{self.m.other_line(clash.other)}"
         self.m.tell(kind, inst, text, thread)
 
 

@@ -53,7 +53,8 @@ class SharedShadow:
 
     `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents. Columns
     of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
-    memory, in global memory, and which mbarrier initialisations are known, by warp; one per mbarrier.
+    memory, in global memory, which mbarrier initialisations are known, and which bulk stores have written, by warp; one
+    per mbarrier.
     """
 
     def __init__(self, ctas: int, warps: int, stride: int, granule: int, cluster: int = 1, agents: bool = False):
@@ -67,7 +68,8 @@ class SharedShadow:
         self.fenced = self.readers
         self.fenced_global = self.fenced + w
         self.inits = self.fenced_global + w
-        self.barriers = self.inits + w if agents else w
+        self.written = self.inits + w
+        self.barriers = self.written + w if agents else w
         n = ctas * self.per_cta
         self.state = np.zeros(n, np.uint8)
         self.writer = np.zeros(n, np.int64)

@@ -156,6 +156,7 @@ class TensorBoxes:
         coords: Array,
         lanes: Array,
         chunks: Array,
+        ticks: Array,
     ) -> None:
         """Put boxes [lanes, chunks] into the tensor, or combine them with it; what lies outside is dropped."""
         found = self._elements(inst, spec, base, coords, lanes, True)
@@ -170,7 +171,7 @@ class TensorBoxes:
                 words = np.zeros((len(address), (size + 3) // 4 * 4), np.uint8)
                 words[:, :size] = part
                 put = None if reduces else np.ascontiguousarray(words.view(np.uint32).T)
-                self.m.globals.bulk_write(inst, pc, address, size, lanes[position], put, reduces)
+                self.m.globals.bulk_write(inst, pc, address, size, lanes[position], ticks[position], put, reduces)
         if not reduces:
             data[index[inside]] = values[inside]
             return

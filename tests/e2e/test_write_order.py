@@ -201,6 +201,33 @@ def product(last: str) -> Any:
     return gemm
 
 
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "persistent": {"persistent": True},
+    "ping-pong": {"persistent": True, "ping_pong": True},
+    "cluster": {"cluster": (2, 1, 1)},
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("last", ["under itself", "over another array", "read again"])
+def test_results_of_many_tiles(
+    last: str, schedule: str, oracle: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bulk copies of one thread keep no order either."""
+    rng = np.random.default_rng(11)
+    a, b, d = (rng.integers(-4, 5, s).astype(np.float16) for s in ((512, 64), (256, 64), (512, 256)))
+    kernel = product(last)
+    constraints = [*list(kernel.constraints)[:3], wd.WaveConstraint(M, BM)]
+    one = wd.wave(constraints, subs={BM: 64, BN: 128, BK: 64}, schedule=wd.Schedule(**SCHEDULES[schedule]))
+    args = [a, b, d, np.full((512, 256), 7, np.float16)]
+    compiled = agree(one(kernel.function), args, "sm_90a", oracle)
+    assert ("cp.async.bulk.tensor.2d.global" in compiled.asm) == (last != "read again")
+    for seed in ("1", "2"):
+        monkeypatch.setenv("WAVEDSL_SEED", seed)
+        assert not compiled.emulate(*args, checks="report").findings
+
+
 LAST = ["over zeros", "over another array", "under itself", "under another array", "under a sum", "read again"]
 
 

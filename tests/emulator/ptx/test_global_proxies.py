@@ -91,6 +91,20 @@ def test_what_bulk_stores_wrote_needs_no_fence():
     assert not findings(put + "ld.global.b32 %r6, [%d2];\n")
 
 
+@pytest.mark.parametrize("wait", ["cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"])
+@pytest.mark.parametrize("next_", ["ld.global.b32 %r6, [%d2];", "st.global.b32 [%d2], %r0;", "@%p0 bra END; " + PUT_BOX])
+def test_a_bulk_store_has_written_when_its_group_is_waited_for(wait, next_):
+    """Not before, for later copies of its own thread either, and not when it has read shared memory."""
+    put = PUT.replace("COPY", PUT_RUN).replace("cp.async.bulk.wait_group 0;", wait)
+    end = " cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" if next_.endswith(PUT_BOX) else ""
+    change = "ADD.u32 %r4".lower() + ", %r4, 7; st.shared.b32 [%r5], %r4; fence.proxy.async.shared::cta; bar.sync 0;\n"
+    found = findings(put + change + next_ + end + "\n@%p0 bra END; cp.async.bulk.wait_group 0;")
+    if "read" in wait:
+        assert found and all(kind == "race" and "whose group was not waited for" in text for kind, text in found), found
+    else:
+        assert not found
+
+
 # CTA 0 stores, releases and raises the flag; CTA 1 waits for it, acquires and copies.
 HANDED = """setp.ne.u32 %p2, %r1, 0; @%p2 bra OTHER;
 st.global.b32 [%d2], %r4; WRITER bar.sync 0; @%p0 bra END;
