@@ -210,6 +210,28 @@ def flops(b: int, h: int, n: int, d: int, causal: bool, gradients: bool) -> int:
     return (10 if gradients else 4) * b * h * d * pairs
 
 
+def extents(n: int, d: int) -> dict[Any, int]:
+    """What is timed at so many keys and this head size, by symbol."""
+    heads = max(1, WIDTH // d)
+    found = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
+    return found | {forward.H: heads, forward.G: heads}
+
+
+def kernels_of(target: str, n: int, d: int, causal: bool, gradients: bool) -> Sequence[Any]:
+    """The kernels of the example's own tiles, in order."""
+    variant = forward.Variant(wd.bf16, causal=causal, lse=True)
+    if gradients:
+        return backward.kernels(variant, backward.tile_for(variant, target, d))
+    return [forward_kernel(variant, candidates(target, n, d, causal)[0])]
+
+
+def moved(kernels: Sequence[Any], sizes: dict[Any, int]) -> int:
+    """The least bytes that kernels move, counted from their graphs: the arrays of each once per direction."""
+    from wavedsl.analysis.arrays import least_bytes
+
+    return sum(least_bytes(kernel.trace(), sizes) for kernel in kernels)
+
+
 def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequence[Any]) -> list[Any]:
     """Rows (batch, head, query) of exact attention."""
     q, k, v = arrays
@@ -374,7 +396,10 @@ def measure(
         for gradients in (False, True):
             row: dict[str, Any] = {"d": d, "keys": n, "causal": causal, "gradients": gradients}
             b, h = max(1, TOKENS // n), max(1, WIDTH // d)
+            row["case"] = ", ".join(["attention", *["causal"] * causal, *["gradients"] * gradients])
+            row["size"] = [b, h, n, d]
             row["flops"] = flops(b, h, n, d, causal, gradients)
+            row["bytes"] = moved(kernels_of(target, n, d, causal, gradients), extents(n, d))
             key = f"attention {d} {n} {causal} {gradients}"
             choices = candidates(target, n, d, causal)
             rows.append(timed(Held(place, target, n, d, causal, tutorial), key, row, choices, done))
@@ -404,22 +429,19 @@ def timed(held: Any, key: str, row: dict[str, Any], choices: Sequence[Any], done
             return {**row, "failed": (whys or ["no candidate is right"])[0]}
         ours = row["tiles"] = min(right, key=lambda name: tries[name]["seconds"])
         row["error"] = tries[ours]["error"]
-    for name in PROVIDERS:
-        chosen = next((c for c in choices if str(c) == ours), None)
-        of = f"{key} by {name}" + (f", {ours}" if name == "wavedsl" else "")
-        one = functools.partial(provided, held, name, gradients, chosen)
-        seen = _unit(done, of, one, f"attention by {name}")
-        if "failed" not in seen:
-            row[name] = seen
-        elif name == "wavedsl":
-            return {**row, "failed": seen["failed"]}
-        else:
-            row.setdefault("missing", {})[name] = seen["failed"]  # a rival's failure is its own
-    return row
+    chosen = next((c for c in choices if str(c) == ours), None)
+
+    def unit(name: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
+        of = f"{key} by {name}" + (f", {ours}" if name == units.OURS else "")
+        return of, functools.partial(provided, held, name, gradients, chosen), f"attention by {name}"
+
+    found, missing, failed = units.by_providers(done, PROVIDERS, unit)
+    row |= {**found, "missing": missing} if missing else found
+    return {**row, "failed": failed} if failed else row
 
 
 def _unit(done: Any, key: str, work: Callable[[], dict[str, Any]], kind: str = "one attention") -> dict[str, Any]:
-    return done.run(key, {}, work, 2 * units.CHECK_LIMIT, ("attention", kind) if "by " not in kind else (kind,))
+    return done.run(key, {}, work, 2 * units.CHECK_LIMIT, ("attention", kind))
 
 
 def _gradients(held: Any) -> dict[str, Any]:
@@ -555,10 +577,9 @@ def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]], word: str 
                 run(place, target, 0)  # whose verdict is of outputs that nobody wrote
     for d, n, causal in () if word else shapes:
         variant = forward.Variant(wd.bf16, causal=causal, lse=True)
-        subs = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
-        subs |= {forward.H: WIDTH // d, forward.G: WIDTH // d}
+        subs = extents(n, d)
         what = f"d {d}, {n} keys, {'causal' if causal else 'full'}"
-        units = {f"{what}, gradients": backward.kernels(variant, backward.tile_for(variant, target, d))}
+        units = {f"{what}, gradients": kernels_of(target, n, d, causal, True)}
         for choice in candidates(target, n, d, causal):
             units[f"{what}, {choice}"] = [forward_kernel(variant, choice)]
         for name, kernels in units.items():

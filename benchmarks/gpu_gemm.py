@@ -297,19 +297,18 @@ def run_case(
         return {**row, "failed": whys[0]}
     best = row["tiles"] = min(right, key=lambda name: tries[name].get("seconds", 0.0))
     row["error"] = tries[best]["error"]
-    row["seconds"], row["missing"] = {}, {}
     others = rivals_of(space.torch, not tiny)
-    for provider in ("wavedsl", *others):
+
+    def unit(provider: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
         bind: Bind = others[provider] if provider in others else lambda *x: held.bind(found[best])(*x)
-        of = f"{key} by {provider}" + (f", {best}" if provider == "wavedsl" else "")
-        seen = done.run(of, {}, functools.partial(timed, held, bind), 2 * units.CHECK_LIMIT, (f"by {provider}",))
-        if "failed" not in seen:
-            row["seconds"][provider] = seen["seconds"]
-            row["clock"] = seen["clock"] if provider == "wavedsl" else row.get("clock")
-        elif provider == "wavedsl":
-            return {**row, "failed": seen["failed"]}
-        else:
-            row["missing"][provider] = seen["failed"]
+        of = f"{key} by {provider}" + (f", {best}" if provider == units.OURS else "")
+        return of, functools.partial(timed, held, bind), f"by {provider}"
+
+    seen, row["missing"], failed = units.by_providers(done, (units.OURS, *others), unit)
+    row["seconds"] = {provider: times["seconds"] for provider, times in seen.items()}
+    if failed:
+        return {**row, "failed": failed}
+    row["clock"] = seen[units.OURS]["clock"]
     row["roofline"] = roofline_seconds(product, form, size)
     return {**row, **judged(case, row)}
 

@@ -224,15 +224,12 @@ def run_case(
     row |= done.run(f"{key} checked", row, functools.partial(checked, held), 2 * units.CHECK_LIMIT, kinds)
     if not timing or not row.get("error", math.inf) <= 1:
         return row
-    for provider in PROVIDERS:
-        one = functools.partial(timed, held, provider)
-        seen = done.run(f"{key} by {provider}", {}, one, 2 * units.CHECK_LIMIT, (f"memory by {provider}",))
-        if "failed" not in seen:
-            row[provider] = seen
-        elif provider == "wavedsl":
-            return {**row, "failed": seen["failed"]}
-        else:
-            row.setdefault("missing", {})[provider] = seen["failed"]  # a rival's failure is its own
+    found, missing, failed = units.by_providers(
+        done, PROVIDERS, lambda p: (f"{key} by {p}", functools.partial(timed, held, p), f"memory by {p}")
+    )
+    row |= {**found, "missing": missing} if missing else found
+    if failed:
+        return {**row, "failed": failed}
     if copy_rate:
         row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
     return row

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 RESUME = "--resume"
+OURS = "wavedsl"
+"""The provider whose failure ends a row."""
 LIMIT = 180.0
 """Seconds that a unit may take where it does not say less."""
 CHECK_LIMIT = 30.0
@@ -206,6 +208,25 @@ class Kept:
         return self.rows.get(key) or {**row, "failed": "not measured"}
 
 
+def by_providers(
+    done: Any, providers: Sequence[str], unit: Callable[[str], tuple[str, Callable[[], dict[str, Any]], str]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], str]:
+    """What every provider's unit gives, why rivals gave nothing, and why ours (`OURS`, the first) did not, after which
+    no rival is asked. `unit(provider)`: its key, what it does, and its kind. A rival's failure is its own."""
+    found: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    for name in providers:
+        key, work, kind = unit(name)
+        seen = done.run(key, {}, work, 2 * CHECK_LIMIT, (kind,))
+        if "failed" not in seen:
+            found[name] = seen
+        elif name == OURS:
+            return found, missing, seen["failed"]
+        else:
+            missing[name] = seen["failed"]
+    return found, missing, ""
+
+
 def alive(torch: Any) -> Callable[[], Any] | None:
     """What raises where the GPU's context is dead; None without a GPU."""
     return None if torch is None else torch.cuda.synchronize
@@ -218,4 +239,6 @@ def option(parser: Any) -> None:
     parser.add_argument(RESUME, action="store_true", help="go on with the rows of a run that was cut off")
 
 
-__all__ = ["CHECK_LIMIT", "LIMIT", "RESUME", "TINY_LIMIT", "Kept", "Units", "alive", "option"]
+__all__ = [
+    "CHECK_LIMIT", "LIMIT", "OURS", "RESUME", "TINY_LIMIT", "Kept", "Units", "alive", "by_providers", "option",
+]  # fmt: skip

@@ -24,7 +24,7 @@ def describe_arguments(
     graph: Graph, dims: Mapping[Any, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[dict[str, ArrayInfo], list[Param], dict[str, int]]:
     """What the compiler may know of each array, the kernel's parameters, and where hidden ones are."""
-    access, indexed = _accesses(graph), _indexed(graph)
+    access, indexed = accesses(graph), _indexed(graph)
     arrays: dict[str, ArrayInfo] = {}
     params: list[Param] = []
     offset = 0
@@ -63,7 +63,7 @@ def describe_arguments(
     return arrays, params, hidden
 
 
-def _accesses(graph: Graph) -> dict[str, str]:
+def accesses(graph: Graph) -> dict[str, str]:
     """Argument → `read`, `write` or `readwrite`."""
     found: dict[str, set[str]] = {}
     for n in graph.all_nodes():

@@ -188,3 +188,29 @@ def test_without_a_gpu_nothing_is_timed(benchmark, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", Torch)
     assert benchmark.main([]) == 1
     assert "no GPU" in capsys.readouterr().err
+
+
+def test_bytes_are_those_of_the_arrays(benchmark):
+    """Forward: Q, K, V, O of bf16, a log-sum-exp of f32 per query. Gradients: three kernels, each by itself."""
+    n, d = 2048, 128
+    b, h = benchmark.TOKENS // n, benchmark.WIDTH // d
+    array, row = 2 * b * h * n * d, 4 * b * h * n
+    sizes = benchmark.extents(n, d)
+    assert benchmark.moved(benchmark.kernels_of("sm_90a", n, d, True, False), sizes) == 4 * array + row
+    delta = 2 * array + row
+    keys, queries = 6 * array + 2 * row, 5 * array + 2 * row
+    kernels = benchmark.kernels_of("sm_90a", n, d, False, True)
+    assert [benchmark.moved([k], sizes) for k in kernels] == [delta, keys, queries]
+
+
+def test_the_roofline_takes_its_rows(benchmark, monkeypatch, tmp_path):
+    """What is written are points of a roofline: work, bytes, seconds, a name."""
+    from wavedsl.analysis.measured import read_measured
+
+    times = {"wavedsl": {"seconds": 0.002}}
+    monkeypatch.setattr(benchmark, "timed", lambda held, key, row, choices, done: {**row, **times, "error": 0.5})
+    rows = benchmark.measure(benchmark.Place(), "sm_90a", [(128, 2048, True)], None, None)
+    (tmp_path / "r.json").write_text(json.dumps({"rows": rows}))
+    first, second = read_measured(tmp_path / "r.json")[1]
+    assert (first.name, first.seconds) == ("attention, causal 8 x 16 x 2048 x 128", 0.002)
+    assert second.name == "attention, causal, gradients 8 x 16 x 2048 x 128" and second.bytes > first.bytes > 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy_torch
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -32,35 +31,20 @@ def test_threads_on_the_emulator(checks: Any, tmp_path: Path) -> None:
     assert row["error"] == 0
 
 
-class Tensor(np.ndarray):
-    def clone(self) -> Any:
-        return self.copy()
-
-    def fill_(self, value: float) -> None:
-        self[...] = value
-
-    def mul_(self, value: float) -> None:
-        self[...] *= value
-
-
 class OfNumPy:
-    """A Space whose torch is one of NumPy arrays; a replay of its graphs does nothing."""
+    """A Space on a stand-in for torch, whose graphs replay nothing."""
 
     def __init__(self, checks: Any):
-        cuda = types.SimpleNamespace(
-            synchronize=lambda: None, CUDAGraph=lambda: types.SimpleNamespace(replay=lambda: None), Stream=object,
-            graph=contextlib.nullcontext, stream=contextlib.nullcontext,
-        )  # fmt: skip
-        self.torch = types.SimpleNamespace(cuda=cuda, zeros=lambda shape, device: np.zeros(shape, np.float32))
+        self.torch = numpy_torch.module()
         self.plain = checks.Space()
         self.host = self.plain.host
 
     def array(self, shape: Any, dtype: Any) -> Any:
         a, want = self.plain.array(shape, dtype)
-        return a.view(Tensor), want
+        return a.view(numpy_torch.Tensor), want
 
     def empty(self, shape: Any, dtype: Any) -> Any:
-        return self.plain.empty(shape, dtype).view(Tensor)
+        return self.plain.empty(shape, dtype).view(numpy_torch.Tensor)
 
 
 def test_what_needs_a_gpu_runs_on_one_of_numpy(checks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

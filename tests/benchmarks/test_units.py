@@ -112,3 +112,27 @@ def test_a_part_has_its_share(tmp_path: Path, monkeypatch) -> None:
         assert second.run("c", {}, slow)["failed"] == "left out: the time was used up"
     with second.part("checks", None):
         assert "failed" not in second.run("c", {}, slow)
+
+
+def test_a_rival_fails_by_itself_and_ours_for_all(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    units = importlib.import_module("units")
+    done = units.Units(tmp_path / "none", keep=False)
+    asked = []
+
+    def by(broken):
+        def unit(name):
+            def work():
+                asked.append(name)
+                if name in broken:
+                    raise RuntimeError(f"no {name}")
+                return {"seconds": 1.0}
+
+            return f"{name} {broken}", work, "one kind"
+
+        return units.by_providers(done, ("wavedsl", "a", "b"), unit)
+
+    found, missing, failed = by(("a",))
+    assert list(found) == ["wavedsl", "b"] and missing == {"a": "RuntimeError: no a"} and not failed
+    asked.clear()
+    assert by(("wavedsl",)) == ({}, {}, "RuntimeError: no wavedsl") and asked == ["wavedsl"]

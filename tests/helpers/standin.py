@@ -11,7 +11,7 @@ where a function, stream or memory of another one is used, and where something t
 while a stream is captured. Captured launches run with their graph. After `standin_busy(1)` events that are recorded
 stay unfinished until `standin_busy(0)`.
 
-In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_NAME, what the CUDA device is called
+In the environment: STANDIN_LOG, the file that calls are appended to; STANDIN_NAME, what the device is called
 (default "stand-in"); STANDIN_FAIL, such as `cuMemAlloc:2:3`: the third call of cuMemAlloc answers 2 (`:0`: every one);
 STANDIN_DEVICES, how many there are (default 1); STANDIN_EACH, how many numbers a thread computes (default 1);
 STANDIN_IDLE: launches compute nothing; STANDIN_HIDDEN: kernels take two more pointers, of sums and of counters, and
@@ -387,7 +387,8 @@ HIP_BODIES = {
     ),
     "hipGetDevice deviceId": "*deviceId = current;",
     "hipGetDeviceProperties prop deviceId": (
-        'if (deviceId < 0 || deviceId >= devices()) return 101; strcpy(prop, "stand-in"); '
+        "if (deviceId < 0 || deviceId >= devices()) return 101; "
+        'const char *name = getenv("STANDIN_NAME"); strcpy(prop, name ? name : "stand-in"); '
         'strcpy(prop + atoi(getenv("STANDIN_ARCH_OFFSET")), "gfx942:sramecc+:xnack-");'
     ),
     "hipModuleLoadData module image": (
@@ -433,8 +434,9 @@ HIP_BODIES = {
         "graph->objects[graph->kept++] = object; if (!flags) object->references += count;"
     ),
     "hipStreamSynchronize stream": 'NOT_CAPTURED; note("hipStreamSynchronize %p", (void *)stream);',
-    "hipMemsetAsync dst value sizeBytes stream": (
-        'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); memset(dst, value, sizeBytes);'
+    "hipMemsetAsync dst value sizeBytes stream": (  # what flushes a cache is large, and nobody reads it
+        'note("hipMemsetAsync %zu stream %p", sizeBytes, (void *)stream); '
+        "if (sizeBytes < 1 << 24) memset(dst, value, sizeBytes);"
     ),
     "hipEventCreate event": 'static long made; *event = (hipEvent_t)(0x5000 + made++); note("hipEventCreate");',
     "hipEventCreateWithFlags event flags": (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.analysis.arrays import array_bytes
 from wavedsl.analysis.contractions import (
     Contraction,
     by_pipe,
@@ -313,7 +314,7 @@ def analyze_compiled(
     partition = cut(graph, resolve_constraints(graph, sizes, max_waves=machine.max_waves), machine)
     work = count_flops(graph, sizes, partition)
     issued = count_issued(compiled, target, sizes)
-    arrays = _arrays(compiled, sizes)
+    arrays = array_bytes(compiled.graph, sizes)
     least = sum(size * times for _, size, times in arrays)
     matrix = on_matrix_units(compiled, machine)
     found = contractions(work, sizes, partition, matrix)
@@ -466,17 +467,6 @@ def _warps_played(
 def _warps(compiled: Any, target: Target) -> int:
     """Warps per SM by shared memory and threads alone: registers need an assembler, which an analysis does not run."""
     return target.occupancy(1, compiled.shared_bytes, prod(compiled.block))
-
-
-def _arrays(compiled: Any, sizes: Mapping[Any, Any]) -> list[tuple[str, int, int]]:
-    """(name, bytes, directions) of each array argument that the kernel touches."""
-    found = []
-    for p in compiled.params:
-        if p.source or p.kind == "scalar":
-            continue
-        count = prod(evaluate_int(d, sizes) for d in compiled.graph.argument(p.name).dims)
-        found.append((p.name, ceil(count * p.dtype.bits / 8), 2 if p.access == "readwrite" else 1))
-    return found
 
 
 def _hbm_traffic(

@@ -389,9 +389,9 @@ def _does_not_fit(graph: Any, partition: Partition, target: Target, stages: int)
 def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
     """Why choices of a schedule do not go together, or not with the tiles."""
     partition, target = here.partition, here.target
-    asks = [n for n in ("ping_pong", STREAM) if choices.get(n)]
-    if asks and not any(p.role == "loop" for p in partition.dims.values()):
-        return f"{asks[0]} wants a loop whose trips make a sum"
+    looped = [n for n in ("ping_pong", STREAM) if choices.get(n)]
+    if looped and not any(p.role == "loop" for p in partition.dims.values()):
+        return f"{looped[0]} wants a loop whose trips make a sum"
     if choices.get("ping_pong") and target.vendor == "amd" and partition.waves < 2 * target.simds:
         return f"two groups of waves that take turns want {2 * target.simds} waves, the tiles have {partition.waves}"
     parts = choices.get(SPLIT, 1)
@@ -404,7 +404,8 @@ def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
     cluster = choices.get(CLUSTER, 1)
     if cluster > 1 and not choices.get("specialize", 1):
         return f"a cluster of {cluster} workgroups needs a copying warpgroup"
-    if target.warpgroup is not None and (choices.get("specialize") or choices.get("persistent") or cluster > 1):
+    asks = choices.get("specialize") or choices.get("persistent") or cluster > 1
+    if target.warpgroup is not None and asks and not choices.get("ping_pong"):  # which has cuts of its own
         return NO_WARPGROUP
     return cluster_misfit(here.graph, partition, cluster, 0) if cluster > 1 else ""
 

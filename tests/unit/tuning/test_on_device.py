@@ -1,4 +1,5 @@
-"""Tuning on a GPU, without one: the driver is the recording stand-in, which doubles numbers whatever text it gets."""
+"""Tuning on a GPU, without one: the driver, CUDA or HIP, is the recording stand-in, which doubles numbers whatever text
+it gets."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import oracles
 import pytest
 import standin
 import tune_kernels as tk
@@ -21,8 +24,40 @@ from wavedsl.tuning.tuner import Steps
 
 N, BN = tk.N, tk.BN
 SIZE = 4096
-EACH = 2
-"""Numbers that a thread of the stand-in computes: with 64 columns per warp it fills the array, with 256 it does not."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A driver and its chip. `said`: the chip's name in the driver's words; `each`: numbers that a thread of the
+    stand-in computes: with 64 columns per wave it fills the array, with 256 it does not; `unknown`: a name that no
+    product has; `others`: chips that are not at hand; `fail` makes launches fail with `error`; `copy` brings arrays."""
+
+    said: str
+    product: str
+    target: str
+    each: int
+    unknown: str
+    others: tuple[str, str]
+    fail: str
+    error: str
+    copy: str
+
+
+SIDES = {
+    "cuda": Side(
+        "NVIDIA H200", "H200", "sm_90a", 2, "NVIDIA B300", ("H100 SXM", "MI300X"), "cuLaunchKernelEx:719:0",
+        "CUDA_ERROR_LAUNCH_FAILED", "cuMemcpyHtoD",
+    ),
+    "hip": Side(
+        "AMD Instinct MI300X", "MI300X", "gfx942", 1, "AMD Instinct MI399X", ("MI355X", "H200"),
+        "hipModuleLaunchKernel:719:0", "hipErrorLaunchFailure", "hipMemcpyHtoD",
+    ),
+}  # fmt: skip
+
+
+def here() -> Side:
+    """The side that this process is on."""
+    return SIDES[os.environ["STANDIN_SIDE"]]
 
 
 def tuned(kernel, folder: Path, **options):
@@ -43,7 +78,7 @@ def said(found) -> dict:
 
 def named_or_not(folder: Path) -> list:
     """With neither the target nor the product named, and with one of them."""
-    named = ({"target": "sm_90a"}, {"product": "H200"})
+    named = ({"target": here().target}, {"product": here().product})
     return [once(folder), *(said(tuned(tk.twice, folder / "".join(n), space={BN: [64]}, **n)) for n in named)]
 
 
@@ -53,8 +88,8 @@ def once(folder: Path) -> dict:
 
 def other_chips(folder: Path) -> list:
     """No GPU of that kind is at hand, or an emulator was asked for."""
-    found = [said(tuned(tk.twice, folder / n, product=n, space={BN: [64]})) for n in ("H100 SXM", "MI300X")]
-    os.environ["WAVEDSL_DEVICE"] = "emulator:sm_90a"
+    found = [said(tuned(tk.twice, folder / n, product=n, space={BN: [64]})) for n in here().others]
+    os.environ["WAVEDSL_DEVICE"] = f"emulator:{here().target}"
     return [*found, said(tuned(tk.twice, folder / "asked", space={BN: [64]}))]
 
 
@@ -65,8 +100,8 @@ def all_wrong(folder: Path) -> dict:
 def both_ways(folder: Path) -> dict:
     """By the device, then by the model; a fresh run on the device adds to what is there."""
     first = tuned(tk.twice, folder, space={BN: [64]})
-    os.environ["WAVEDSL_DEVICE"] = "emulator:sm_90a"
-    second = tuned(tk.twice, folder, product="H200", space={BN: [32]})
+    os.environ["WAVEDSL_DEVICE"] = f"emulator:{here().target}"
+    second = tuned(tk.twice, folder, product=here().product, space={BN: [128]})
     del os.environ["WAVEDSL_DEVICE"]
     return {
         "first": said(first),
@@ -104,15 +139,17 @@ def benched(folder: Path) -> str:
     return out.getvalue()
 
 
-def on_standin(scenario, folder: Path, **environment: str):
+def on_standin(side, scenario, folder: Path, **environment: str):
     """What a scenario says in a process that finds the stand-in as its driver."""
-    library = standin.built("cuda")
+    library = standin.built(side)
     folder.mkdir(exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if k not in ("WAVEDSL_DEVICE", "STANDIN_LOG")}
     places = os.pathsep.join([str(Path(standin.__file__).parent), *filter(None, sys.path)])
     surroundings = {
-        **kept, "LD_LIBRARY_PATH": str(library), "STANDIN_FOLDER": str(library), "STANDIN_NAME": "NVIDIA H200",
-        "STANDIN_EACH": str(EACH),         "PYTHONPATH": places, **environment,
+        **kept, "LD_LIBRARY_PATH": str(library), "STANDIN_FOLDER": str(library), "STANDIN_SIDE": side,
+        "STANDIN_NAME": SIDES[side].said, "STANDIN_EACH": str(SIDES[side].each), "PYTHONPATH": places,
+        "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
+        "ROCM_PATH": str(folder / "no-rocm"), **environment,
     }  # fmt: skip
     command = [sys.executable, __file__, scenario.__name__, str(folder)]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
@@ -120,53 +157,63 @@ def on_standin(scenario, folder: Path, **environment: str):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_gpu_at_hand_is_used_whether_or_not_the_target_is_named(tmp_path):
+@pytest.fixture(params=SIDES)
+def side(request) -> str:
+    if request.param == "hip":
+        oracles.require("llvm-mc")
+    return request.param
+
+
+def test_a_gpu_at_hand_is_used_whether_or_not_the_target_is_named(side, tmp_path):
     """The wrong candidate is found on the chip alone, and its launches are never timed."""
-    runs = on_standin(named_or_not, tmp_path)
+    chip = SIDES[side]
+    runs = on_standin(side, named_or_not, tmp_path)
     for found in runs:
-        assert (found["product"], found["by"], found["best"]) == ("H200", BY_DEVICE, "BN=64")
-        assert found["entries"]["BN=64"] == ["ok", "", 0.00025] and "timed on NVIDIA H200" in found["message"]
+        assert (found["product"], found["by"], found["best"]) == (chip.product, BY_DEVICE, "BN=64")
+        assert found["entries"]["BN=64"] == ["ok", "", 0.00025] and f"timed on {chip.said}" in found["message"]
     status, reason, seconds = runs[0]["entries"]["BN=256"]
-    assert status == "wrong" and "on cuda:0, out: differs" in reason and seconds is None
+    assert status == "wrong" and f"on {side}:0, out: differs" in reason and seconds is None
 
 
-def test_a_gpu_that_nothing_describes_keeps_its_own_results(tmp_path):
-    found = on_standin(once, tmp_path, STANDIN_NAME="NVIDIA B300")
-    assert (found["product"], found["by"]) == ("NVIDIA B300", BY_DEVICE)
+def test_a_gpu_that_nothing_describes_keeps_its_own_results(side, tmp_path):
+    found = on_standin(side, once, tmp_path, STANDIN_NAME=SIDES[side].unknown)
+    assert (found["product"], found["by"]) == (SIDES[side].unknown, BY_DEVICE)
 
 
-def test_another_chip_is_ranked_by_the_model(tmp_path):
-    for found in on_standin(other_chips, tmp_path):
+def test_another_chip_is_ranked_by_the_model(side, tmp_path):
+    for found in on_standin(side, other_chips, tmp_path):
         assert found["by"] == BY_MODEL and found["best"] == "BN=64", found
 
 
-def test_candidates_that_are_wrong_or_fail_on_the_chip_are_never_chosen(tmp_path):
-    found = on_standin(all_wrong, tmp_path / "wrong")
+def test_candidates_that_are_wrong_or_fail_on_the_chip_are_never_chosen(side, tmp_path):
+    found = on_standin(side, all_wrong, tmp_path / "wrong")
     assert found["best"] is None and {e[0] for e in found["entries"].values()} == {"wrong"}
-    found = on_standin(once, tmp_path / "failing", STANDIN_FAIL="cuLaunchKernelEx:719:0")
+    found = on_standin(side, once, tmp_path / "failing", STANDIN_FAIL=SIDES[side].fail)
     assert found["best"] is None and {e[0] for e in found["entries"].values()} == {"crashed"}
-    assert "CUDA_ERROR_LAUNCH_FAILED" in found["message"]
+    assert SIDES[side].error in found["message"]
 
 
-def test_a_model_s_ranking_leaves_what_the_device_measured(tmp_path):
-    found = on_standin(both_ways, tmp_path)
+def test_a_model_s_ranking_leaves_what_the_device_measured(side, tmp_path):
+    chip = SIDES[side]
+    found = on_standin(side, both_ways, tmp_path)
     (places,) = found["stored"]["kernels"].values()
-    entry = places["sm_90a"]["H200"][f"N={SIZE}"]
+    entry = places[chip.target][chip.product][f"N={SIZE}"]
     assert found["first"]["by"] == BY_DEVICE and found["second"]["by"] == BY_MODEL
-    assert found["second"]["best"] == "BN=32" and found["pinned"] == "BN=64"
+    assert found["second"]["best"] == "BN=128" and found["pinned"] == "BN=64"
     assert "BN=64 stays pinned, by device time" in found["second"]["message"]
     assert entry["pinned"]["subs"] == {"BN": 64} and set(entry["runs"]) == {BY_DEVICE, BY_MODEL}
-    assert entry["runs"][BY_DEVICE]["environment"]["device"] == "NVIDIA H200"
+    assert entry["runs"][BY_DEVICE]["environment"]["device"] == chip.said
 
 
-def test_a_call_of_a_tuned_kernel_tunes_on_its_device(tmp_path):
-    assert on_standin(on_a_miss, tmp_path) == {"right": True, "where": {"sm_90a": ["H200"]}}
+def test_a_call_of_a_tuned_kernel_tunes_on_its_device(side, tmp_path):
+    where = {SIDES[side].target: [SIDES[side].product]}
+    assert on_standin(side, on_a_miss, tmp_path) == {"right": True, "where": where}
 
 
-def test_bench_times_launches_by_the_device_s_clock(tmp_path):
-    found = on_standin(benched, tmp_path, STANDIN_LOG=str(tmp_path / "log"))
+def test_bench_times_launches_by_the_device_s_clock(side, tmp_path):
+    found = on_standin(side, benched, tmp_path, STANDIN_LOG=str(tmp_path / "log"))
     assert "median 0.250 ms, best 0.250 ms of 7 (device time" in found
-    copies = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("cuMemcpyHtoD")]
+    copies = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith(SIDES[side].copy)]
     assert len(copies) == 2, "host arrays are copied once, not with every launch"
 
 
@@ -214,4 +261,8 @@ def test_unknown_chips_are_errors():
 
 
 if __name__ == "__main__":
+    if os.environ["STANDIN_SIDE"] == "hip":
+        from wavedsl.runtime import devices
+
+        devices.driver_present = lambda kind: kind == "hip"  # the kernel's own driver has no stand-in
     print(json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]))))
