@@ -150,17 +150,20 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
+        rows = (
+            f"make each workgroup's {plan.tile} elements a row of their own: an array [{d} / {plan.tile}, {plan.tile}] "
+        )
+        rows += "whose first dimension has wd.WorkgroupConstraint(…, 1, …)"
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
             rest = [x for x in dims if x != d]
             where = ", ".join(f"{x}: {x}" for x in rest) or "ONE: 0"
             mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
-            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that is 0 before: "
-            hint = hint if n.op == "sum" else hint.replace("is 0 before", "holds the identity before")
-            hint += f"wd.{atomic}(x, out, mapping={mapping})"
+            before = "is 0 before" if n.op == "sum" else "holds the identity before"
+            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that {before}: "
+            hint += f"wd.{atomic}(x, out, mapping={mapping}); for a result per tile, {rows}"
         else:
-            hint += f", or make each workgroup's {plan.tile} elements a row of their own: an array [{d} / {plan.tile}, "
-            hint += f"{plan.tile}] whose first dimension has wd.WorkgroupConstraint(…, 1, …)"
+            hint += f", or {rows}"
         raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 
