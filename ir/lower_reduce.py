@@ -63,7 +63,9 @@ class Reduction:
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
-def emit_reduction(low: Lowering, n: Node, layout: Layout | None, context: Context) -> Fragment | tuple[Fragment, ...]:
+def emit_reduction(
+    low: Lowering, n: Node, layout: Layout | None, context: Context
+) -> Fragment | tuple[Fragment, ...]:
     """One value per remaining coordinate, or of a reduction of several values as many. Every lane, and every wave along
     the dimension, gets the result; of a sum that a loop adds up behind it (`late_sums`) each keeps its part."""
     b, d = low.b, str(n.attrs["dim"])
@@ -150,10 +152,9 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
-        rows = (
-            f"make each workgroup's {plan.tile} elements a row of their own: an array [{d} / {plan.tile}, {plan.tile}] "
-        )
-        rows += "whose first dimension has wd.WorkgroupConstraint(…, 1, …)"
+        size = plan.tile
+        rows = f"make each workgroup's {size} elements a row of their own: an array [{d} / {size}, {size}] whose "
+        rows += "first dimension has wd.WorkgroupConstraint(…, 1, …)"
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
             rest = [x for x in dims if x != d]
@@ -279,7 +280,9 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
         return tuple(b.select(inside[i], x, other) for x, other in zip(cell, none))
 
     def join(x: Cell, y: Cell) -> Cell:
-        better = b.por(b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1])))
+        better = b.por(
+            b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1]))
+        )
         return b.select(better, y[0], x[0]), b.select(better, y[1], x[1])
 
     def finish(c: Cell) -> Value:

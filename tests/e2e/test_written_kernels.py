@@ -205,7 +205,9 @@ def segments(
     """The largest of each segment of rows, and its row; -1 of no rows."""
     first, last = (wd.read(ends, mapping=wd.IndexMapping((), {P: S + i})) for i in (0, 1))
 
-    @wd.iterate(L, init_args=[wd.Register[D, F16](-math.inf), wd.Register[D, I32](-1)], start=0, stop=last - first)
+    @wd.iterate(
+        L, init_args=[wd.Register[D, F16](-math.inf), wd.Register[D, I32](-1)], start=0, stop=last - first
+    )
     def loop(top, at):
         rows = wd.read(x, mapping=wd.IndexMapping((L, D), {N: wd.index(L) + first}))
         rows = wd.where(wd.index(L) < last - first, rows, -math.inf)
