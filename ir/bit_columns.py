@@ -292,7 +292,9 @@ def _cost(t: Tree, seen: set[Tree]) -> int:
         return 1 + _cost(left[1], seen) + _cost(left[2], seen)
     if kind == "add":
         for fused, other in ((right, left), (left, right)):
-            if fused not in seen and (fused[0] in ("shl", "xor", "add") or (fused[0] == "mul" and 0 < fused[2] <= 64)):
+            if fused not in seen and (
+                fused[0] in ("shl", "xor", "add") or (fused[0] == "mul" and 0 < fused[2] <= 64)
+            ):
                 seen.add(fused)
                 inner = 0 if fused[2].__class__ is int else _cost(fused[2], seen)
                 return 1 + _cost(fused[1], seen) + inner + _cost(other, seen)

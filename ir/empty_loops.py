@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.constraints import HardwareConstraint
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, initial_values
 from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.symbols import evaluate
@@ -33,7 +34,15 @@ def without_empty_loops(graph: Graph, dims: Mapping[Any, Any]) -> Graph:
 
     found = copied(graph, change)
     _drop_unused(found.region, set())
+    if _products(graph) and not _products(found):  # what they were asked to be binds nothing else
+        asked = [replace(c, threads_per_wave=None, mma_type=None) if isinstance(c, HardwareConstraint) else c
+                 for c in graph.constraints]  # fmt: skip
+        found = replace(found, constraints=asked)
     return found
+
+
+def _products(graph: Graph) -> bool:
+    return any(n.op in PRODUCTS for n in graph.all_nodes())
 
 
 def _drop_unused(region: Region, used: set[int]) -> None:
@@ -57,7 +66,6 @@ def asked_of_the_rest(graph: Graph, rest: Graph, choices: Choices) -> Choices:
     if rest is graph:
         return choices
     choices = replace(choices, split=None, stream=None)
-    had, has = (any(n.op in PRODUCTS for n in g.all_nodes()) for g in (graph, rest))
-    if had and not has:
+    if _products(graph) and not _products(rest):
         choices = replace(choices, specialize=None, registers=None, persistent=None, cluster=None, ping_pong=None)
     return choices

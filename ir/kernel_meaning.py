@@ -219,7 +219,6 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "round_tf32": _round_tf32,
 }
 
-
 def _pairs(dtype: Any) -> Callable[[Array, Array], Array]:
     def add(old: Array, v: Array) -> Array:
         x, y = (np.ascontiguousarray(a).view(dtype).astype(np.float32) for a in (old, v))

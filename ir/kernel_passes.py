@@ -224,7 +224,9 @@ _ADDRESSES = {
 """Operands of memory ops that are addresses, and the immediate that is added to each."""
 
 
-def _immediate(b: Builder, address: Value, imm: int, shared: bool, most: int | None = None) -> tuple[Value, int]:
+def _immediate(
+    b: Builder, address: Value, imm: int, shared: bool, most: int | None = None
+) -> tuple[Value, int]:
     """Move a constant that copying has brought to light from the address to the immediate, where it fits."""
     base, c = split_constant(address)
     if c == 0:

@@ -167,7 +167,9 @@ class Issue:
         return {(m, k): tile.at(m, k) for m, _ in pieces(self.plan) for k in self.depth}
 
     @staticmethod
-    def registers(low: Lowering, plan: MmaPlan, context: Context, prepared: Key | None) -> dict[tuple[int, int], Value]:
+    def registers(
+        low: Lowering, plan: MmaPlan, context: Context, prepared: Key | None
+    ) -> dict[tuple[int, int], Value]:
         """The same where it lies in registers."""
         b, atom = low.b, plan.atom
         value = context.env[prepared] if prepared is not None else low.value(plan.ports[0], context.env)

@@ -190,6 +190,7 @@ class MappedAccess:
         offset = total(b, terms)
         return (b.i32(offset) if isinstance(offset, int) else offset), mask
 
+
     def load(self, element: int, bytes: int, guard: Value | None, cache: str | None) -> Value:
         """The `bytes` from an element on; 0 where it is not accessed."""
         b = self.b

@@ -298,7 +298,9 @@ def _sum(low: Lowering, dim: str, part: Value) -> Value:
     return b.vec(*found) if len(found) > 1 else found[0]
 
 
-def prepare_step(low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str, beyond: float = 0) -> Step:
+def prepare_step(
+    low: Lowering, n: Node, position: int, key: Key, neutral: bool, k: str, beyond: float = 0
+) -> Step:
     """A whole operand made ready: in the layout of its port, and 0 (a scale: 1) `beyond` the end of K.
 
     What is rounded to a narrow type is zeroed before: numbers, not halves of registers, and a sum over the same

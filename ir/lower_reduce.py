@@ -63,7 +63,9 @@ class Reduction:
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
-def emit_reduction(low: Lowering, n: Node, layout: Layout | None, context: Context) -> Fragment | tuple[Fragment, ...]:
+def emit_reduction(
+    low: Lowering, n: Node, layout: Layout | None, context: Context
+) -> Fragment | tuple[Fragment, ...]:
     """One value per remaining coordinate, or of a reduction of several values as many. Every lane, and every wave along
     the dimension, gets the result; of a sum that a loop adds up behind it (`late_sums`) each keeps its part."""
     b, d = low.b, str(n.attrs["dim"])
@@ -150,17 +152,19 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
     if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
+        size = plan.tile
+        rows = f"make each workgroup's {size} elements a row of their own: an array [{d} / {size}, {size}] whose "
+        rows += "first dimension has wd.WorkgroupConstraint(…, 1, …)"
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
             rest = [x for x in dims if x != d]
             where = ", ".join(f"{x}: {x}" for x in rest) or "ONE: 0"
             mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
-            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that is 0 before: "
-            hint = hint if n.op == "sum" else hint.replace("is 0 before", "holds the identity before")
-            hint += f"wd.{atomic}(x, out, mapping={mapping})"
+            before = "is 0 before" if n.op == "sum" else "holds the identity before"
+            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that {before}: "
+            hint += f"wd.{atomic}(x, out, mapping={mapping}); for a result per tile, {rows}"
         else:
-            hint += f", or make each workgroup's {plan.tile} elements a row of their own: an array [{d} / {plan.tile}, "
-            hint += f"{plan.tile}] whose first dimension has wd.WorkgroupConstraint(…, 1, …)"
+            hint += f", or {rows}"
         raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)
 
 
@@ -276,7 +280,9 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
         return tuple(b.select(inside[i], x, other) for x, other in zip(cell, none))
 
     def join(x: Cell, y: Cell) -> Cell:
-        better = b.por(b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1])))
+        better = b.por(
+            b.cmp("sgt", y[0], x[0]), b.pand(b.cmp("eq", y[0], x[0]), b.cmp("slt", y[1], x[1]))
+        )
         return b.select(better, y[0], x[0]), b.select(better, y[1], x[1])
 
     def finish(c: Cell) -> Value:

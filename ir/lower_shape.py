@@ -87,7 +87,9 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
     return kept, old, new
 
 
-def _places(low: Lowering, layout: Layout, kept: list[str], sizes: list[tuple[str, int]]) -> list[tuple[Any, Value]]:
+def _places(
+    low: Lowering, layout: Layout, kept: list[str], sizes: list[tuple[str, int]]
+) -> list[tuple[Any, Value]]:
     """Per element, its number in the wave's tile in row-major order, and whether it exists."""
     b = low.b
     strides: dict[str, int] = {}

@@ -46,10 +46,8 @@ def _counts(e: Any, along: Any, w: int, repeats: int = 1) -> bool:
         return repeats == 1
     if e.is_Add:
         counting = [x for x in e.args if not _stays(x, along, w)]
-        return (
-            len(counting) == 1
-            and _counts(counting[0], along, w, repeats)
-            and all(_multiple(x, w // repeats) for x in e.args if x is not counting[0])
+        return len(counting) == 1 and _counts(counting[0], along, w, repeats) and all(
+            _multiple(x, w // repeats) for x in e.args if x is not counting[0]
         )
     if e.func.__name__ == "Mod" and e.args[1].is_Integer:
         return int(e.args[1]) % (w // repeats) == 0 and _counts(e.args[0], along, w, repeats)

@@ -152,7 +152,12 @@ def resident_operands(
                 if partition.dims[columns[0]].wave <= NARROW and taken + size <= room:
                     taken += size
                     found.add((n.id, position))
-    return frozenset(found)
+    # A read is a tile or a fragment, whichever product it is for: one of another loop may want the tile.
+    uses = [(n.id, p, n.inputs[p].id) for n in graph.all_nodes() if n.op == "mma" for p in (0, 1)]
+    tiles = {x for product, position, x in uses if (product, position) not in found}
+    return frozenset(
+        (product, position) for product, position, x in uses if (product, position) in found and x not in tiles
+    )
 
 
 def _placed_by_numbers(graph: Graph, region: Region) -> bool:

@@ -127,7 +127,9 @@ def with_partition(plan: Plan, partition: Partition) -> Plan:
     return _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
 
 
-def _laid_out(graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows) -> Plan:
+def _laid_out(
+    graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
+) -> Plan:
     inference = infer(graph, partition, target, hardware, rows)
     if any(atom.asynchronous for atom in target.mma_atoms):
         apart = by_warps(graph, inference)

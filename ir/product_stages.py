@@ -26,7 +26,6 @@ OTHERS = 7
 """One register in this many is kept for addresses, slots, and what a row or a score takes on its way: attention with
 206 of 240 registers in values spills with ptxas 13, with 202 of 240 and with 134 of 160 it does not."""
 
-
 @dataclass
 class TripStages:
     """Positions in the list of steps. A trip runs `first` of an iteration (its products are started, nothing waits for

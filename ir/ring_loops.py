@@ -341,7 +341,9 @@ class _StagedTrip:
         rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
         outer = low.products
         behind = {ring: ring.before(low) if two is not None else ring.slot for ring in self.crossing}
-        low.products = products = Products(low, self.region, (), None, nodes, stages.operands, behind, self.products[0])
+        low.products = products = Products(
+            low, self.region, (), None, nodes, stages.operands, behind, self.products[0]
+        )
 
         starts = [i for i in (*stages.first, *stages.second) if self.steps[i].node is not None]
 

@@ -72,7 +72,7 @@ def stochastic(x: Array, to: DType, bits: Array) -> Array:
     small = below.astype(np.float64)
     codes = np.ascontiguousarray(below).view(f"u{max(1, to.bits // 8)}")
     most = codes.dtype.type((1 << to.bits - 1) - 1)  # without infinity the code after it would be -0
-    above = np.where(codes == most, codes, codes + codes.dtype.type(1)) if to in _NO_NAN else codes + 1
+    above = (np.where(codes == most, codes, codes + codes.dtype.type(1)) if to in _NO_NAN else codes + 1)
     above = above.astype(codes.dtype).view(below.dtype)
     step = above.astype(np.float64) - small
     away = (wide - small) * 65536.0 > (np.asarray(bits).astype(np.int64) & 0xFFFF) * step

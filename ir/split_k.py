@@ -354,7 +354,9 @@ class _Cut(Edit):
             self.shapes[own] = count
             axes.append(own)
         loc = self.loop.loc
-        self.arguments.append(Argument(name, "memory", (*axes, *dims), dtype, AddressSpace.GLOBAL, loc, hidden))
+        self.arguments.append(
+            Argument(name, "memory", (*axes, *dims), dtype, AddressSpace.GLOBAL, loc, hidden)
+        )
 
     def bounds(self, part: Node) -> tuple[Node, Node]:
         """First element and end of this part's trips: equal counts of them, fewer in the last parts."""

@@ -355,7 +355,9 @@ class _Stream(Edit):
             self.exchange(deal, worker, shared, sums, after)
         self.add("when", (some_of_it,), {"body": together})
 
-    def exchange(self, deal: Deal, worker: Node, shared: Number, sums: Sequence[Node], after: Sequence[Node]) -> None:
+    def exchange(
+        self, deal: Deal, worker: Node, shared: Number, sums: Sequence[Node], after: Sequence[Node]
+    ) -> None:
         """Leave the sums, take the tile's ticket; the last to do so adds all parts and goes on."""
         place = self.place()
         slot = self.node(self.plus(worker, shared))

@@ -168,10 +168,7 @@ def largest_share(lengths: int, others: int, workgroups: int, together: int) -> 
 
 
 def uneven(
-    graph: Graph,
-    axes: Sequence[Sequence[Any]],
-    counts: Sequence[int | None],
-    workgroups: int,
+    graph: Graph, axes: Sequence[Sequence[Any]], counts: Sequence[int | None], workgroups: int,
     work: Callable[[], Work],
 ) -> Uneven | None:
     """The order for a graph, where the first grid axis is one dimension on which its loops' trips depend."""

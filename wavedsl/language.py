@@ -410,11 +410,13 @@ def shuffle(x: Any, index: Any, dim: Any) -> Value:
 def repeat_interleave(x: Any, dim: Any) -> Value:
     """`x`, which has a part of `dim` such as `dim / 32`, with each element repeated for all that it stands for:
 
-    w = wd.cast(wd.read(codes), wd.bf16) * wd.repeat_interleave(wd.cast(wd.read(scales), wd.bf16), K)
+        w = wd.cast(wd.read(codes), wd.bf16) * wd.repeat_interleave(wd.cast(wd.read(scales), wd.bf16), K)
     """
     builder = current("repeat_interleave")
     node = builder.node_of(x, "repeat_interleave")
-    return builder.results(builder.emit("repeat_interleave", (node,), {"dim": builder.dim(dim, "repeat_interleave")}))
+    return builder.results(
+        builder.emit("repeat_interleave", (node,), {"dim": builder.dim(dim, "repeat_interleave")})
+    )
 
 
 def index(dim: Any) -> Value:

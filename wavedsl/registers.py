@@ -1,7 +1,7 @@
 """Where a kernel's registers go: machine code with live counts, liveness, allocation, and a plot. AMDGCN only.
 
-print(registers.text(compiled, "machine"))          # or "liveness", "allocation"
-registers.plot(compiled, "registers.svg")           # needs matplotlib: pip install 'wavedsl[plot]'
+    print(registers.text(compiled, "machine"))          # or "liveness", "allocation"
+    registers.plot(compiled, "registers.svg")           # needs matplotlib: pip install 'wavedsl[plot]'
 """
 
 from __future__ import annotations

@@ -303,7 +303,9 @@ def _uses(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> No
             continue
         for k in range(n):
             if not regs[at + k] & bits[first + k]:
-                complaints.append(f"`{inst}` reads register {k} of {ref} from {_name(at + k)}, which does not hold it")
+                complaints.append(
+                    f"`{inst}` reads register {k} of {ref} from {_name(at + k)}, which does not hold it"
+                )
                 break
 
 

@@ -136,7 +136,9 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
                 break
 
 
-def _plan_scalar(op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> None:
+def _plan_scalar(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> None:
     v = op.results[0]
     field = _field_extract(op, uses, here, absorbed, fusions)
     if field is not None:

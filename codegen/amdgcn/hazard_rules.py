@@ -166,13 +166,8 @@ RULES: tuple[Rule, ...] = (
     Rule("partial write (SDWA, op_sel, fp8) before MFMA", "partial_dst", "mfma", _vgpr_access, (0, 1, 1)),
     Rule("wide store before its data is overwritten", "wide_store", "vector", _store_data, (1, 2, 2)),
     # An offset in a register: LLVM up to 22 has 0; measured on gfx950 since (llvm-project#197267)
-    Rule(
-        "wide buffer store (SGPR offset) before its data is overwritten",
-        "wide_store_sgpr",
-        "vector",
-        _store_data,
-        (0, 1, 1),
-    ),
+    Rule("wide buffer store (SGPR offset) before its data is overwritten", "wide_store_sgpr", "vector", _store_data,
+         (0, 1, 1)),
     Rule("s_setreg before s_getreg", "setreg", "getreg", _always, (2, 2, 2)),
     Rule("s_setreg before s_setreg", "setreg", "setreg", _always, (2, 2, 2)),
     Rule("f64 matrix result before f64 FMA", "dgemm", "f64_fma", _always, (2, 2, 2)),

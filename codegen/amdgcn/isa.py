@@ -201,7 +201,6 @@ class Operand:
     writes: bool
     implicit: bool = False
 
-
 @dataclass(frozen=True)
 class Mem:
     """What a memory instruction moves, per lane.

@@ -112,6 +112,7 @@ def any_lane(s: Selector, op: Op) -> None:
     s.bind(op, out)
 
 
+
 @lower("fence")
 def fence(s: Selector, op: Op) -> None:
     """Release and acquire at the scope of the chip: write back what caches hold, wait, meet, drop what they hold.

@@ -421,7 +421,6 @@ def slice_(s: Selector, op: Op) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- cross-lane
 
-
 @lower("shuffle_xor")
 def shuffle_xor(s: Selector, op: Op) -> None:
     words = s.words(op.args[0])

@@ -133,7 +133,9 @@ def _wanted(inst: Inst) -> int:
     return inst.reads | inst.writes
 
 
-def _walk(insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int) -> Queues:
+def _walk(
+    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int
+) -> Queues:
     """The queues after `insts`; with `out`, the instructions with their waits are appended to it."""
     vm, lgkm = list(state[0]), list(state[1])
     clock = _Clock(waves)
@@ -198,7 +200,9 @@ def _walk(insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | 
     return _aged(vm, clock.now), _aged(lgkm, clock.now)
 
 
-def _merged(queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int) -> int:
+def _merged(
+    queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int
+) -> int:
     """The strictest count, at most `need`, that is due by now and spares a later wait of the block. The result that is
     waited for came at `came`, the next ones come `apart` clocks one after the other; those of accesses issued together
     are due all the same if they are read at once:

@@ -137,7 +137,9 @@ def _turn_take(s: Selector, op: Op) -> None:
 def _turn_give(s: Selector, op: Op) -> None:
     """The other wave of 0 and 1."""
     own, first = barrier_of_wave(s, op.attrs["id"]), op.attrs["id"]
-    other = s.hoisted(("turn", first), 0, lambda: s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own))
+    other = s.hoisted(
+        ("turn", first), 0, lambda: s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own)
+    )
     s.emit(("bar", "arrive"), other, Imm(2 * s.kernel.wave_size))
 
 

@@ -54,7 +54,8 @@ def test_every_check_and_case_on_the_emulator(benchmark, capsys, tmp_path):
 
 @pytest.mark.exhaustive
 def test_kernels_are_right_on_the_32_lane_path(benchmark, tmp_path):
-    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong", "dependent")
+    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong",
+              "dependent")
     checks = [c.name for c in benchmark.CHECKS if not any(word in c.name for word in hopper)]
     assert benchmark.main(["--tiny", "sm_80", "--out", str(tmp_path), "--cases", "--checks", *checks]) == 0
 
@@ -114,7 +115,6 @@ def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_pa
     monkeypatch.setattr(benchmark.kernels, "product", broken)
     both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
-
     def time_of(torch, calls, seconds=None):
         for call in calls:
             call()

@@ -151,7 +151,9 @@ def test_persistent_workgroups(specialize: bool) -> None:
     assert compiled.grid[0] == 132
 
 
-@pytest.mark.parametrize(("subs", "teams"), [(SMALL, 2), (tiles(128, 64, 64, 64, 64), 1)], ids=["in-turn", "together"])
+@pytest.mark.parametrize(
+    ("subs", "teams"), [(SMALL, 2), (tiles(128, 64, 64, 64, 64), 1)], ids=["in-turn", "together"]
+)
 @pytest.mark.parametrize("k", [slow(64), 192, slow(320)])
 def test_several_tiles_per_workgroup(subs: dict[Any, int], teams: int, k: int) -> None:
     """The launch holds five workgroups where the compiler foresaw 132. Tiles of one warpgroup go to two in turn."""
@@ -235,7 +237,9 @@ def test_registers_are_the_users_to_divide() -> None:
         products.gemm(F16, schedule=wd.Schedule(registers=(56, 224))).compile(target="sm_90a", subs=small)
 
 
-@pytest.mark.parametrize(("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str)
+@pytest.mark.parametrize(
+    ("cluster", "m", "persistent"), [(2, 256, False), (2, 256, True), (4, 512, False)], ids=str
+)
 def test_clusters(cluster: int, m: int, persistent: bool) -> None:
     schedule = wd.Schedule(cluster=(cluster, 1, 1), persistent=persistent)
     compiled = multiply(F16, m, 72, 200, schedule=schedule)
@@ -377,7 +381,9 @@ def test_batches() -> None:
 
     a, b = numbers((3, 100, 96), wd.f16, 1), numbers((3, 40, 96), wd.f16, 2)
     c = np.full((3, 100, 40), 77, np.float32)
-    compiled = batched.compile(a, b, c, target="sm_90a", subs={products.BM: 64, products.BN: 40, products.BK: 32})
+    compiled = batched.compile(
+        a, b, c, target="sm_90a", subs={products.BM: 64, products.BN: 40, products.BK: 32}
+    )
     compiled.emulate(a, b, c)
     assert strategy(compiled).specialize
     assert np.array_equal(c, np.einsum("bmk,bnk->bmn", a.astype(np.float64), b.astype(np.float64)))

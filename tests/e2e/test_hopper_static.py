@@ -70,42 +70,30 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "f16 128x128x64, A and B of bf16": (F16, tiles(128, 128, 64, 64, 128), {"stored": (wd.bf16, wd.bf16)}),
     "bf16 128x256x64 dealt": (BF16, tiles(128, 256, 64, 64, 256), {"schedule": DEALT}),
     "bf16 128x128x64 alpha beta, dealt": (
-        BF16,
-        tiles(128, 128, 64, 64, 128),
-        {"epilogue": "alpha beta", "schedule": DEALT},
+        BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "alpha beta", "schedule": DEALT},
     ),
     "bf16 128x256x64 bias relu, dealt": (
-        BF16,
-        tiles(128, 256, 64, 64, 256),
-        {"epilogue": "bias relu", "schedule": DEALT},
+        BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "bias relu", "schedule": DEALT},
     ),
     "i8 128x256x128": (I8, tiles(128, 256, 128, 64, 256), {}),
     "i8 128x128x64": (I8, tiles(128, 128, 64, 64, 128), {}),
     "bf16 160x256x64 alpha beta, swapped": (BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "alpha beta"}),
     "bf16 160x256x64 alpha beta, swapped, cut in two": (
-        BF16,
-        tiles(160, 256, 64, 160, 128),
-        {"epilogue": "alpha beta", "schedule": wd.Schedule(split_k=2)},
+        BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "alpha beta", "schedule": wd.Schedule(split_k=2)},
     ),
     "bf16 256x160x64 alpha beta": (BF16, tiles(256, 160, 64, 128, 160), {"epilogue": "alpha beta"}),
     "tf32 128x256x32 alpha beta": (TF32, tiles(128, 256, 32, 64, 256), {"epilogue": "alpha beta"}),
     "bf16 128x192x64, clusters along N": (
-        BF16,
-        tiles(128, 192, 64, 64, 192),
-        {"schedule": wd.Schedule(cluster=(1, 2, 1))},
+        BF16, tiles(128, 192, 64, 64, 192), {"schedule": wd.Schedule(cluster=(1, 2, 1))},
     ),
     "bf16 128x256x64 in place": (BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
     "bf16 128x256x64 in place, f32 out": (BF16_F32, tiles(128, 256, 64, 64, 256), {"epilogue": "in place"}),
     "bf16 128x256x64 in place, cut in two": (
-        BF16,
-        tiles(128, 256, 64, 64, 256),
-        {"epilogue": "in place", "schedule": wd.Schedule(split_k=2)},
+        BF16, tiles(128, 256, 64, 64, 256), {"epilogue": "in place", "schedule": wd.Schedule(split_k=2)},
     ),
     "bf16 160x256x64 in place, swapped": (BF16, tiles(160, 256, 64, 160, 128), {"epilogue": "in place"}),
     "bf16 128x128x64 in place, dealt": (
-        BF16,
-        tiles(128, 128, 64, 64, 128),
-        {"epilogue": "in place", "schedule": DEALT},
+        BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "in place", "schedule": DEALT},
     ),
 }
 QUICK = (0, 13, 18, 21, 24, list(CONFIGURATIONS).index("bf16 128x256x64 in place"))

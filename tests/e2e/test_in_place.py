@@ -111,7 +111,6 @@ def test_rows_of_odd_length_stay_in_registers(rows: int, outlets: int) -> None:
 
 def written(form: str) -> Any:
     """Kernels that read what they write."""
-
     @wd.wave(
         [
             wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),

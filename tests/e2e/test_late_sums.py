@@ -66,7 +66,9 @@ def test_lanes_and_waves_add_up_behind_the_loop(
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("dtype", "rows"), [(wd.f32, 4), (wd.f64, 2), (wd.i32, 8)], ids=lambda x: str(x))
-def test_rows_cross_the_waves_together(target: str, dtype: wd.DType, rows: int, oracle: Callable[[str], str]) -> None:
+def test_rows_cross_the_waves_together(
+    target: str, dtype: wd.DType, rows: int, oracle: Callable[[str], str]
+) -> None:
     """Two barriers for all rows, not for every one."""
     a = np.random.default_rng(rows).integers(-9, 10, (rows, 3000)).astype(dtype.storage)
     compiled = agree(sums_of_rows(dtype, rows), [a, np.zeros(rows, a.dtype)], target, oracle)

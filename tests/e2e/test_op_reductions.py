@@ -54,7 +54,7 @@ def numbers(shape: tuple[int, ...], dtype: wd.DType, seed: int = 0) -> np.ndarra
         info = np.iinfo(dtype.numpy)
         return rng.choice(np.array([info.min, info.max, 0, 1, 5, info.max - 1], dtype.numpy), shape)
     found = rng.integers(-3, 4, shape).astype(np.float64)
-    found.ravel()[::11] = rng.choice([np.nan, np.inf, -np.inf, -0.0], found.ravel()[::11].shape)
+    found.ravel()[:: 11] = rng.choice([np.nan, np.inf, -np.inf, -0.0], found.ravel()[:: 11].shape)
     found[0] = np.nan
     return found.astype(dtype.storage)
 

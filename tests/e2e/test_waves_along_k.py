@@ -23,7 +23,9 @@ def product(schedule: wd.Schedule | None = None, start: float = 1.0, twice: bool
         subs={BM: 64, BN: 64},
         schedule=schedule,
     )  # fmt: skip
-    def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    def gemm(
+        a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](start)])
         def loop(acc):
             acc = wd.mma(wd.read(a), wd.read(b), acc)
@@ -51,7 +53,9 @@ CASES = [
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("sizes", "tiles"), CASES, ids=[f"{s}" for s, _ in CASES])
-def test_parts_are_added_behind_the_loop(sizes: tuple, tiles: dict, target: str, oracle: Callable[[str], str]) -> None:
+def test_parts_are_added_behind_the_loop(
+    sizes: tuple, tiles: dict, target: str, oracle: Callable[[str], str]
+) -> None:
     compiled = agree(product(), arguments(*sizes), target, oracle, subs=tiles)
     loops = [x for x in compiled.resources.loops if x.instructions.get("mfma") or x.instructions.get("tensor")]
     # Nothing is added through shared memory in the loop: a ring of one slot takes three barriers, adding six or more.

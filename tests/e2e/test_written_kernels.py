@@ -205,7 +205,9 @@ def segments(
     """The largest of each segment of rows, and its row; -1 of no rows."""
     first, last = (wd.read(ends, mapping=wd.IndexMapping((), {P: S + i})) for i in (0, 1))
 
-    @wd.iterate(L, init_args=[wd.Register[D, F16](-math.inf), wd.Register[D, I32](-1)], start=0, stop=last - first)
+    @wd.iterate(
+        L, init_args=[wd.Register[D, F16](-math.inf), wd.Register[D, I32](-1)], start=0, stop=last - first
+    )
     def loop(top, at):
         rows = wd.read(x, mapping=wd.IndexMapping((L, D), {N: wd.index(L) + first}))
         rows = wd.where(wd.index(L) < last - first, rows, -math.inf)
@@ -306,6 +308,92 @@ def linear_case(h: int, t: int, d: int, e: int) -> Case:
     return [q, k, v, np.zeros((h, t, e), np.float32)], {3: want}, {}
 
 
+# ---- products whose operands are computed or gathered; a table that is filled row by row
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(K, 32, 1), wd.TilingConstraint(N, 16)])
+def fourier(
+    real: wd.Memory[M, N, F32], imaginary: wd.Memory[M, N, F32], re: wd.Memory[M, K, F32], im: wd.Memory[M, K, F32]
+):
+    """A discrete Fourier transform of rows, with factors that are computed where they are used."""
+
+    @wd.iterate(N, init_args=[wd.Register[M, K, F32](0.0)] * 2)
+    def sums(x, y):
+        angle = wd.cast(wd.index(N) * wd.index(K) % N, F32) * (-2 * math.pi / N)
+        cos, sin, a, b = wd.cos(angle), wd.sin(angle), wd.read(real), wd.read(imaginary)
+        return wd.mma(-b, sin, wd.mma(a, cos, x)), wd.mma(b, cos, wd.mma(a, sin, y))
+
+    wd.write(sums[0], re)
+    wd.write(sums[1], im)
+
+
+def fourier_case(m: int, n: int) -> Case:
+    a, b = whole(m, n, dtype=np.float32), whole(m, n, seed=1, dtype=np.float32)
+    want = np.fft.fft(a + 1j * b) / 8  # results of the size of 1
+    a, b = a / np.float32(8), b / np.float32(8)
+    return [a, b, *np.zeros((2, m, n), np.float32)], {2: want.real, 3: want.imag}, {}
+
+
+@wd.wave([wd.WorkgroupConstraint(G, 1, 1), wd.WorkgroupConstraint(N, 64, 0), wd.TilingConstraint(K, 32)], subs={M: 32})
+def routed(
+    x: wd.Memory[S, K, F16], rows: wd.Memory[G, M, I32], expert: wd.Memory[G, I32], w: wd.Memory[E, N, K, F16],
+    weight: wd.Memory[G, M, F32], y: wd.Memory[S, N, F32],
+):  # fmt: skip
+    """Rows of tokens that a router gave to an expert, times its matrix, added up where they came from; -1: no row."""
+    which, place = wd.read(expert), wd.read(rows)
+    at, theirs = wd.IndexMapping((M, K), {S: place}), wd.IndexMapping((N, K), {E: which})
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, F32](0.0)])
+    def product(acc):
+        return wd.mma(wd.read(x, mapping=at), wd.read(w, mapping=theirs), acc)
+
+    wd.atomic_add(product * wd.read(weight), y, mapping=wd.IndexMapping((M, N), {S: place}))
+
+
+def routed_case(tokens: int, n: int, k: int) -> Case:
+    rng = np.random.default_rng(0)
+    x, w, expert = whole(tokens, k), whole(3, n, k, seed=1), np.array([0, 2, 2, 1], np.int32)
+    rows, weight = np.full((4, 32), -1, np.int32), rng.integers(1, 3, (4, 32)).astype(np.float32)
+    want = np.zeros((tokens, n))
+    for g in range(4):
+        some = rng.permutation(tokens)[: rng.integers(1, 33)]
+        rows[g, : len(some)] = some
+        found = x[some].astype(np.float64) @ w[expert[g]].T.astype(np.float64)
+        want[some] += weight[g, : len(some), None] * found
+    return [x, rows, expert, w, weight, np.zeros((tokens, n), np.float32)], {5: want}, {}
+
+
+@wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(S, 1)])
+def edits(a: wd.Memory[B, S, I32], b: wd.Memory[B, T, I32], out: wd.Memory[B, I32]):
+    """Edit distances: a row of the table follows from the one before, and along itself from a scan."""
+    letters, column = wd.read(b), wd.index(T)
+
+    @wd.iterate(S, init_args=[column + 1])
+    def last(above):
+        row = wd.tile_start(S)
+        diagonal = wd.where(column == 0, row, wd.shuffle(above, wd.maximum(column - 1, 0), dim=T))
+        best = wd.minimum(above + 1, diagonal + wd.where(letters == wd.read(a[:, row]), 0, 1))
+        first = wd.where(column == 0, row + 2, 1 << 20)
+        along = wd.scan(wd.minimum(best, first) - column, lambda x, y: wd.minimum(x, y), 1 << 28, dim=T)
+        return along + column
+
+    wd.write(wd.sum(wd.where(column == T - 1, last, 0), dim=T), out)
+
+
+def edits_case(count: int, s: int, t: int) -> Case:
+    a, b = (np.random.default_rng(i).integers(0, 4, (count, n)).astype(np.int32) for i, n in enumerate((s, t)))
+    want = []
+    for x, y in zip(a, b):
+        before = list(range(t + 1))
+        for i, letter in enumerate(x):
+            now = [i + 1]
+            for j, other in enumerate(y):
+                now.append(min(before[j + 1] + 1, now[j] + 1, before[j] + int(letter != other)))
+            before = now
+        want.append(before[-1])
+    return [a, b, np.zeros(count, np.int32)], {2: np.array(want)}, {}
+
+
 KERNELS: dict[str, tuple[Any, Callable[..., Case], list[tuple[Any, ...]]]] = {
     "smoothed-loss": (smoothed_loss, smoothed_case, [(3, 5000), (2, 1024), (1, 1)]),
     "triangular": (triangular, triangular_case, [(4,), (7,)]),
@@ -318,6 +406,9 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], list[tuple[Any, ...]]]] = {
     "bilinear": (bilinear, bilinear_case, [(8, 8, 16, 16), (5, 7, 9, 4)]),
     "recurrent": (recurrent, recurrent_case, [(5, 16, 32), (4, 5, 20)]),
     "linear-attention": (linear_attention, linear_case, [(1, 48, 32, 32), (2, 37, 16, 40)]),
+    "fourier": (fourier, fourier_case, [(20, 64), (3, 48)]),
+    "routed": (routed, routed_case, [(50, 80, 64), (33, 64, 40)]),
+    "edits": (edits, edits_case, [(3, 9, 40), (2, 5, 100)]),
 }
 
 

@@ -81,7 +81,9 @@ def test_compare_and_swap(bits: int, target: str) -> None:
     np.testing.assert_array_equal(shared, common)
 
 
-@pytest.mark.parametrize(("name", "target"), [(n, t) for n in FLOATS for t in TARGETS if t in WHERE.get(n, TARGETS)])
+@pytest.mark.parametrize(
+    ("name", "target"), [(n, t) for n in FLOATS for t in TARGETS if t in WHERE.get(n, TARGETS)]
+)
 def test_floats(name: str, target: str) -> None:
     kind, change = FLOATS[name]
     pair = 2 if "v2" in name else 1

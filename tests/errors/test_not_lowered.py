@@ -89,7 +89,8 @@ def test_sums_of_what_workgroups_share() -> None:
         wd.atomic_add(wd.sum(wd.read(a), dim=M), b)
 
     refused(kernel, CompileError, "sum along M, which is spread over workgroups", "an array [N] that is 0 before",
-            "wd.atomic_add(x, out, mapping=wd.IndexMapping((M, N), {N: N}))")  # fmt: skip
+            "wd.atomic_add(x, out, mapping=wd.IndexMapping((M, N), {N: N}))",
+            "for a result per tile", "an array [M / 16, 16]")  # fmt: skip
 
 
 def test_scans_of_what_workgroups_share() -> None:

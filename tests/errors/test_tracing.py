@@ -266,7 +266,9 @@ EQUALITIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES])
+@pytest.mark.parametrize(
+    ("body", "message", "underlined"), [c[1:] for c in EQUALITIES], ids=[c[0] for c in EQUALITIES]
+)
 def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> None:
     """It was False without a word, whatever the extent."""
     helper = "\ndef helper():\n    return K == 1\n"
@@ -280,15 +282,12 @@ def test_a_symbol_equals_no_number(body: str, message: str, underlined: str) -> 
 
 def test_equalities_that_may_be() -> None:
     """Of two names, of numbers, of variables, of values."""
-    source = (
-        HEAD
-        + """
+    source = HEAD + """
     n = K
     assert (M == N, tile == 4) == (False, True)
     x = wd.where(wd.index(N) == 0, wd.read(c), 1.0)
     wd.write(x if n == K else 2 * x, c)
     """
-    )
     run("tile = 4\n" + source)["kernel"].trace()
 
 

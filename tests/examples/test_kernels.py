@@ -24,10 +24,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "grouped_gemm": ("--tokens 70 --experts 4 --n 40 --k 37", "--tokens 5 --experts 1"),
     "ragged_gemm": ("--groups 3 --rows 150 --n 40 --k 72", "--groups 6 --rows 20 --dtype bf16"),
     "quantised_gemm": (
-        "--bits 4 --m 40 --n 70 --k 50",
-        "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
-        "--format mxfp4 --m 40 --n 70 --k 160",
-        "--format mxfp4 --activations mxfp4 --k 256",
+        "--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
+        "--format mxfp4 --m 40 --n 70 --k 160", "--format mxfp4 --activations mxfp4 --k 256",
     ),
     "block_scaled_gemm": ("--m 70 --n 140 --k 200", "--m 64 --n 130 --k 128 --dtype bf16"),
     "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513", "--rows long --dtype bf16 --m 2 --n 9000"),
@@ -35,9 +33,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "causal_conv": ("--time 20 --channels 40", "--time 3 --channels 64 --dtype bf16"),
     "mla_decode": ("--lengths 70,0 --heads 16", "--heads 64 --lengths 33,64 --dtype f16 --splits 1"),
     "retention": (
-        "--time 70 --d 40 --e 50",
-        "--heads 1 --time 33 --d 64 --dtype f16",
-        "--time 65 --d 128 --e 128",
+        "--time 70 --d 40 --e 50", "--heads 1 --time 33 --d 64 --dtype f16", "--time 65 --d 128 --e 128",
         "--heads 1 --time 40 --d 100",
     ),
     "rope": ("--tokens 33 --heads 3 --d 20", "--tokens 16 --d 128 --dtype bf16"),

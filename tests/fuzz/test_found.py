@@ -414,3 +414,31 @@ def test_a_zero_in_a_fragment_is_no_coordinate() -> None:
     rows = whole((4, 24), wd.bf16)[:, :16]
     compiled = agree(kernel, [whole((1, 16), wd.f32), rows, whole((1, 4), wd.f32)], "sm_90a")
     assert "wgmma.mma_async" in compiled.asm and "cp.async.bulk.tensor.2d.global" in compiled.asm
+
+
+def test_an_operand_that_one_loop_would_hold_and_another_takes_from_shared_memory() -> None:
+    """Seed 54475: queries were to lie in registers for the second loop; the first one's tiles lie where numbers say,
+    and it takes them from shared memory. The read was a tile, and the second loop found no registers."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 32)])
+    def kernel(
+        q: wd.Memory[M, D, wd.bf16], k: wd.Memory[N, D, wd.bf16], larger: wd.Memory[P, Q, wd.bf16],
+        y: wd.Memory[M, D, wd.f32], scores: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        queries = wd.read(q)
+
+        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](0)])
+        def first(acc):
+            wd.write(wd.mma(queries, wd.read(k)), scores)
+            return wd.mma(wd.read(larger[3 : 3 + N, :M]), wd.read(k), acc)
+
+        @wd.iterate(N, init_args=[first])
+        def second(acc):
+            found = wd.clamp(wd.mma(queries, wd.read(k)), -3, 3)
+            return wd.mma(wd.cast(found, wd.bf16), wd.read(k), acc)
+
+        wd.write(second, y)
+
+    arrays = [whole((64, 64), wd.bf16), whole((64, 64), wd.bf16, 1), whole((67, 65), wd.bf16, 2)]
+    compiled = agree(kernel, [*arrays, whole((64, 64), wd.f32, 3), whole((64, 64), wd.f32, 4)], "sm_90a")
+    assert "wgmma.mma_async" in compiled.asm

@@ -280,8 +280,8 @@ def run(case: Case) -> bool:
 
 
 FOUND = (
-    Case("gfx942", (39, 30), (8, None), (2, 2), 16, (wd.u8, wd.f64), 0, 1, 446770548),
-    Case("gfx90a", (20, 130), (32, None), (2, 1), None, (wd.i32, wd.bf16), 2, 5, 416388815),
+    Case('gfx942', (39, 30), (8, None), (2, 2), 16, (wd.u8, wd.f64), 0, 1, 446770548),
+    Case('gfx90a', (20, 130), (32, None), (2, 1), None, (wd.i32, wd.bf16), 2, 5, 416388815),
 )
 """Kernels that were wrong once: a number made a trip early; waves whose parts of the scratch buffer overlapped."""
 

@@ -448,7 +448,9 @@ for _name, _np in (("sin", np.sin), ("cos", np.cos)):
 def _saturated(low: int, high: int, dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
     def convert(x: np.ndarray) -> np.ndarray:
         out = [
-            0 if np.isnan(v) else min(max(int(np.trunc(v)) if np.isfinite(v) else (high if v > 0 else low), low), high)
+            0
+            if np.isnan(v)
+            else min(max(int(np.trunc(v)) if np.isfinite(v) else (high if v > 0 else low), low), high)
             for v in x
         ]
         return np.array(out, dtype=dtype)
@@ -621,7 +623,9 @@ case(
     lambda x, y: np.stack([x, y, x + U32(1), x], axis=1).ravel(),
 )
 for _m in (1, 2, 3, 4, 7, 8, 12, 15, 16, 21, 31, 32, 33, 48, 63):
-    case(f"shuffle_xor {_m}", "i32", "i32", lambda b, x, m=_m: b.shuffle_xor(x, m), lambda x, m=_m: x[np.arange(N) ^ m])
+    case(
+        f"shuffle_xor {_m}", "i32", "i32", lambda b, x, m=_m: b.shuffle_xor(x, m), lambda x, m=_m: x[np.arange(N) ^ m]
+    )
 case(
     "shuffle_xor f32x2",
     "f32x2",

@@ -356,7 +356,7 @@ CUDA_BODIES = {
     "cuGetErrorName error pStr": '*pStr = "CUDA_ERROR_OF_THE_STAND_IN";',
     "cuGetErrorString error pStr": '*pStr = "as the stand-in was told";',
     "cuGetProcAddress symbol pfn cudaVersion flags symbolStatus": (
-        'char path[200], second[100]; snprintf(second, sizeof second, "%s_v2", symbol); '
+        "char path[200], second[100]; snprintf(second, sizeof second, \"%s_v2\", symbol); "
         "*pfn = dlsym(RTLD_DEFAULT, symbol); "
         'if (!*pfn) { snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("STANDIN_FOLDER")); '
         "void *own = dlopen(path, RTLD_NOW); *pfn = dlsym(own, symbol); "

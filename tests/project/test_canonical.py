@@ -20,7 +20,9 @@ from products import AMD
 @pytest.mark.parametrize(
     "target", [pytest.param(t, marks=pytest.mark.slow if t == "gfx950" else pytest.mark.exhaustive) for t in AMD]
 )
-def test_text_is_spelled_as_llvm_does_and_witnessed(target: str, oracle: Callable[[str], str], tmp_path: Path) -> None:
+def test_text_is_spelled_as_llvm_does_and_witnessed(
+    target: str, oracle: Callable[[str], str], tmp_path: Path
+) -> None:
     lines: list[str] = []
     texts = emitted.texts(target)
     witnesses.expect_witnessed(set().union(*(witnesses.rows(text, target) for text in texts)), target)

@@ -52,7 +52,6 @@ def plot_roofline(
             linewidth=1,
             label=f"{dtype} {unit}: balance {r.balance_point:.3g}",
         )
-
     def draw(name: str, flops: float, moved: float, seconds: float, predicted: bool) -> None:
         if seconds <= 0 or moved <= 0:
             return

@@ -152,15 +152,12 @@ def test_priority_goes_first():
 
 def test_resident_workgroups_hide_latency():
     """The same work with registers for one or for two workgroups on a compute unit."""
-    body = (
-        """
+    body = """
 s_load_dwordx2 s[8:9], s[0:1], 0x0
 v_and_b32 v0, 0x3ff, v0
 v_lshlrev_b32 v1, 2, v0
 s_waitcnt lgkmcnt(0)
-"""
-        + "global_load_dword v2, v1, s[8:9]\ns_waitcnt vmcnt(0)\n" * 16
-    )
+""" + "global_load_dword v2, v1, s[8:9]\ns_waitcnt vmcnt(0)\n" * 16
     data = np.zeros(4096, np.uint32)
     grid = 4 * CHIPS["gfx942"].units
     few = run(body, [data], grid=grid, block=1024, checks=False, next_free_vgpr=128)
@@ -180,14 +177,10 @@ def test_more_workgroups_than_are_replayed_go_on_at_the_same_rate():
 
 
 def test_bank_conflicts_cost_clocks():
-    body = (
-        """
+    body = """
 v_and_b32 v0, 0x3ff, v0
 v_lshlrev_b32 v1, {}, v0
-"""
-        + "ds_write_b32 v1, v0\n" * 32
-        + "s_waitcnt lgkmcnt(0)"
-    )
+""" + "ds_write_b32 v1, v0\n" * 32 + "s_waitcnt lgkmcnt(0)"
     free, bad = (run(body.format(n), [], lds=8192, checks=False) for n in (2, 7))
     assert bad.cycles - free.cycles == pytest.approx(bad.bank_conflicts, rel=0.05)
 

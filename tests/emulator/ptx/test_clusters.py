@@ -303,10 +303,6 @@ OUTSIDE: """
     assert report.findings == [] and out.tolist() == [1] + [0] * 31
     report, out = go(body.replace("MASK", "0xffffffe0") + OUT + "ret;", grid=1, cluster="", threads=32)
     assert report.findings == [] and out.tolist() == [0] * 5 + [11] + [10] * 26
-    for mask, said in (
-        ("-1", "names a lane that does not execute it"),
-        ("0xffffff00", "does not name"),
-        ("0", "does not name"),
-    ):
+    for mask, said in (("-1", "names a lane that does not execute it"), ("0xffffff00", "does not name"), ("0", "does not name")):
         report, _ = go(body.replace("MASK", mask) + OUT + "ret;", grid=1, cluster="", threads=32)
         assert [f.kind for f in report.findings] == ["barrier-divergence"] and said in report.findings[0].message

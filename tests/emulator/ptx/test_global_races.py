@@ -41,10 +41,7 @@ def test_a_cta_that_reads_what_another_writes(grid):
 
 def test_warps_of_a_cta():
     store, load = MINE + "add.u32 %r6, %r3, 100; st.global.b32 [%d2], %r6;\n", NEXT_WARP + "ld.global.b32 %r5, [%d3];\n"
-    assert any(
-        "reads what another wave wrote" in f or "overwrites what another wave reads" in f
-        for f in races(store + load, arrays(), block=64)
-    )
+    assert any("reads what another wave wrote" in f or "overwrites what another wave reads" in f for f in races(store + load, arrays(), block=64))
     assert not races(store + "bar.sync 0;\n" + load, arrays(), block=64)
     assert any("another wave" in f for f in races(load + store, arrays(), block=64))
     assert not races(load + "bar.sync 0;\n" + store, arrays(), block=64)
@@ -73,11 +70,7 @@ def test_narrow_neighbours():
     """Bytes of one word belong to different CTAs; accesses that are no multiple of the smallest one find bytes, too."""
     body = "mul.wide.u32 %d2, %r3, 1; add.s64 %d2, %d0, %d2; st.global.b8 [%d2], %r3;"
     assert not races(body, [np.zeros(96, np.uint8), np.zeros(1, np.uint32)], grid=3)
-    body = (
-        "mul.wide.u32 %d2, %r1, 1; add.s64 %d2, %d0, %d2; "
-        + FIRST
-        + "st.global.b8 [%d2], %r3; ld.global.b32 %r7, [%d1]; SKIP:"
-    )
+    body = "mul.wide.u32 %d2, %r1, 1; add.s64 %d2, %d0, %d2; " + FIRST + "st.global.b8 [%d2], %r3; ld.global.b32 %r7, [%d1]; SKIP:"
     assert not races(body, [np.zeros(96, np.uint8), np.zeros(1, np.uint32)], grid=3)
 
 
@@ -110,12 +103,7 @@ TICKET = "atom.global.add.u32 %r7, [%d1], 1;"
 
 
 def parts(release="", one="", acquire="", ticket=TICKET):
-    body = (
-        PARTS.replace("RELEASE_ONE", one)
-        .replace("RELEASE", release)
-        .replace("ACQUIRE", acquire)
-        .replace("TICKET", ticket)
-    )
+    body = PARTS.replace("RELEASE_ONE", one).replace("RELEASE", release).replace("ACQUIRE", acquire).replace("TICKET", ticket)
     results = [np.zeros(5 * 64, np.uint32), np.zeros(65, np.uint32)]
     return races(body, results, block=64, grid=5, variables=".shared .align 4 .b8 sm[4];")
 

@@ -110,7 +110,10 @@ def far(x: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
     """A copy with these strides, on memory that is committed only where it is touched."""
     size = sum((n - 1) * s for n, s in zip(x.shape, strides)) + x.itemsize
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    found = np.ndarray(x.shape, x.dtype, mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, flags), 0, strides)
+    memory = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, flags)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)  # else each row takes 2 MiB
+    found = np.ndarray(x.shape, x.dtype, memory, 0, strides)
     found[...] = x
     return found
 

@@ -87,7 +87,7 @@ class State:
         self.cover: set[str] = set()
         self.split: set[str] = set()
         self.waves = {"M": 1, "N": 1}
-        groups = self.groups = self.kind != "rows" and self.chance(0.5)
+        groups = self.groups = self.kind != "rows" and self.chance(0.35)
         # Rows of whole 16 bytes: what copies by tensor maps, and so roles, clusters and turns, ask for.
         self.tidy = groups and self.chance(0.7)
         if self.tidy and self.operand in ("f32", "f64"):
@@ -142,7 +142,7 @@ class State:
         elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
             tile_k = self.one((8, 16, 16, 32, 32, 64, 24))
             if groups and self.chance(0.6):  # rings that fill, and go round
-                self.add_loop("K", self.one((32, 64, 64, 128)), self.even_out(int(self.rng.integers(1, 400))))
+                self.add_loop("K", self.one((32, 64, 64, 128)), self.even_out(int(self.rng.integers(1, 240))))
             else:
                 self.add_loop("K", tile_k, self.even_out(self.extent(100)))
         self.waves_along("K", 0.15)

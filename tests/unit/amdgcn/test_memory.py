@@ -162,7 +162,9 @@ def test_constant_masks_cost_nothing(chip: str) -> None:
     off = b.mul(b.tid(), 4)
     v = b.load_global(b.buffer(b.param(0), 256), off, bytes=4, type=B32, mask=b.false)
     w = b.load_global(b.buffer(b.param(0), 256), off, bytes=4, type=B32, guard=b.false)
-    b.store_global(b.buffer(b.param(1), 256), off, b.bitcast(b.add(b.bitcast(v, I32), b.bitcast(w, I32)), B32), bytes=4)
+    b.store_global(
+        b.buffer(b.param(1), 256), off, b.bitcast(b.add(b.bitcast(v, I32), b.bitcast(w, I32)), B32), bytes=4
+    )
     b.store_global(b.buffer(b.param(1), 256), off, v, bytes=4, mask=b.false)
     x, y = np.arange(64, dtype=np.uint32), np.ones(64, np.uint32)
     text = emulate(b.kernel, [x, y])

@@ -29,7 +29,9 @@ def test_occupancy_by_shared_memory_and_workgroup() -> None:
     assert gfx942.occupancy(32, 70000, 64) == 0
 
 
-@pytest.mark.parametrize(("threads", "limit"), [(64, 512), (256, 512), (320, 256), (512, 256), (768, 168), (1024, 128)])
+@pytest.mark.parametrize(
+    ("threads", "limit"), [(64, 512), (256, 512), (320, 256), (512, 256), (768, 168), (1024, 128)]
+)
 def test_registers_that_a_workgroup_leaves_to_a_wave(threads: int, limit: int) -> None:
     assert register_limit(threads) == limit
 

@@ -121,10 +121,8 @@ def test_single_block_mfma_follow_the_written_formulas(row: dict) -> None:
                 got = fragment.at(l=lane, e=e)
                 assert got[name] == lane % rows
                 chunked = per_lane == 32 and "l" in row[port]["K"].split()[4]
-                expect = (
-                    (16 * (64 // rows) * (e // 16) + 16 * (lane // rows) + e % 16)
-                    if chunked
-                    else (per_lane * (lane // rows) + e)
+                expect = (16 * (64 // rows) * (e // 16) + 16 * (lane // rows) + e % 16) if chunked else (
+                    per_lane * (lane // rows) + e
                 )
                 assert got.get("K", 0) == expect
     d = spec(row["D"])

@@ -200,7 +200,9 @@ def check_plan(plan, fragment: Bits, place: Place) -> None:  # type: ignore[no-u
 
 def bytes_to_coords(place: Place) -> dict[int, tuple[int, ...]]:
     sizes = place.extents
-    return {int(place.address(dict(zip(sizes, index)))): index for index in np.ndindex(*(sizes[d] for d in place.dims))}
+    return {
+        int(place.address(dict(zip(sizes, index)))): index for index in np.ndindex(*(sizes[d] for d in place.dims))
+    }
 
 
 A16816, B16816 = spec(M="l2 l3 l4 e1", K="e0 l0 l1 e2"), spec(N="l2 l3 l4 r0", K="e0 l0 l1 e1")

@@ -156,7 +156,6 @@ def changes_are_noticed(there: There) -> None:
         there.called(source, out, np.int64(50), long=1)
         there.called(source, out, np.int64(50), long=0)
         there.called(source, out, True, long=1)
-
     class Flaky(there.arrays.Dlpack):
         """It gives capsules to the long way, and none any more when the call is to be remembered."""
 
@@ -187,7 +186,9 @@ def streams_are_respected(there: There) -> None:
     log = Path(os.environ["STANDIN_LOG"])
 
     def used() -> list[str]:
-        found = [line.split(" stream ")[1].split()[0] for line in log.read_text().splitlines() if "Kernel" in line]
+        found = [
+            line.split(" stream ")[1].split()[0] for line in log.read_text().splitlines() if "Kernel" in line
+        ]
         log.write_text("")
         return found
 
@@ -300,7 +301,9 @@ def hidden_memory_belongs_to_a_stream_or_a_graph(there: There) -> None:
 
     M, K = wd.symbols("M K")
 
-    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(K, 32)], schedule=wd.Schedule(split_k=2))
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(K, 32)], schedule=wd.Schedule(split_k=2)
+    )
     def row_sums(source: wd.Memory[M, K, wd.f32], out: wd.Memory[M, wd.f32], n: wd.Scalar[wd.i32]):
         @wd.iterate(K, init_args=[wd.Register[M, wd.f32](0.0)])
         def loop(acc):

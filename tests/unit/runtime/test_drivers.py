@@ -151,7 +151,9 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
         "STANDIN_STATIC_SHARED": str(static_shared),
         "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
     }
-    done = processes.run(__file__, side, str(shared_bytes), str(int(without_ptxas)), env=environment, cwd=tmp_path)
+    done = processes.run(
+        __file__, side, str(shared_bytes), str(int(without_ptxas)), env=environment, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), log.read_text().splitlines()
 
