@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from wavedsl.ir.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.empty_loops import idle_products
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -37,6 +38,8 @@ MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
 MOST_CLUSTER = 8
 """Workgroups of a cluster that every chip of the kind can hold."""
+PAIR_OF_TILES = ClusterShape((2, 1))
+"""The cluster that is chosen where nobody asks."""
 EASY_RATE = 24
 """Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
 one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
@@ -52,9 +55,8 @@ class Strategy:
     bulk: bool = False
     specialize: bool = False
     stages: int = 1
-    cluster: int = 1
-    cluster_axis: int = 0
-    """The grid axis along which a cluster's tiles are neighbours."""
+    shape: ClusterShape = ONE
+    """Workgroups of a cluster."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
@@ -67,6 +69,11 @@ class Strategy:
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> int:
+        """How many workgroups a cluster has."""
+        return self.shape.count
 
     def lines(self) -> list[str]:
         """One line per choice."""
@@ -84,8 +91,7 @@ class Strategy:
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
-            axis = ("first", "second")[self.cluster_axis]
-            out.append(f"cluster: {self.cluster} workgroups along the {axis} grid axis")
+            out.append(f"cluster: {self.shape.describe()}")
         if self.order is not None:
             out.append(f"tiles: {self.order.describe()}")
         if self.registers[1]:
@@ -295,69 +301,71 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     """Workgroups that share operand tiles: two where every one of the first axis has a partner, and all that are at
     work ask more of L2 than it brings anyway."""
     asked = low.choices.cluster
-    size, axis = _along(low, asked) if asked else (1, 0)
+    shape = _shape(low, asked) if asked else ONE
     counts = _counts(low)
-    if size > MOST_CLUSTER or (size > 1 and not found.specialize):
-        many = size > MOST_CLUSTER
-        why = f"at most {MOST_CLUSTER} workgroups" if many else found.why.get("roles", "no copying warpgroup")
+    if shape.count > MOST_CLUSTER:
+        raise ConstraintError(
+            f"Schedule(cluster={asked}): {shape.count} workgroups, and not every chip holds clusters of more than "
+            f"{MOST_CLUSTER}",
+            low.graph.loc, "a smaller one, for example (2, 2, 1)",
+        )  # fmt: skip
+    if shape.count > 1 and not found.specialize:
+        why = found.why.get("roles", "no copying warpgroup")
         raise ConstraintError(f"Schedule(cluster={asked}): {why}", low.graph.loc, "leave cluster out")
-    if size > 1 and apart(low):
+    if shape.count > 1 and apart(low, shape):
         raise ConstraintError(
             f"Schedule(cluster={asked}): a loop has bounds that may differ between workgroups", low.graph.loc,
             "leave cluster out",
         )  # fmt: skip
-    along = counts[axis]
-    if size > 1 and along is not None and along % size:
-        raise ConstraintError(
-            f"Schedule(cluster={asked}): the {('first', 'second')[axis]} grid axis has {along} tiles, no multiple of "
-            f"{size}",
-            low.graph.loc,
-            "leave cluster out, or choose another tile",
-        )
+    for name, along, size in zip(("first", "second"), counts, shape.sizes):
+        if along is not None and along % size:
+            raise ConstraintError(
+                f"Schedule(cluster={asked}): the {name} grid axis has {along} tiles, no multiple of {size}",
+                low.graph.loc,
+                "leave cluster out, or choose another tile",
+            )
     total, units = _product(counts), low.target.units
     full = total is None or total >= units
     if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
-        size = 2
+        shape = PAIR_OF_TILES
         enough = "enough to fill the chip" if full else f"{total} on {units} SMs"
         found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    if asked is None and (apart(low) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
-        size = 1
+    if asked is None and (apart(low, PAIR_OF_TILES) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
+        shape = ONE
         found.why.pop("cluster", None)
-    if asked is None and size > 1:
+    if asked is None and shape.count > 1:
         rate = operand_rate(low, reads, 0 if full else LONG_LOOP)
         if total is not None and total < units:
             rate *= total / units  # those that are at work have what L2 brings to themselves
         if rate <= EASY_RATE:
-            size = 1
+            shape = ONE
             found.why["cluster"] = (
                 f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
             )
-    found.cluster, found.cluster_axis = size, axis
+    found.shape = shape
     if asked:
         found.why["cluster"] = "as asked for"
 
 
-def _along(low: Lowering, asked: Sequence[int]) -> tuple[int, int]:
-    """Workgroups of the cluster that is asked for, and the grid axis along which their tiles are neighbours. Raises
-    ConstraintError for clusters along several axes: operands would be shared along either, and a slot given back to
-    those in the row and those in the column of its workgroup, which rings do not know."""
-    long = [axis for axis, n in enumerate(asked) if n != 1]
-    if len(long) > 1 or long == [2]:
-        n = max(asked)
+def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
+    """The cluster that is asked for. Raises ConstraintError for one along the third axis, and for one along the second
+    where workgroups have one tile each: they are numbered along the first alone."""
+    x, y, z = (*asked, 1, 1)[:3]
+    if z > 1:
         raise ConstraintError(
-            f"Schedule(cluster={tuple(asked)}): a cluster lies along one of the first two grid axes, along which its "
-            "workgroups share what does not depend on it",
-            low.graph.loc, f"cluster=({n}, 1, 1) or cluster=(1, {n}, 1)",
+            f"Schedule(cluster={tuple(asked)}): a cluster lies along the first two grid axes, along which its "
+            "workgroups share what does not depend on them",
+            low.graph.loc, f"cluster=({z}, 1, 1) or cluster=(1, {z}, 1)",
         )  # fmt: skip
-    if long == [1] and low.choices.persistent is False:
+    if y > 1 and low.choices.persistent is False:
         raise ConstraintError(
             f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
             "to workgroups that take tiles in turn",
             low.graph.loc, "leave persistent out, or exchange the grid axes",
         )  # fmt: skip
-    return (asked[long[0]], long[0]) if long else (1, 0)
+    return ClusterShape((x, y))
 
 
 def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> float:
@@ -380,7 +388,7 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low)
     total = _product(counts)
     many = total is None or total > low.target.units
-    if found.cluster > 1 and (low.choices.swizzle or found.cluster_axis) and asked is None:
+    if found.cluster > 1 and (low.choices.swizzle or 1 in found.shape.long) and asked is None:
         asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
@@ -390,9 +398,9 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     if low.choices.swizzle is False:
         group = counts[0] or 1 << 15
     else:
-        group = best_group(sizes, low.target.units, found.cluster, found.cluster_axis)
+        group = best_group(sizes, low.target.units, found.shape)
     order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
-    found.order = TileOrder(counts, group, workgroups, found.cluster, order, found.cluster_axis)
+    found.order = TileOrder(counts, group, workgroups, found.shape, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
 
@@ -427,14 +435,15 @@ def bounded(graph: Graph) -> bool:
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
-def apart(low: Lowering) -> bool:
-    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same: clusters lie
-    along another axis."""
+def apart(low: Lowering, shape: ClusterShape) -> bool:
+    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same, so that a
+    cluster may lie along any axis but that of the parts."""
     if low.graph.traced is None or bounded(low.graph.traced):
         return bounded(low.graph)
-    first = low.partition.grid_axes()[0]
+    axes = low.partition.grid_axes()
+    along = [d for axis in shape.long for d in axes[axis]]
     places = [n for n in low.graph.all_nodes() if n.op == "tile_start" and n.id in walked(low.graph)]
-    return any(n.attrs["dim"] in first for n in places)
+    return any(n.attrs["dim"] in along for n in places)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
