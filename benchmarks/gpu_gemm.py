@@ -86,6 +86,7 @@ _WIDE = (
     (128, 256, 64, 64, 256), (256, 128, 64, 128, 128), (256, 128, 64, 64, 128), (128, 192, 64, 64, 192),
     (128, 128, 64, 64, 128), (64, 256, 64, 64, 256),
 )  # fmt: skip
+FOUR = (("cluster", (2, 2, 1)), ("persistent", True))
 _NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128), (64, 64, 128, 64, 64))
 
 
@@ -95,7 +96,10 @@ def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
         return [Config(64, 64, 64 * 16 // form.dtype.bits, 64, 64)]
     tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
     plain = [Config(a, b, c * 16 // form.dtype.bits, d, e) for a, b, c, d, e in tiles]
-    return [*plain, *(replace(config, schedule=(("cluster", (1, 1, 1)),)) for config in plain[:2])]
+    alone = [replace(config, schedule=(("cluster", (1, 1, 1)),)) for config in plain[:2]]
+    # Along N every case has an even number of tiles.
+    fours = [replace(config, schedule=FOUR) for config in plain[:2] if -(-m // config.m) % 2 == 0]
+    return [*plain, *alone, *fours]
 
 
 class Products:

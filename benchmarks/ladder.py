@@ -46,6 +46,7 @@ LADDER = (
     rung("persistent", (200, 136, 136), **{**ROLES, "persistent": True}),
     rung("cluster", (128, 64, 192), **{**ROLES, "cluster": (2, 1, 1)}),
     rung("cluster, persistent", (256, 72, 136), **{**ROLES, "cluster": (2, 1, 1), "persistent": True}),
+    rung("cluster along both axes", (256, 72, 136), **{**ROLES, "cluster": (2, 2, 1), "persistent": None}),
     rung("ping-pong", (200, 72, 136), **{**ROLES, "persistent": True, "ping_pong": True}),
     rung("split-K", (64, 64, 320), **{**FREE, "split_k": 3}),
     rung("stream-K", (136, 72, 320), **{**FREE, "stream_k": 3}),

@@ -184,6 +184,7 @@ def planned(m: int, strategy: str, target: str, dtype: wd.DType = wd.bf16, side:
 BF16, FP8 = Form(wd.bf16), Form(wd.f8e4m3)
 TURNS = (("persistent", True), ("ping_pong", True))
 PAIR = (("cluster", (2, 1, 1)),)
+FOUR = (("cluster", (2, 2, 1)),)
 FULL = Config(128, 256, 64, 64, 256)
 FLOATS = {
     ("sm_90a", 64): 3.7, ("sm_90a", 128): 4.2, ("sm_90a", 256): 6.4, ("sm_80", 64): 4.3, ("sm_80", 128): 5.3,
@@ -218,6 +219,7 @@ def cases() -> list[Case]:
         ("128x256x64", BF16, FULL),
         ("128x256x64 ping-pong", BF16, Config(64, 256, 64, 64, 256, TURNS)),
         ("128x256x64 cluster 2", BF16, Config(128, 256, 64, 64, 256, PAIR)),
+        ("128x256x64 cluster 2 x 2", BF16, Config(128, 256, 64, 64, 256, FOUR)),
         ("128x256x64 stream-K", BF16, Config(128, 256, 64, 64, 256, (("stream_k", True),))),
         ("128x128x64", BF16, Config(128, 128, 64, 64, 128)),
         ("fp8 128x256x128", FP8, Config(128, 256, 128, 64, 256)),

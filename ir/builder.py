@@ -351,13 +351,13 @@ class Builder(Values):
         return self._effect("cluster.barrier", (), {"initial": initial})
 
     def copy_bulk(
-        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", cluster: int = 0,
-        cache: str | None = None,
+        self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", to: Operand = 0,
+        receivers: int = 1, cache: str | None = None,
     ) -> Op:  # fmt: skip
-        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in every
-        workgroup of the mask `cluster`."""
-        args = (map, self._i32(saddr), self._i32(bar), *(self._i32(x) for x in at))
-        return self._effect("copy.bulk", args, {"buffer": buffer, "cluster": cluster} | _hinted(cache))
+        """Copy a tensor map's box at coordinates `at`, innermost first; completes on the barrier at `bar`, in each of
+        the `receivers` workgroups of the cluster whose bit is set in `to`, or in this one where there is none."""
+        args = (map, self._i32(saddr), self._i32(bar), self._i32(to), *(self._i32(x) for x in at))
+        return self._effect("copy.bulk", args, {"buffer": buffer, "receivers": receivers} | _hinted(cache))
 
     def touch_bulk(self, map: Value, at: Sequence[Operand]) -> Op:
         """Bring a tensor map's box at coordinates `at`, innermost first, into the second-level cache."""

@@ -154,7 +154,8 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
         taken = f", taken by lanes in {staged.loads.bytes} bytes ({staged.loads.atom.name})"
     loads = ("load.shared",) if taken else ()
     if ring is not None and staged is not None and staged.tile is not None:
-        shared = f" to {ring.cluster} workgroups" if n.id in ring.shared else ""
+        receivers = ring.cluster.along(ring.axes(n))
+        shared = f" to {receivers} workgroups" if receivers > 1 else ""
         words = f"bulk copies of {staged.tile.span}-byte rows{shared} into ring {ring.name}"
         return ("copy.bulk", *loads), words + taken
     if staged is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.cluster_shape import ClusterShape
 from wavedsl.ir.column_pairs import contiguous_rows
 from wavedsl.ir.direct_copy import cannot, uneven
 from wavedsl.ir.errors import WaveError
@@ -86,9 +87,9 @@ def _of_warpgroups(plan: Plan, choices: Choices) -> str:
     crowded = roles_misfit(plan.partition, plan.target)
     if crowded and choices.specialize:
         return refusal(choices, "specialize", crowded)
-    size, axis = max((n, i) for i, n in enumerate(choices.cluster or (1,)))
-    why = unshared(choices) or cluster_misfit(plan.graph, plan.partition, size, axis) if size > 1 and axis < 2 else ""
-    if why:
+    x, y, z = (*(choices.cluster or ()), 1, 1, 1)[:3]
+    shape = ClusterShape((x, y) if z == 1 else (1, 1))
+    if shape.count > 1 and (why := unshared(choices) or cluster_misfit(plan.graph, plan.partition, shape)):
         return refusal(choices, "cluster", why)
     waves = plan.partition.waves
     if choices.ping_pong and (why := turns_misfit(plan.graph, waves)):

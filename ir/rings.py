@@ -4,7 +4,8 @@ In: the reads of a kernel that matrix instructions take from shared memory, how 
 place in shared memory, and functions that emit what happens to a slot: it is filled, waited for, given back.
 
 Per slot there are two barriers. `full` ends a phase when the one thread that issues the copies has arrived and all
-their bytes have; `empty` when every wave that reads the slot has arrived. A ring is used in order: fill and use number
+their bytes have; `empty` when every wave that reads the slot has arrived, in all workgroups of a cluster into whose
+slots this one copies (`cluster_shape`). A ring is used in order: fill and use number
 i take slot i % slots, in phase i // slots. Both sides walk along with a slot and a parity that flips when the slot
 wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead.
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
+from wavedsl.ir.cluster_shape import ALONE, ONE, Axes, ClusterShape
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
@@ -52,12 +54,21 @@ class Ring:
     parity: Any = 0
     waited: bool = False
     """Whether the slot has been waited for since it was last given back."""
-    cluster: int = 1
-    """Workgroups that hand slots over together: each fills its part of the `shared` members in all of them."""
-    shared: set[int] = field(default_factory=set)
-    """Members whose tile is the same in every workgroup of the cluster."""
+    cluster: ClusterShape = ONE
+    shared: dict[int, Axes] = field(default_factory=dict)
+    """Member → the cluster's axes along which its tile is the same: each of the workgroups along them fills its part of
+    the tile in all of them."""
     maps: dict[int, int] = field(default_factory=dict)
     """Read → the kernel parameter that holds its tensor map."""
+
+    @property
+    def partners(self) -> int:
+        """Workgroups that hand slots over together: whose copies land in one another's."""
+        return self.cluster.partners(self.shared.values())
+
+    def axes(self, n: Node) -> Axes:
+        """The axes of the cluster along which a member's tile is the same."""
+        return self.shared.get(n.id, ALONE)
 
     def full(self, low: Lowering) -> Any:
         """Address of the slot's full barrier."""
@@ -125,7 +136,7 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.kernel.shared_names[name] = (staged.offset, staged.place.bytes * ring.slots)
             low.notes.places[name] = str(staged.place)
             low.ring_of[n.id] = ring
-        names = ", ".join(low.buffer_names[n.id] + " (multicast)" * (n.id in ring.shared) for n in ring.members)
+        names = ", ".join(low.buffer_names[n.id] + " (multicast)" * bool(ring.axes(n)) for n in ring.members)
         low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
     for ring in rings:
         low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
@@ -148,7 +159,7 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
         for ring in rings:
             for slot in range(ring.slots):
                 b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
-                b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.cluster)
+                b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
             if ring.own >= 0:
                 b.signal_init(ring.own, 1)
         b.signal_publish()
@@ -231,26 +242,27 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
         bar = b.select(straddles, ring.own, bar)
     b.signal_expect(bar, ring.bytes)
     for n, staged, origin in tiles:
-        parts = ring.cluster if n.id in ring.shared else 1
+        axes = ring.axes(n)
+        parts = ring.cluster.along(axes)
         found, _ = boxes(staged, parts)
         rows: dict[str, Any] = {}
         skip: Any = 0
         if parts > 1:
             tile = staged.tile
             assert tile is not None
-            share = staged.extents[tile.other] // parts
+            share, own = staged.extents[tile.other] // parts, ring.cluster.share(b, axes)
             if tile.block > share:  # each of two brings the pairs of one half
-                rows = {PAIR: scaled(b, b.cluster_rank(), 2)}
+                rows = {PAIR: scaled(b, own, 2)}
             else:
-                rows = {tile.other: scaled(b, b.cluster_rank(), share)}
-            skip = scaled(b, b.cluster_rank(), share * tile.span)
+                rows = {tile.other: scaled(b, own, share)}
+            skip = scaled(b, own, share * tile.span)
         spec = low.kernel.params[ring.maps[n.id]].map
         assert spec is not None
         for inside, byte in found:
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [_slot(low, ring, staged), byte, skip]), bar,
                 origin.coordinates(spec, inside, rows), buffer=low.buffer_names[n.id],
-                cluster=(1 << parts) - 1 if parts > 1 else 0, cache=n.attrs.get("cache"),
+                to=ring.cluster.receivers(b, axes), receivers=parts, cache=n.attrs.get("cache"),
             )  # fmt: skip
         trips = distance(low, n)
         if trips:  # what lies outside the array is dropped
@@ -290,9 +302,11 @@ def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = No
     if any(n.id in low.fetched for n in ring.members):
         b.wave_barrier()
     low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
-    mask = b.cmp("slt", b.lane(), ring.cluster)
+    partners = ring.partners
+    mask = b.cmp("slt", b.lane(), partners)
     mask = mask if when is None else b.pand(mask, when)
-    if ring.cluster > 1:
-        b.signal_arrive_at(ring.empty(low, slot), b.min_s(b.lane(), ring.cluster - 1), mask)
+    if partners > 1:
+        partner = ring.cluster.partner(b, b.min_s(b.lane(), partners - 1), ring.shared.values())
+        b.signal_arrive_at(ring.empty(low, slot), partner, mask)
     else:
         b.signal_arrive(ring.empty(low, slot), mask)

@@ -19,6 +19,7 @@ from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
+from wavedsl.ir.cluster_shape import ALONE, ClusterShape
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
@@ -28,6 +29,7 @@ from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
+from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
@@ -114,10 +116,10 @@ def each_tile(
     counts = tile_counts(low)
     moving = [*rings, *low.fillers(rings)]
     # The launch may hold fewer workgroups than the order foresees: fewer compute units.
-    first: Any = b.udiv(b.wgid(0), order.cluster)
-    rank: Any = b.cluster_rank() if order.cluster > 1 else 0
+    first: Any = b.udiv(b.wgid(0), order.cluster.count)
+    place = order.cluster.place(b)
     numbers = count_tiles(b, order, counts)
-    step = b.udiv(b.wgcount(0), order.cluster)
+    step = b.udiv(b.wgcount(0), order.cluster.count)
     if step.lo == 0:
         step = b.max_s(step, 1)
     earliest, single = first, step
@@ -129,7 +131,7 @@ def each_tile(
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
         number = loop.iv if order.uneven is None else dealt(b, loop.iv, earliest, single, numbers)
-        set_coordinates(low, tile_numbers(b, order, number, counts, rank))
+        set_coordinates(low, tile_numbers(b, order, number, counts, place))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
         if not low.strategy.specialize and low.choices.dependent:
@@ -190,7 +192,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     rings: list[Ring] = []
     _gather(low, low.graph.region, rings)
     for ring in rings:
-        _share(low, ring, strategy.cluster, strategy.cluster_axis)
+        _share(low, ring, strategy.shape)
     outlets: list[Outlet] = []
     refused: list[str] = []
     for n in low.graph.all_nodes():
@@ -261,19 +263,29 @@ def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
     return next((n for n in range(wanted, 1, -1) if _set_depth(low, rings, n) <= low.target.shared_bytes), 1)
 
 
-def _share(low: Lowering, ring: Ring, cluster: int, axis: int) -> None:
-    """Which members are the same in all workgroups of a cluster along a grid axis: those without its dimensions."""
-    along = {str(d) for d in low.partition.grid_axes()[axis]}
+def _share(low: Lowering, ring: Ring, cluster: ClusterShape) -> None:
+    """Which members are the same along which axes of a cluster: those without the dimensions of a grid axis."""
+    ring.cluster = cluster
     if any(may_straddle(low, n) for n in ring.members):
         return  # its filler waits for a whole fill at times, and others would not
+    grid = [{str(d) for d in axis} for axis in low.partition.grid_axes()]
     for n in ring.members:
         staged = _planned(low, n, 1)
-        rows = staged.extents.get(staged.tile.other, 1)  # a row alone is not cut
-        if staged.tile.block and rows % (staged.tile.block * cluster) and (rows, cluster) != (staged.tile.block, 2):
-            continue
-        if cluster > 1 and not along.intersection(depends(low, n)) and rows % (8 * cluster) == 0:
-            ring.shared.add(n.id)
-    ring.cluster = cluster if ring.shared else 1
+        used = depends(low, n)
+        same = tuple(axis for axis in cluster.long if grid[axis].isdisjoint(used))
+        # Where a tile is the same along both axes but cannot be cut so often, along the one with more workgroups.
+        ways = [same, *sorted(((axis,) for axis in same), key=lambda way: -cluster.along(way))]
+        ring.shared[n.id] = next((way for way in ways if way and _divides(staged, cluster.along(way))), ALONE)
+
+
+def _divides(staged: Staged, parts: int) -> bool:
+    """Whether a tile can be cut in so many parts, each of boxes of its own."""
+    tile = staged.tile
+    assert tile is not None
+    rows = staged.extents.get(tile.other, 1)  # a row alone is not cut
+    if tile.block and rows % (tile.block * parts) and (rows, parts) != (tile.block, 2):
+        return False
+    return rows % (8 * parts) == 0
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
@@ -340,7 +352,7 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
 
     for ring in rings:
         for n in ring.members:
-            parts = ring.cluster if n.id in ring.shared else 1
+            parts = ring.cluster.along(ring.axes(n))
             ended = next((end.axis for end in tile_ends(low, n)), None)
             ring.maps[n.id] = take(map_of(low.staged[n.id], parts, ended))
     for outlet in outlets:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
@@ -39,6 +40,8 @@ MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
 MOST_CLUSTER = 8
 """Workgroups of a cluster that every chip of the kind can hold."""
+PAIR_OF_TILES = ClusterShape((2, 1))
+"""The cluster that is chosen where nobody asks."""
 EASY_RATE = 24
 """Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
 one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
@@ -54,9 +57,8 @@ class Strategy:
     bulk: bool = False
     specialize: bool = False
     stages: int = 1
-    cluster: int = 1
-    cluster_axis: int = 0
-    """The grid axis along which a cluster's tiles are neighbours."""
+    shape: ClusterShape = ONE
+    """Workgroups of a cluster."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
     outlets: int = 0
@@ -69,6 +71,11 @@ class Strategy:
     order: TileOrder | None = None
     registers: tuple[int, int] = (0, 0)
     why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> int:
+        """How many workgroups a cluster has."""
+        return self.shape.count
 
     def lines(self) -> list[str]:
         """One line per choice."""
@@ -86,8 +93,7 @@ class Strategy:
         if self.teams > 1:
             out.append(f"computing: {self.teams} warpgroups take tiles in turn")
         if self.cluster > 1:
-            axis = ("first", "second")[self.cluster_axis]
-            out.append(f"cluster: {self.cluster} workgroups along the {axis} grid axis")
+            out.append(f"cluster: {self.shape.describe()}")
         if self.order is not None:
             out.append(f"tiles: {self.order.describe()}")
         if self.registers[1]:
@@ -315,36 +321,40 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     """Workgroups that share operand tiles: two where every one of the first axis has a partner, and all that are at
     work ask more of L2 than it brings anyway."""
     asked = low.choices.cluster
-    size, axis = _along(low, asked) if asked else (1, 0)
+    shape = _shape(low, asked) if asked else ONE
     counts = _counts(low.partition)
     why = ""
-    if 1 < size <= MOST_CLUSTER and not found.specialize:
+    if 1 < shape.count <= MOST_CLUSTER and not found.specialize:
         why = unshared(low.choices) or found.why.get("roles", "no copying warpgroup")
-    if why := why or cluster_misfit(low.graph, low.partition, size, axis):
-        other = ", or choose another tile" if (counts[axis] or 0) % size else ""
-        raise ConstraintError(refusal(low.choices, "cluster", why), low.graph.loc, f"leave cluster out{other}")
+    if why := why or cluster_misfit(low.graph, low.partition, shape):
+        hint = "leave cluster out"
+        if shape.count > MOST_CLUSTER:
+            hint = "a smaller one, for example (2, 2, 1)"
+        elif any((along or 0) % size for along, size in zip(counts, shape.sizes)):
+            hint += ", or choose another tile"
+        raise ConstraintError(refusal(low.choices, "cluster", why), low.graph.loc, hint)
     total, units = _product(counts), low.target.units
     full = total is None or total >= units
     if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
-        size = 2
+        shape = PAIR_OF_TILES
         enough = "enough to fill the chip" if full else f"{total} on {units} SMs"
         found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    together = not apart(low.graph, low.partition)
+    together = not apart(low.graph, low.partition, PAIR_OF_TILES)
     if asked is None and not (together and any(first.isdisjoint(depends(low, n)) for n in reads)):
-        size = 1
+        shape = ONE
         found.why.pop("cluster", None)
-    if asked is None and size > 1:
+    if asked is None and shape.count > 1:
         rate = operand_rate(low, reads, 0 if full else LONG_LOOP)
         if total is not None and total < units:
             rate *= total / units  # those that are at work have what L2 brings to themselves
         if rate <= EASY_RATE:
-            size = 1
+            shape = ONE
             found.why["cluster"] = (
                 f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
             )
-    found.cluster, found.cluster_axis = size, axis
+    found.shape = shape
     if asked:
         found.why["cluster"] = "as asked for"
 
@@ -354,37 +364,35 @@ def unshared(choices: Choices) -> str:
     return "no warpgroup only copies, as asked for" if choices.specialize is False else ""
 
 
-def cluster_misfit(graph: Graph, partition: Partition, size: int, axis: int) -> str:
-    """Why workgroups of a kernel cannot form clusters of `size` along a grid axis; empty where cuts allow it."""
-    if size > MOST_CLUSTER:
-        return f"at most {MOST_CLUSTER} workgroups"
-    if size > 1 and apart(graph, partition):
+def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> str:
+    """Why workgroups of a kernel cannot form clusters of a shape; empty where cuts allow it."""
+    if shape.count > MOST_CLUSTER:
+        return f"{shape.count} workgroups, and not every chip holds clusters of more than {MOST_CLUSTER}"
+    if shape.count > 1 and apart(graph, partition, shape):
         return "a loop has bounds that may differ between workgroups"
-    along = _counts(partition)[axis]
-    if along is not None and along % size:
-        return f"the {('first', 'second')[axis]} grid axis has {along} tiles, no multiple of {size}"
+    for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
+        if along is not None and along % size:
+            return f"the {name} grid axis has {along} tiles, no multiple of {size}"
     return ""
 
 
-def _along(low: Lowering, asked: Sequence[int]) -> tuple[int, int]:
-    """Workgroups of the cluster that is asked for, and the grid axis along which their tiles are neighbours. Raises
-    ConstraintError for clusters along several axes: operands would be shared along either, and a slot given back to
-    those in the row and those in the column of its workgroup, which rings do not know."""
-    long = [axis for axis, n in enumerate(asked) if n != 1]
-    if len(long) > 1 or long == [2]:
-        n = max(asked)
+def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
+    """The cluster that is asked for. Raises ConstraintError for one along the third axis, and for one along the second
+    where workgroups have one tile each: they are numbered along the first alone."""
+    x, y, z = (*asked, 1, 1)[:3]
+    if z > 1:
         raise ConstraintError(
-            f"Schedule(cluster={tuple(asked)}): a cluster lies along one of the first two grid axes, along which its "
-            "workgroups share what does not depend on it",
-            low.graph.loc, f"cluster=({n}, 1, 1) or cluster=(1, {n}, 1)",
+            f"Schedule(cluster={tuple(asked)}): a cluster lies along the first two grid axes, along which its "
+            "workgroups share what does not depend on them",
+            low.graph.loc, f"cluster=({z}, 1, 1) or cluster=(1, {z}, 1)",
         )  # fmt: skip
-    if long == [1] and low.choices.persistent is False:
+    if y > 1 and low.choices.persistent is False:
         raise ConstraintError(
             f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
             "to workgroups that take tiles in turn",
             low.graph.loc, "leave persistent out, or exchange the grid axes",
         )  # fmt: skip
-    return (asked[long[0]], long[0]) if long else (1, 0)
+    return ClusterShape((x, y))
 
 
 def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> float:
@@ -407,7 +415,7 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     counts = _counts(low.partition)
     total = _product(counts)
     many = total is None or total > low.target.units
-    if found.cluster > 1 and (low.choices.swizzle or found.cluster_axis) and asked is None:
+    if found.cluster > 1 and (low.choices.swizzle or 1 in found.shape.long) and asked is None:
         asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
     if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
         return
@@ -417,9 +425,9 @@ def choose_order(low: Lowering, found: Strategy) -> None:
     if low.choices.swizzle is False:
         group = counts[0] or 1 << 15
     else:
-        group = best_group(sizes, low.target.units, found.cluster, found.cluster_axis)
+        group = best_group(sizes, low.target.units, found.shape)
     order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
-    found.order = TileOrder(counts, group, workgroups, found.cluster, order, found.cluster_axis)
+    found.order = TileOrder(counts, group, workgroups, found.shape, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
 
@@ -454,14 +462,15 @@ def bounded(graph: Graph) -> bool:
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
-def apart(graph: Graph, partition: Partition) -> bool:
-    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same: clusters lie
-    along another axis."""
+def apart(graph: Graph, partition: Partition, shape: ClusterShape) -> bool:
+    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same, so that a
+    cluster may lie along any axis but that of the parts."""
     if graph.traced is None or bounded(graph.traced):
         return bounded(graph)
-    first = partition.grid_axes()[0]
+    axes = partition.grid_axes()
+    along = [d for axis in shape.long for d in axes[axis]]
     places = [n for n in graph.all_nodes() if n.op == "tile_start" and n.id in walked(graph)]
-    return any(n.attrs["dim"] in first for n in places)
+    return any(n.attrs["dim"] in along for n in places)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

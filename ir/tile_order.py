@@ -5,9 +5,9 @@ number of a tile to its number along each axis. Tiles that run at the same time 
 so they form a block: `group` tiles along the first axis, then on along the second. The block that fills the chip once
 touches group · a + ⌈units / group⌉ · b elements of the operands, for tiles of a × b; the group with the least is taken.
 
-With clusters, a number counts whole clusters: their workgroups take neighbouring tiles along one axis, whichever of the
-first two. Where a run-time extent makes that an odd number, the last ones work on nothing: their copies bring zeros,
-their stores are masked like those of any tile that sticks out.
+With clusters, a number counts whole clusters: their workgroups take neighbouring tiles along one of the first two axes
+or both. Where a run-time extent makes that no multiple of the cluster's, the last ones work on nothing: their copies
+bring zeros, their stores are masked like those of any tile that sticks out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.uneven_tiles import Uneven
 
@@ -27,15 +28,13 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 @dataclass(frozen=True)
 class TileOrder:
     """`counts`: tiles along each grid axis, None where a run-time extent decides. `workgroups`: how many are launched,
-    in clusters of `cluster` whose tiles are neighbours along grid axis `axis`. `uneven`: where tiles differ in length,
-    the order instead."""
+    in clusters of this shape, whose tiles are neighbours. `uneven`: where tiles differ in length, the order instead."""
 
     counts: tuple[int | None, ...]
     group: int
     workgroups: int
-    cluster: int = 1
+    cluster: ClusterShape = ONE
     uneven: Uneven | None = None
-    axis: int = 0
 
     def describe(self) -> str:
         """One line for reports."""
@@ -45,13 +44,13 @@ class TileOrder:
 
     def clusters(self, b: Builder, counts: Sequence[Any]) -> list[Any]:
         """What is handed out along each axis: tiles, or clusters of tiles."""
-        return [_clusters(b, n, self.cluster if axis == self.axis else 1) for axis, n in enumerate(counts)]
+        return [_clusters(b, n, size) for n, size in zip(counts, (*self.cluster.sizes, 1))]
 
 
-def best_group(tile: Sequence[int], units: int, cluster: int = 1, axis: int = 0) -> int:
+def best_group(tile: Sequence[int], units: int, cluster: ClusterShape = ONE) -> int:
     """Tiles (or clusters) along the first axis of a block that fills the chip and touches the fewest elements."""
-    a, b = (n * (cluster if i == axis else 1) for i, n in enumerate(tile))
-    blocks = max(1, units // cluster)
+    a, b = (n * size for n, size in zip(tile, cluster.sizes))
+    blocks = max(1, units // cluster.count)
     return min(GROUPS, key=lambda g: (g * a + -(-blocks // g) * b, g))
 
 
@@ -69,8 +68,10 @@ def _clusters(b: Builder, tiles: Any, cluster: int) -> Any:
     return -(-tiles // cluster) if isinstance(tiles, int) else b.udiv(b.add(tiles, cluster - 1), cluster)
 
 
-def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[Any], rank: Any = 0) -> list[Any]:
-    """The tile's number along each axis. `rank`: which workgroup of its cluster this is."""
+def tile_numbers(
+    b: Builder, order: TileOrder, number: Value, counts: Sequence[Any], place: Sequence[Any] = (0, 0)
+) -> list[Any]:  # fmt: skip
+    """The tile's number along each axis. `place`: where in its cluster this workgroup is (`ClusterShape.place`)."""
     if order.uneven is not None:
         return order.uneven.numbers(b, number, counts)
     first, second, *_ = (*order.clusters(b, counts), 1)
@@ -96,6 +97,6 @@ def tile_numbers(b: Builder, order: TileOrder, number: Value, counts: Sequence[A
             height = b.min_s(b.sub(b.i32(first) if isinstance(first, int) else first, start), order.group)
         along, across = total(b, [start, b.urem(inside, height)]), b.udiv(inside, height)
     out = [along, across, outer]
-    if order.cluster > 1:
-        out[order.axis] = total(b, [scaled(b, out[order.axis], order.cluster), rank])
+    for axis in order.cluster.long:
+        out[axis] = total(b, [scaled(b, out[axis], order.cluster.sizes[axis]), place[axis]])
     return out[: len(counts)]

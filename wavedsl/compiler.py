@@ -260,15 +260,16 @@ def _grid(partition: Any, axis: Sequence[Any]) -> Any:
 
 def _persistent_grid(tiles: Sequence[Any], order: Any) -> Any:
     """Workgroups that take the tiles in turn: at most as many as the order says, in whole clusters."""
-    along = tiles[order.axis]
-    if isinstance(along, int):
-        count: Any = -(-along // order.cluster) * order.cluster
-    else:
-        import sympy
+    count: Any = 1
+    for n, size in zip(tiles, (*order.cluster.sizes, 1)):
+        if size == 1:
+            count = count * n
+        elif isinstance(n, int):
+            count = count * (-(-n // size) * size)
+        else:
+            import sympy
 
-        count = sympy.ceiling(along / sympy.Integer(order.cluster)) * order.cluster
-    for n in (*tiles[: order.axis], *tiles[order.axis + 1 :]):
-        count = count * n
+            count = count * (sympy.ceiling(n / sympy.Integer(size)) * size)
     if isinstance(count, int):
         return min(count, order.workgroups)
     import sympy

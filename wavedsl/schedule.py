@@ -34,8 +34,8 @@ class Schedule:
     """Registers per thread of (the warpgroup that only copies, each one that computes), whole eights from 24 to 256:
     how a workgroup divides what it started with (sm_90a, kernels with such a warpgroup)."""
     cluster: tuple[int, ...] | None = None
-    """Workgroups of a cluster along grid axes 0, 1 and 2: along one of the first two, the others are 1. They share the
-    operand tiles that do not depend on that axis."""
+    """Workgroups of a cluster along grid axes 0, 1 and 2: along the first two, at most 8 together. Those along an axis
+    share the operand tiles that do not depend on it: of (2, 2, 1), B in a row and A in a column."""
     direct_to_shared: bool | None = None
     """Whether copies go from global to shared memory without passing through registers."""
     prefetch: int | None = None

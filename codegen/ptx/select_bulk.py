@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wavedsl.codegen.ptx import cache
-from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Paired, Reg, Symbol, Tensor
+from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Operand, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import special
 from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
@@ -82,17 +82,24 @@ def _cluster_barrier(s: Selector, op: Op) -> None:
 
 
 def _copy(s: Selector, op: Op) -> None:
-    map_, saddr, bar, *at = op.args
+    map_, saddr, bar, to, *at = op.args
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
     words: tuple[str, ...] = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "shared::cluster", "global", "tile")
     target, signal = shared_address(s, saddr, 0), shared_address(s, bar, 0)
-    mask, hint = op.attrs["cluster"], op.attrs.get("cache")
+    hint = op.attrs.get("cache")
     policy, more = cache.policy(s, hint), cache.copy_words(hint)
-    if mask:
+    if op.attrs["receivers"] > 1:
         words = (*words, "mbarrier::complete_tx::bytes", "multicast::cluster", *more)
-        s.emit(words, target, where, signal, s.set("b16", ("mov", "b16"), Imm(mask)), *policy)
+        s.emit(words, target, where, signal, _receivers(s, s.one(to)), *policy)
     else:
         s.emit((*words, "mbarrier::complete_tx::bytes", *more), target, where, signal, *policy)
+
+
+def _receivers(s: Selector, mask: Operand) -> Reg:
+    """A mask of workgroups in the 16 bits that multicast takes."""
+    if type(mask) is Reg:
+        return s.set("b16", ("cvt", "u16", "u32"), mask)
+    return s.set("b16", ("mov", "b16"), mask)
 
 
 def _store(s: Selector, op: Op) -> None:

@@ -111,6 +111,29 @@ def test_matrix_instructions_overlap_and_nothing_spills(name: str, oracle: Any) 
     guard(hopper.gemm(kind, **options).compile(target="sm_90a", subs={**subs, M: 4096, N: 4224, K: 4096}).asm)
 
 
+@pytest.mark.parametrize(
+    ("kind", "tile", "epilogue", "options"),
+    [
+        (BF16, (128, 256, 64, 64, 256), "", {"cluster": (2, 2, 1)}),
+        pytest.param(FP8, (128, 128, 128, 64, 128), "block scales", {"cluster": (4, 2, 1)}, marks=pytest.mark.slow),
+        pytest.param(
+            BF16, (64, 256, 64, 64, 256), "gelu", {"cluster": (2, 4, 1), "ping_pong": True}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            BF16, (128, 256, 64, 64, 256), "alpha beta", {"cluster": (2, 2, 1), "split_k": 2}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["plain", "fp8 block scales", "in turn, gelu", "cut in two, alpha beta"],
+)
+def test_clusters_along_both_axes(
+    kind: Kind, tile: tuple[int, ...], epilogue: str, options: dict[str, Any], oracle: Any
+) -> None:
+    """Which workgroups are told and which receive is worked out from the rank, in registers of both roles."""
+    oracle("ptxas"), oracle("nvdisasm")
+    kernel = hopper.gemm(kind, epilogue=epilogue, schedule=wd.Schedule(**options))
+    guard(kernel.compile(target="sm_90a", subs={**tiles(*tile), M: 4096, N: 4096, K: 4096}).asm)
+
+
 def _in_turn(place: int, quick: bool) -> list[Any]:
     """Marks of a case of a product of two lists: quick ones in the default run, of the others every second in CI, so
     that it has all of either list."""

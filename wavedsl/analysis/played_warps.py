@@ -369,7 +369,7 @@ class _Walk:
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
         if name == "copy.bulk":
-            copies = max(1, int(op.attrs["cluster"]).bit_count())
+            copies = op.attrs["receivers"]
             return (("copy", 1, key, self.box(op) * copies, 0, copies),)
         if name.startswith("signal.arrive"):
             lanes = self.lanes(op.args[-1], frame, warp)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import total_ordering
 from math import ceil, prod
 from typing import Any
 
@@ -17,6 +18,7 @@ import sympy
 
 from wavedsl.analysis.flops import PRODUCTS, count_flops
 from wavedsl.analysis.roofline import product_named
+from wavedsl.ir.cluster_shape import ClusterShape
 from wavedsl.ir.constraints import (
     TilingConstraint,
     WaveConstraint,
@@ -40,12 +42,14 @@ CLUSTER = "cluster"
 SPLIT = "split_k"
 STREAM = "stream_k"
 REGISTERS = "registers"
+PAIRS = (CLUSTER, REGISTERS)
+"""Choices that may be pairs of numbers."""
 OWN_REGISTERS = (0, 0)
 """In place of a pair of register budgets: the compiler's own."""
 SCHEDULE = (STAGES, "prefetch", SPLIT, STREAM, CLUSTER, REGISTERS, *FLAGS)
 """Names of the schedule's choices in a space and in a candidate's key: fields of `wd.Schedule`. A flag is 0 or 1, a
-cluster the workgroups along the first grid axis, `stream_k` 0, 1 (one workgroup per unit) or a number of workgroups,
-`registers` a pair of budgets."""
+cluster the workgroups along the first grid axis or a pair of those along the first two, `stream_k` 0, 1 (one workgroup
+per unit) or a number of workgroups, `registers` a pair of budgets."""
 
 MATRIX_TILES = (16, 32, 64, 128, 256)
 MATRIX_DEPTHS = (16, 32, 64, 128)
@@ -58,12 +62,20 @@ MOST_ELEMENTS = 64
 """Elements per lane that a workgroup of a kernel without a contraction may hold of one array."""
 
 
-@dataclass(frozen=True, order=True)
+@total_ordering
+@dataclass(frozen=True)
 class Candidate:
-    """One choice: symbols by name with their values, and the fields of `wd.Schedule` that it fixes."""
+    """One choice: symbols by name with their values, and the fields of `wd.Schedule` that it fixes. Ordered by them."""
 
     subs: tuple[tuple[str, int], ...]
     schedule: tuple[tuple[str, Any], ...] = ()
+
+    def __lt__(self, other: Candidate) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[Any, ...]:
+        """What is compared: a cluster may be a number in one candidate and a pair in another."""
+        return self.subs, [(n, v if isinstance(v, tuple) else (v,)) for n, v in self.schedule]
 
     def fields(self) -> dict[str, Any]:
         """What it fixes of `wd.Schedule`, as that has it."""
@@ -83,7 +95,7 @@ class Candidate:
         parts: list[tuple[tuple[str, Any], ...]] = []
         for name in ("subs", "schedule"):
             pairs = [(k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(dict(data[name]).items())]
-            if not all(isinstance(k, str) and (_whole(v) or (k == REGISTERS and _pair(v))) for k, v in pairs):
+            if not all(isinstance(k, str) and (_whole(v) or (k in PAIRS and _pair(v))) for k, v in pairs):
                 raise ValueError(f"{name} is {data[name]!r}")
             parts.append(tuple(pairs))
         return Candidate(*parts)
@@ -96,8 +108,13 @@ def value_text(value: Any) -> str:
 
 def _field(name: str, value: Any) -> Any:
     if name == CLUSTER:
-        return (value, 1, 1)
+        return (*_along(value), 1)
     return bool(value) if name in FLAGS or (name == STREAM and value in (0, 1)) else value
+
+
+def _along(cluster: Any) -> tuple[int, int]:
+    """Workgroups of a candidate's cluster along the first two grid axes."""
+    return cluster if isinstance(cluster, tuple) else (cluster, 1)
 
 
 def _whole(value: Any) -> bool:
@@ -143,7 +160,7 @@ def derive_space(
         space[STAGES] = RING_DEPTHS
         staged = bool(_staged(graph))
         if target.warpgroup is not None and contracted and _for_warpgroups(graph, target):
-            space |= {"specialize": (0, 1), CLUSTER: (1, 2), "persistent": (0, 1)}
+            space |= {"specialize": (0, 1), CLUSTER: (1, 2, (2, 2)), "persistent": (0, 1)}
         elif target.copy_linear and target.copy_async and staged:
             space["direct_to_shared"] = (0, 1)
         parts = _parts(kernel, graph, dims, product or product_named(None, target.name))
@@ -228,6 +245,11 @@ def _legal(symbol: Any) -> tuple[Callable[[Any], bool], str]:
             lambda v: _whole(v) and 0 <= v <= MOST_WORKERS,
             f"False, True or a number of workgroups to {MOST_WORKERS}",
         )
+    if symbol == CLUSTER:
+        return (
+            lambda v: len(_along(v)) == 2 and all(_whole(n) and n >= 1 for n in _along(v)),
+            "whole numbers from 1 on, or pairs of them: workgroups along the first grid axis, or along the first two",
+        )
     if symbol == REGISTERS:
         return (
             lambda v: v == OWN_REGISTERS or (_pair(v) and all(24 <= n <= 256 and n % 8 == 0 for n in v)),
@@ -237,11 +259,14 @@ def _legal(symbol: Any) -> tuple[Callable[[Any], bool], str]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A choice of the schedule as a candidate has it: flags as 0 and 1, a cluster along the first axis as its size."""
+    """A choice of the schedule as a candidate has it: flags as 0 and 1, a cluster along the first axis as its size,
+    others as the pair of their sizes."""
     if (name in FLAGS or name == STREAM) and isinstance(value, bool):
         return int(value)
-    if name == CLUSTER and isinstance(value, tuple) and value and all(n == 1 for n in value[1:]):
-        return value[0]
+    if name == CLUSTER and isinstance(value, (tuple, list)) and value:
+        pair = (*value, 1)[:2]
+        flat = all(n == 1 for n in value[2:])
+        return (value[0] if pair[1] == 1 else pair) if flat else tuple(value)
     if name == REGISTERS:
         return OWN_REGISTERS if value is None else tuple(value) if isinstance(value, list) else value
     return value
@@ -401,13 +426,16 @@ def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
             return f"{parts} parts of a tile want a workgroup each, not persistent ones"
         if trips < parts:
             return f"{trips} trips leave some of {parts} parts without any"
-    cluster = choices.get(CLUSTER, 1)
+    sizes = _along(choices.get(CLUSTER, 1))
+    cluster = prod(sizes)
     if cluster > 1 and not choices.get("specialize", 1):
         return f"a cluster of {cluster} workgroups needs a copying warpgroup"
+    if sizes[1] > 1 and not choices.get("persistent", 1):
+        return "clusters along the second grid axis take their tiles in turn"
     asks = choices.get("specialize") or choices.get("persistent") or cluster > 1
     if target.warpgroup is not None and asks and not choices.get("ping_pong"):  # which has cuts of its own
         return NO_WARPGROUP
-    return cluster_misfit(here.graph, partition, cluster, 0) if cluster > 1 else ""
+    return cluster_misfit(here.graph, partition, ClusterShape(sizes)) if cluster > 1 else ""
 
 
 def _quick_seconds(
@@ -428,7 +456,7 @@ def _quick_seconds(
         rate = product.peak(dtype, unit, target) / product.units / product.clock
         clocks += flops / groups * rounds / rate
     moved = fetched = 0.0
-    cluster, first_axis = choices.get(CLUSTER, 1), set(partition.grid_axes()[0])
+    axes = [*zip(map(set, partition.grid_axes()), _along(choices.get(CLUSTER, 1)))]
     for node in graph.all_nodes():
         if node.op not in ("read", "write"):
             continue
@@ -436,7 +464,7 @@ def _quick_seconds(
         loops = prod(p.trips or 1 for d, p in partition.dims.items() if p.role == "loop" and d in memory.dims)
         loops = ceil(loops / parts) if loops > 1 else 1
         size = _tile_elements(partition, memory.dims) * loops * memory.dtype.bits / 8
-        moved += size / (cluster if first_axis.isdisjoint(memory.dims) else 1)
+        moved += size / prod(n for axis, n in axes if axis.isdisjoint(memory.dims))
         if memory.address_space is SHARED:
             others = partition.waves // max(
                 1, prod(partition.dims[d].waves for d in memory.dims if d in partition.dims)

@@ -208,7 +208,8 @@ class State:
             name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
             p.schedule[name] = value
         for name, value, often in () if not self.groups or not (self.tidy or self.chance(0.3)) else (
-            ("specialize", self.one((True, False)), 0.25), ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)")), 0.25),
+            ("specialize", self.one((True, False)), 0.25),
+            ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)", "(2, 2, 1)")), 0.25),
             ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
         ):  # fmt: skip
             if self.chance(often):

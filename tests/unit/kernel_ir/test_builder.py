@@ -221,10 +221,11 @@ def test_emit_covers_every_row_it_is_meant_for():
         "p": b.cmp("slt", b.lane(), 3), "b32": b.bitcast(b.lane(), B32), "any": b.bitcast(b.lane(), B32),
     }  # fmt: skip
     attrs = {
+        "everywhere": False,
         "how": "eq", "index": 1, "axis": 2, "dtype": dtypes.f16, "start": 0, "count": 1, "width": 3, "signed": False,
         "unsigned": False, "selector": 0x07010203, "mask": 1, "bytes": 4, "imm": 0, "high": False, "simm": 0,
         "buffer": "", "pending": 0, "level": 1, "atom": "vector", "slot": -1, "message": "m", "low": 0,
-        "more": True, "cluster": 0, "reading": True, "id": 2, "source": dtypes.i8, "operation": "fmul",
+        "more": True, "receivers": 1, "reading": True, "id": 2, "source": dtypes.i8, "operation": "fmul",
         "initial": False, "register": 0, "lane": 5,
     }  # fmt: skip
     types = {"param": I32, "cvt": I64, "unpack": F32, "bitcast": F32, "vec": vector(2), "slice": B32}

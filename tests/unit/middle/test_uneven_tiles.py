@@ -55,7 +55,7 @@ def test_every_tile_is_taken_once_and_longest_first(together: int | None, last: 
     counts, order = (7, 4, 3), Uneven(last, together)
     kernel, b = made(3)
     given = list(counts) if known else [b.param(i, I32, lo=1) for i in range(3)]
-    numbers = tile_numbers(b, TileOrder(counts, 1, 132, 1, order), b.wgid(0), given)
+    numbers = tile_numbers(b, TileOrder(counts, 1, 132, uneven=order), b.wgid(0), given)
     b.finish()
     values = evaluate(kernel, dict(enumerate(counts)), (np.arange(THREADS) % 84, 0, 0))
     assert list(zip(*(values[x][:84] for x in numbers))) == list(expected(counts, order))

@@ -45,7 +45,7 @@ def test_the_derived_space_covers_tiles_and_stages():
 
 def test_the_derived_space_has_what_a_chip_leaves_open():
     """Roles, clusters and persistent workgroups where warpgroups have the matrix instructions."""
-    choices = {"specialize": (0, 1), "cluster": (1, 2), "persistent": (0, 1)}
+    choices = {"specialize": (0, 1), "cluster": (1, 2, (2, 2)), "persistent": (0, 1)}
     space = derive_space(gemm, SIZES, get_target("sm_90a"))
     assert {k: v for k, v in space.items() if k in choices} == choices
     for kernel, target in ((gemm, "sm_80"), (double, "sm_90a"), (double, "gfx950")):
@@ -59,6 +59,19 @@ def test_choices_of_the_schedule_reach_the_kernel():
     )  # fmt: skip
     assert c.key == "BM=64 cluster=2 prefetch=2 specialize=1" and Candidate.from_json(c.to_json()) == c
     assert gemm.variant(c).schedule == wd.Schedule(cluster=(2, 1, 1), specialize=True, prefetch=2)
+
+
+def test_clusters_along_both_axes_are_choices():
+    """Pairs beside numbers; what either axis shares is read once."""
+    values = [1, (2, 1, 1), (1, 2, 1), (2, 2), [4, 2]]
+    found = enumerate_space(check_space(gemm, {BM: [64], "cluster": values}))
+    assert [c.key for c in found] == [f"BM=64 cluster={x}" for x in ("1", "1:2", "2", "2:2", "4:2")]
+    assert all(Candidate.from_json(json.loads(json.dumps(c.to_json()))) == c for c in found)
+    shapes = [gemm.variant(c).schedule.cluster for c in found]
+    assert shapes == [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (4, 2, 1)]
+    tile = {"BM": 64, "BN": 64, "BK": 64, "stages": 4, "specialize": 1, "persistent": 1}
+    seconds = [judge(gemm, "sm_90a", **tile, cluster=n).seconds for n in ((2, 2), 2, 1)]
+    assert seconds[0] <= seconds[1] <= seconds[2] and seconds[0] < seconds[2]
 
 
 def test_turns_shared_trips_and_registers_are_choices_too():
@@ -103,6 +116,8 @@ def test_candidates_have_keys_and_json():
         ("sm_80", {"BM": 256, "BN": 512, "BK": 16, "stages": 1}, "accumulators of"),
         ("sm_90a", {"BM": 128, "BN": 128, "BK": 64, "cluster": 2, "specialize": 0}, "needs a copying warpgroup"),
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": 3}, "the first grid axis has 8 tiles, no multiple of 3"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": (2, 3)}, "the second grid axis has"),
+        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": (2, 2), "persistent": 0}, "take their tiles in turn"),
         ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "no product of the kernel is a warpgroup's"),
         ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "no warpgroups that could take turns"),
         ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "registers": (40, 232)}, "not available on sm_80"),
@@ -156,7 +171,8 @@ def test_the_quick_estimate_prefers_filled_chips_and_reuse():
         ({wd.sym.XX: [1]}, "sizes no tile of gemm"),
         ({BM: [0]}, "whole numbers from 1 on"),
         ({"cluster": [0]}, "whole numbers from 1 on"),
-        ({"cluster": [(1, 2, 1)]}, "whole numbers from 1 on"),
+        ({"cluster": [(1, 1, 2)]}, "or pairs of them"),
+        ({"cluster": [(2, 0)]}, "or pairs of them"),
         ({"specialize": [2]}, "True and False"),
         ({"ping_pong": [2]}, "True and False"),
         ({"stream_k": [-1]}, "a number of workgroups"),
