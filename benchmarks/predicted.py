@@ -135,7 +135,7 @@ def predicted(row: Row) -> dict[str, Any]:
         # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
         held = [name for name, x in arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
         found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model(), held=held))
-        stored = [arguments[p.name] for p in made.params if p.access == "write" and p.name in arguments]  # no hidden maps
+        stored = [arguments[p.name] for p in made.params if p.access == "write" and p.name in arguments]
         written.update((id(x), x) for x in stored)
 
     def planned(*args: Any, **kwargs: Any) -> Any:
