@@ -69,6 +69,13 @@ def project_to(layout: Layout, dims: Iterable[str]) -> Layout:
     return layout
 
 
+def lifted(layout: Layout, dims: Iterable[str]) -> Layout:
+    """`layout` with the dimensions of `dims` that it lacks, one element each."""
+    order = list(dims)
+    missing = [(d, 1) for d in order if d not in layout.dims]
+    return Layout(layout.inner, layout.digits, (*missing, *layout.extents)).reorder(order)
+
+
 def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:
     """The layout that a reshape gives by renaming bits of its operand's; None where it must move elements."""
     before, after = list(n.inputs[0].dims), list(n.dims)

@@ -23,7 +23,7 @@ from wavedsl.ir.chain import choose_chains
 from wavedsl.ir.coalesced import coalesced, coalesced_for
 from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.convert import plan_convert
-from wavedsl.ir.derived_layout import coarse_layout, project_to, renamed_bits, same_layout
+from wavedsl.ir.derived_layout import coarse_layout, lifted, project_to, renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
@@ -35,6 +35,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
+from wavedsl.ir.split_k import SUMS
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
 from wavedsl.ir.value_classes import Classes, join_region, join_sums, reduction, waits_for_other, written_along
@@ -135,7 +136,8 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
-            chosen[c] = coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+            found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
+            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(target.lane_bits))))
@@ -145,6 +147,23 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
             out.layouts[n.id] = scalar if not n.dims or got is None else got
     _edge_demands(out, order)
     return out
+
+
+def _as_parts_were_stored(
+    members: list[Node], widest: Node, chosen: dict[int, Layout], classes: Classes, graph: Graph, target: Target
+) -> Layout | None:  # fmt: skip
+    """The layout of a class that reads parts of sums back (`split_k`, `stream_k`): as a warpgroup's product left them,
+    so that what is made of their sum leaves by bulk copies as a whole tile's does. None for any other class."""
+    if not (target.mma_atoms and target.mma_atoms[0].asynchronous):
+        return None
+    names = {n.attrs["memory"] for n in members if n.op == "read"}
+    names = {name for name in names if graph.argument(name).hidden == SUMS}
+    for n in graph.all_nodes():
+        if n.op == "write" and n.attrs["memory"] in names:
+            layout = chosen.get(classes.find(n.inputs[0].id))
+            if layout is not None and set(layout.dims) <= set(map(dim_name, widest.dims)):
+                return lifted(layout, map(dim_name, widest.dims))
+    return None
 
 
 def _choose_products(

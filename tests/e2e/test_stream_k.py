@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import hopper
@@ -112,6 +113,37 @@ def test_batches_and_loops_on_either_side(target: str, workers: Any, oracle: Cal
 
 
 @pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("kind", "tile", "options"),
+    [
+        (BF16, (128, 128, 64, 64, 128), {"stream_k": 4}),
+        (F16, (64, 128, 64, 64, 128), {"split_k": 3}),
+        pytest.param(BF16, (32, 128, 64, 32, 64), {"stream_k": 5}, marks=pytest.mark.slow),  # operands are swapped
+        pytest.param(F16, (128, 128, 64, 64, 128), {"stream_k": 5}, marks=pytest.mark.slow),
+    ],
+    ids=["bf16", "f32, cut", "swapped", "f32"],
+)
+def test_added_parts_leave_by_bulk_copies(
+    kind: products.Kind, tile: tuple[int, ...], options: dict[str, Any], oracle: Callable[[str], str]
+) -> None:
+    """Parts are read back as the product left them, so what is made of their sum is staged as a whole tile's is: no
+    lane stores elements of the result itself."""
+    a, b, c = products.operands(kind, 200, 264, 400)
+    kernel = hopper.gemm(kind, schedule=wd.Schedule(**options))
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=hopper.tiles(*tile))
+    said = compiled.decisions.text().splitlines()
+    writes = [how for line, how in pairwise(said) if line.startswith("write") and "memory=c" in line]
+    assert len(writes) == (2 if "stream_k" in options else 1) and all("bulk copies of" in how for how in writes)
+    assert not any("does not lie in registers" in reason for reason in compiled.decisions.reasons)
+    assert {p.kind for p in compiled.params if p.name == "c"} == {"tensormap"}
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, kind)[0], kind)
+    made = hopper.static(compiled.asm)
+    assert oracle("ptxas") and not made.spills and not made.codes
+
+
 @pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
 def test_batches_that_the_launch_counts(target: str) -> None:
     @wd.wave(

@@ -133,7 +133,7 @@ def tile_symbols(kernel: Any) -> list[Any]:
 
 def derive_space(
     kernel: Any, dims: Mapping[Any, Any], target: Target, product: Product | None = None
-) -> dict[Any, tuple[int, ...]]:
+) -> dict[Any, tuple[Any, ...]]:
     """Values worth trying for each tile symbol, for `"stages"` where the kernel has a loop, and for what else of the
     schedule the chip leaves open: who copies, clusters and persistent workgroups where warpgroups have matrix
     instructions, copies straight to shared memory where the others go through registers; parts of the loop where the
@@ -143,7 +143,7 @@ def derive_space(
     """
     graph = kernel.trace()
     contracted = {d for n in graph.all_nodes() if n.op in PRODUCTS for side in n.inputs for d in side.dims}
-    space: dict[Any, tuple[int, ...]] = {}
+    space: dict[Any, tuple[Any, ...]] = {}
     for s in tile_symbols(kernel):
         for c in kernel.constraints:
             if getattr(c, "tile", None) != s or s in space:
