@@ -185,7 +185,7 @@ def together(low: Lowering, n: Node) -> list[Node]:
     group: list[Node] = []
     for x in region.nodes:
         if x.id in low.outlets:
-            if any(_one_place(x, y) for y in group):  # the second write is the later one
+            if any(_one_place(low, x, y) for y in group):  # the second write is the later one
                 if n in group:
                     break
                 group = []
@@ -246,21 +246,29 @@ def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
 
 def _again(low: Lowering, n: Node, w: Node) -> bool:
     """Whether a write may store to the elements of another one behind it, with no fence between."""
-    return w.op == "write" and _one_place(w, n) and follows(low.graph, n, w)
+    return w.op == "write" and _one_place(low, w, n) and follows(low.graph, n, w)
 
 
-def _one_place(x: Node, y: Node) -> bool:
-    """Whether two writes may go to the same elements with no fence between: other places are apart, or have one."""
-    return x.attrs["memory"] == y.attrs["memory"] and x.attrs.get("mapping") == y.attrs.get("mapping")
+def _one_place(low: Lowering, x: Node, y: Node) -> bool:
+    """Whether two writes may go to the same elements with no fence between: other places are apart, or have one, and
+    copies of one write of the user's (of whole tiles, and of those that have parts) have tiles of their own."""
+    if x.attrs["memory"] != y.attrs["memory"] or x.attrs.get("mapping") != y.attrs.get("mapping"):
+        return False
+    traced = low.graph.traced
+    if traced is None or x.loc != y.loc:
+        return True
+    return sum(n.op == "write" and n.loc == x.loc for n in writers(traced, x.attrs["memory"])) != 1
 
 
 def _over(low: Lowering, n: Node) -> bool:
     """Whether copies of a write may go to where earlier ones go that nobody has waited for: copies keep no order."""
-    others = [o.node for o in low.outlets.values() if o.node is not n and _one_place(o.node, n)]
+    others = [o.node for o in low.outlets.values() if o.node is not n and _one_place(low, o.node, n)]
     if any(follows(low.graph, x, n) for x in others):
         return True
     dims = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims} if n.attrs.get("mapping") is None else set()
-    return any(str(r.dim) not in dims for r in loops_around(low.graph, n))
+    traced = low.graph.traced
+    known = None if traced is None else {r.dim for r in traced.regions()}  # loops over tiles are not the user's
+    return any(str(r.dim) not in dims for r in loops_around(low.graph, n) if known is None or r.dim in known)
 
 
 def ordinary_stores(low: Lowering, n: Node, outlets: Collection[int]) -> list[Node]:
