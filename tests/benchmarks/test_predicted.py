@@ -7,7 +7,11 @@ import json
 import sys
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
+
+import wavedsl as wd
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "predicted.py"
 
@@ -39,3 +43,38 @@ def test_half_of_the_units_do_not_fill_memory(benchmark):
     """64 workgroups of one round ask for less than all 132 SMs bring."""
     chip = benchmark.model()
     assert 64 * chip.unit_rate < 0.96 * chip.dram_rate / benchmark.REACHED
+
+
+M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
+
+
+@wd.wave(
+    [
+        wd.WorkgroupConstraint(M, BM, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.TilingConstraint(K, BK),
+        wd.WaveConstraint(M, BM),
+    ],
+    subs={BM: 64, BN: 128, BK: 64},
+)
+def over_zeros(a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], c: wd.Memory[M, N, wd.bf16]):
+    wd.write(wd.Register[M, N, wd.bf16](0), c)
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0)])
+    def loop(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(wd.cast(loop, wd.bf16), c)
+
+
+def test_an_array_that_is_stored_by_a_map_and_from_registers(benchmark):
+    """It has a hidden map beside its pointer, which is no argument."""
+    a, b, c = (np.zeros(s, ml_dtypes.bfloat16) for s in ((128, 64), (128, 64), (128, 128)))
+    assert any(p.name.startswith("_map") for p in over_zeros.compile(a, b, c, target="sm_90a").params)
+
+    def launch():
+        over_zeros.bind(a, b, c)
+        return c.nbytes, 2 * 128 * 128 * 64, "bf16"
+
+    row = benchmark.predicted(benchmark.Row("product", (128, 128, 64), "over zeros", launch))
+    assert row["us"] >= row["bound us"] > 0
