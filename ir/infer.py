@@ -153,7 +153,8 @@ def _as_parts_were_stored(
     members: list[Node], widest: Node, chosen: dict[int, Layout], classes: Classes, graph: Graph, target: Target
 ) -> Layout | None:  # fmt: skip
     """The layout of a class that reads parts of sums back (`split_k`, `stream_k`): as a warpgroup's product left them,
-    so that what is made of their sum leaves by bulk copies as a whole tile's does. None for any other class."""
+    so that what is made of their sum leaves by bulk copies as a whole tile's does. None for any other class, and where
+    the kernel reads another tile of the sums' dimensions (C): with that ptxas 13 spills in tiles such as 192 x 160."""
     if not (target.mma_atoms and target.mma_atoms[0].asynchronous):
         return None
     names = {n.attrs["memory"] for n in members if n.op == "read"}
@@ -161,9 +162,16 @@ def _as_parts_were_stored(
     for n in graph.all_nodes():
         if n.op == "write" and n.attrs["memory"] in names:
             layout = chosen.get(classes.find(n.inputs[0].id))
-            if layout is not None and set(layout.dims) <= set(map(dim_name, widest.dims)):
+            if layout is not None and set(layout.dims) <= set(map(dim_name, widest.dims)) and not _beside(graph, n):
                 return lifted(layout, map(dim_name, widest.dims))
     return None
+
+
+def _beside(graph: Graph, stored: Node) -> bool:
+    """Whether a kernel reads an array's tile of the dimensions of a value that it stores, parts of sums aside."""
+    dims = set(stored.inputs[0].dims)
+    reads = (n for n in graph.all_nodes() if n.op == "read" and set(n.dims) == dims)
+    return any(not graph.argument(n.attrs["memory"]).hidden for n in reads)
 
 
 def _choose_products(

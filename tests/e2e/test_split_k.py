@@ -41,8 +41,9 @@ def test_several_sums_and_outputs(
     target: str, parts: int, sizes: tuple[int, int, int], oracle: Callable[[str], str]
 ) -> None:
     compiled = agree(fused(wd.Schedule(split_k=parts), waves=True), arguments(*sizes), target, oracle)
-    assert [p.name for p in compiled.params if p.source] == ["_sums0", "_sums1", "_tickets"]
-    assert compiled.grid == (-(-sizes[0] // 32), -(-sizes[1] // 32), parts)
+    shared = sizes[2] > 0  # a loop without trips has none to share
+    assert [p.name for p in compiled.params if p.source] == (["_sums0", "_sums1", "_tickets"] if shared else [])
+    assert compiled.grid == (-(-sizes[0] // 32), -(-sizes[1] // 32), parts if shared else 1)
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])
