@@ -114,11 +114,11 @@ class Timeline:
                 name = str(what["instruction"]).split(maxsplit=1)[0]
                 yield _span(1, track + row, name, unit, begin, end, what)
             track += 1 + max(rows)
-        for what, moved in sorted(self.moves.items()):
+        for moving, moved in sorted(self.moves.items()):
             there = 0
             for at, change in sorted(moved.items()):
                 there += change
-                yield {"ph": "C", "name": f"{what}: bytes on their way", "pid": 1, "ts": at, "args": {"bytes": there}}
+                yield {"ph": "C", "name": f"{moving}: bytes on their way", "pid": 1, "ts": at, "args": {"bytes": there}}
 
     def _what(self, instruction: int) -> dict[str, Any]:
         text, line = self.place(instruction)
