@@ -309,13 +309,13 @@ class Builder:
         outer = self.namespace
         try:
             returned = call_user(body, arguments)
-            if self.order.fence_between_trips(region):
+            if not any(region is r for r in self.regions[:-1]) and self.order.fence_between_trips(region):
                 self.fence(region, "workgroup")
             return returned
         finally:
             self.namespace = outer
             self.regions.pop()
-            if self.regions:
+            if self.regions and not any(region is r for r in self.regions):
                 self.order.end(region, self.regions[-1])
 
 

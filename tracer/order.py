@@ -169,12 +169,14 @@ def _meaning(n: Node) -> Any:
 
 @dataclass
 class Access:
-    """An access of an array. `region`: the innermost open one around it; `behind`: regions with a fence behind it."""
+    """An access of an array. `region`: the innermost open one around it; `behind`: regions with a fence behind it.
+    `home`: the region that it stands in, which is opened again where a loop's condition is traced behind its body."""
 
     kind: str
     name: str
     region: Region
     place: Place
+    home: Region
     behind: list[Region] = field(default_factory=list)
     ended: bool = False
     """Whether it is in a loop or branch that has ended: its indices may have had other values there."""
@@ -200,7 +202,7 @@ class Order:
             return None
         if any(a.kind == READ for a in clashes):
             return regions[-1]
-        return next(r for r in reversed(regions) if any(a.region is r for a in clashes))
+        return next(r for r in reversed(regions) if any(r is a.region or r is a.home for a in clashes))
 
     def add(self, kind: str, name: str, place: Place, regions: Sequence[Region]) -> None:
         """An access is made in the innermost of the open regions."""
@@ -208,7 +210,7 @@ class Order:
         for a in self.accesses:
             if a.name == name and a.kind == kind and a.region is region and not a.behind and a.place == place:
                 return
-        found = Access(kind, name, region, place)
+        found = Access(kind, name, region, place, region)
         self.accesses.append(found)
         for r in reversed(regions):
             if any(r is x for x in self.fenced):
@@ -219,7 +221,7 @@ class Order:
     def fence(self, region: Region, regions: Sequence[Region]) -> None:
         """A fence stands at the end of `region`, one of the open regions."""
         self.fenced.append(region)
-        self.accesses = [a for a in self.accesses if a.region is not region]
+        self.accesses = [a for a in self.accesses if region is not a.region and region is not a.home]
         around = regions[: next(i for i, r in enumerate(regions) if r is region)]
         for a in self.accesses:
             if any(a.region is r for r in around):
@@ -228,8 +230,7 @@ class Order:
     def fence_between_trips(self, region: Region) -> bool:
         """Whether a loop, which is about to end, needs a fence at the end of each trip."""
         heads = [a for r, a in self.heads if r is region]
-        self.heads = [(r, a) for r, a in self.heads if r is not region]
-        last = [a for a in self.accesses if a.region is region]
+        last = [a for a in self.accesses if region is a.region or region is a.home]
         return any(a.name == b.name and _clash_in_trips(a, b, region.dim) for a in last for b in heads)
 
     def end(self, region: Region, around: Region) -> None:

@@ -300,3 +300,29 @@ def test_trips(name: str, target: str, oracle: Callable[[str], str]) -> None:
     barriers = ("s_barrier", "bar.sync", "barrier.sync")
     found = sum(any(b in line for b in barriers) for line in compiled.asm.splitlines())
     assert found >= TRIPS[name] if TRIPS[name] else not found
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WaveConstraint(M, BM / 4)], subs={BM: 64})
+def until_small(y: wd.Memory[M, wd.f32], trips: wd.Memory[M, wd.f32]):
+    """The condition reads what the body has written, and the next trip writes what the condition has read."""
+    up = wd.IndexMapping((M,), {M: M // 64 * 64 + (M + 16) % 64})
+
+    def halve(count: Any, value: Any) -> Any:
+        wd.write(value * 0.5, y)
+        return count + 1, value * 0.5
+
+    first = wd.read(y)
+    start = [wd.tile_start(M) * 0, first]
+    count, _ = wd.while_loop(lambda count, value: wd.max(wd.read(y, mapping=up), dim=M) > 1.0, halve, start)
+    wd.write(wd.broadcast(wd.cast(count, wd.f32), M), trips)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_condition_that_reads_what_the_trip_wrote(target: str, oracle: Callable[[str], str]) -> None:
+    args = [np.linspace(1, 50, 64).astype(np.float32), np.zeros(64, np.float32)]
+    agree(until_small, args, target, oracle)
+    graph = until_small.trace()
+    (body,) = [n.attrs["body"] for n in graph.all_nodes() if n.op == "repeat"]
+    fences = [i for i, n in enumerate(body.nodes) if n.op == "fence"]
+    writes, reads = ([i for i, n in enumerate(body.nodes) if n.op == op] for op in ("write", "read"))
+    assert any(writes[0] < i < reads[0] for i in fences) and any(i < writes[0] or i > reads[0] for i in fences)
