@@ -10,7 +10,8 @@ Every result is compared with a NumPy or torch reference before it is timed. A r
 algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
 the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
 the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
-why. Rows, the goal's lines with what was reached, GPU, driver, machine and versions go to
+why. Streams are tried in a few cuts first (tiles, waves that share a row), as a tuned kernel would be, and timed in the
+fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and versions go to
 results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the context is named,
 and the next one runs (`units`).
 """
@@ -51,59 +52,80 @@ def _count(size: tuple[int, ...]) -> int:
     return int(np.prod(size))
 
 
+def _first(bind: Callable[[Any], Callable[[], Any]], cuts: Sequence[Any]) -> Callable[[], Any]:
+    """The call in the first of the cuts, bound when it is first called."""
+    bound = functools.cache(lambda: bind(cuts[0]))
+    return lambda: bound()()
+
+
+def _tiles(size: tuple[int, ...]) -> Sequence[Any]:
+    return kernels.TILES
+
+
+def _shares(size: tuple[int, ...]) -> Sequence[Any]:
+    return kernels.rows_shared_by(size[1])
+
+
+def _squares(size: tuple[int, ...]) -> Sequence[Any]:
+    return kernels.SQUARES
+
+
 def copied(space: Space, size: tuple[int, ...]) -> Work:
     a, want = space.array(size, wd.f16)
     b = space.empty(size, wd.f16)
-    run = kernels.copy(wd.f16).bind(a, b)
-    return Work(space.providers(run, lambda t: lambda: b.copy_(a)), b, lambda: want, 0.0, 2 * 2 * _count(size))
+    bind = lambda tile: kernels.copy(wd.f16, *tile).bind(a, b)  # noqa: E731
+    calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: b.copy_(a))
+    return Work(calls, b, lambda: want, 0.0, 2 * 2 * _count(size), bind=bind)
 
 
 def elementwise(space: Space, size: tuple[int, ...]) -> Work:
     (a, x), (b, y) = space.array(size, wd.f16), space.array(size, wd.f16)
     c = space.empty(size, wd.f16)
-    run = kernels.scaled_sum(wd.f16).bind(a, b, c)
-    calls = space.providers(run, lambda t: lambda: t.add(b, a, alpha=2, out=c))
-    return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * _count(size), 2 * _count(size))
+    bind = lambda tile: kernels.scaled_sum(wd.f16, *tile).bind(a, b, c)  # noqa: E731
+    calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: t.add(b, a, alpha=2, out=c))
+    return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * _count(size), 2 * _count(size), bind=bind)
 
 
 def softmax(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.array(size, wd.f16)
     b = space.empty(size, wd.f16)
-    run = kernels.softmax(wd.f16, size[1]).bind(a, b)
+    bind = lambda waves: kernels.softmax(wd.f16, size[1], waves).bind(a, b)  # noqa: E731
 
     def want() -> np.ndarray:
         e = np.exp(x - x.max(1, keepdims=True))
         return e / e.sum(1, keepdims=True)
 
-    calls = space.providers(run, lambda t: lambda: t.softmax(a, -1))
-    return Work(calls, b, want, 2e-3, 2 * 2 * _count(size))
+    calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.softmax(a, -1))
+    return Work(calls, b, want, 2e-3, 2 * 2 * _count(size), bind=bind)
 
 
 def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
     (a, x), (w, y) = space.array(size, wd.f16), space.array(size[1:], wd.f16)
     c = space.empty(size, wd.f16)
-    run = kernels.rms_norm(wd.f16, size[1]).bind(a, w, c, EPS)
+    bind = lambda waves: kernels.rms_norm(wd.f16, size[1], waves).bind(a, w, c, EPS)  # noqa: E731
 
     def want() -> np.ndarray:
         return x / np.sqrt((x * x).mean(1, keepdims=True) + EPS) * y
 
-    calls = space.providers(run, lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS))
-    return Work(calls, c, want, 2e-2, 2 * 2 * _count(size) + 2 * size[1])
+    theirs = lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS)  # noqa: E731
+    calls = space.providers(_first(bind, _shares(size)), theirs)
+    return Work(calls, c, want, 2e-2, 2 * 2 * _count(size) + 2 * size[1], bind=bind)
 
 
 def row_sum(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.array(size, wd.f16)
     s = space.empty(size[:1], wd.f32)
-    run = kernels.row_sum(wd.f16, size[1]).bind(a, s)
-    calls = space.providers(run, lambda t: lambda: t.sum(a, -1, dtype=t.float32))
-    return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size))
+    bind = lambda waves: kernels.row_sum(wd.f16, size[1], waves).bind(a, s)  # noqa: E731
+    calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
+    return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size), bind=bind)
 
 
 def transpose(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.array(size, wd.f16)
     b = space.empty(size[::-1], wd.f16)
-    run = kernels.transpose(wd.f16).bind(a, b)
-    return Work(space.providers(run, lambda t: lambda: b.copy_(a.T)), b, lambda: x.T, 0.0, 2 * 2 * _count(size))
+    bind = lambda side: kernels.transpose(wd.f16, side).bind(a, b)  # noqa: E731
+    calls = space.providers(_first(bind, kernels.SQUARES), lambda t: lambda: b.copy_(a.T))
+    return Work(calls, b, lambda: x.T, 0.0, 2 * 2 * _count(size), bind=bind)
 
 
 def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ...]], Work]:
@@ -162,12 +184,12 @@ TINY = [(5, 300)]
 SKINNY = [1, 2, 4, 8, 16, 32, 64]
 
 CASES = (
-    Case("copy", copied, HUGE, TINY),
-    Case("elementwise", elementwise, HUGE, TINY),
-    Case("softmax", softmax, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
-    Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
-    Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY),
-    Case("transpose", transpose, [(4096, 4096), (8192, 8192)], [(70, 90)]),
+    Case("copy", copied, HUGE, TINY, _tiles),
+    Case("elementwise", elementwise, HUGE, TINY, _tiles),
+    Case("softmax", softmax, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
+    Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
+    Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
+    Case("transpose", transpose, [(4096, 4096), (8192, 8192)], [(70, 90)], _squares),
     Case("gemv", product(wd.bf16, 2e-2), [(1, 8192, 8192), (4, 16384, 4096)], [(2, 70, 140)]),
     Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)]),
     Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)]),
@@ -195,6 +217,22 @@ class Held:
     def work(self) -> Work:
         return self.case.make(self.space, self.size)
 
+    @functools.cached_property
+    def right(self) -> Any:
+        """What the call that was checked gives: f32 where the result lies."""
+        self.work.calls["wavedsl"]()
+        return self.now()
+
+    def now(self) -> Any:
+        """The result as it is, in f32."""
+        result = self.work.result
+        return result.astype(np.float32) if self.space.torch is None else result.float()
+
+    def ours(self, cut: Any) -> Callable[[], Any]:
+        """Our call in a cut (None: the case has none)."""
+        work = self.work
+        return work.calls["wavedsl"] if cut is None or work.bind is None else work.bind(cut)
+
 
 def checked(held: Held) -> dict[str, Any]:
     """What the case needs, and the error of our result."""
@@ -203,36 +241,86 @@ def checked(held: Held) -> dict[str, Any]:
     return {"bytes": work.bytes, "flops": work.flops, "error": error_of(held.space, work)}
 
 
-def timed(held: Held, provider: str) -> dict[str, Any]:
+def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
+    """Roughly the seconds of our kernel in a cut, and the error of its result beside the one that was checked;
+    `unfit` and why where it cannot be cut so."""
+    from wavedsl.testing import bench
+
+    right, work, torch = held.right, held.work, held.space.torch
+    try:
+        call = held.ours(cut)
+        found = {"seconds": bench(call, 0.005, 0.02).median} if timing else {}
+        work.result[...] = math.nan
+        call()
+    except wd.WaveError as error:
+        if torch is not None:
+            torch.cuda.synchronize()  # what was launched before it must not be blamed on the next
+        return {"unfit": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+    off = float(abs(held.now() - right).max())  # NaN where something was not written
+    allowed = work.tolerance * max(1.0, float(abs(right).max()))
+    return {**found, "error": math.inf if math.isnan(off) else off / allowed if allowed else math.inf if off else 0.0}
+
+
+def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
     """A provider's seconds and rate."""
     from wavedsl.testing import bench
 
-    times = bench(held.work.calls[provider], 0.025, 0.1)
+    times = bench(held.ours(cut) if provider == units.OURS else held.work.calls[provider], 0.025, 0.1)
     assert times.clock == "device"
     found = {"seconds": times.median, "best": times.best, "runs": times.count}
     return found | {"bytes_per_second": held.work.bytes / times.median}
 
 
 def run_case(
-    done: Any, space: Space, case: Case, size: tuple[int, ...], timing: bool, copy_rate: float | None
-) -> dict[str, Any]:
-    """A row: our result's error, and with `timing` each provider's rate. The check and every provider are units of
-    `done` (`Units`, or `Kept` for a row out of what was measured before)."""
+    done: Any, space: Space, case: Case, size: tuple[int, ...], timing: bool, copy_rate: float | None,
+    trying: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """A row: our result's error, with `timing` each provider's rate, ours in the fastest right cut, and with `trying`
+    the errors of all cuts. The check, every cut and every provider are units of `done` (`Units`, or `Kept` for a row
+    out of what was measured before)."""
     key, row = f"{case.name} {size}", {"case": case.name, "size": list(size)}
     held = Held(space, case, size)
     kinds = ("memory", f"one case {case.name}")
     row |= done.run(f"{key} checked", row, functools.partial(checked, held), 2 * units.CHECK_LIMIT, kinds)
-    if not timing or not row.get("error", math.inf) <= 1:
+    if not row.get("error", math.inf) <= 1:
         return row
-    found, missing, failed = units.by_providers(
-        done, PROVIDERS, lambda p: (f"{key} by {p}", functools.partial(timed, held, p), f"memory by {p}")
-    )
+    cut = None
+    if timing or trying:
+        cut = _tried(done, held, key, row, timing)
+    if not timing:
+        return row
+
+    def unit(provider: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
+        of = f", {cut}" if cut is not None and provider == units.OURS else ""
+        return f"{key} by {provider}{of}", functools.partial(timed, held, provider, cut), f"memory by {provider}"
+
+    found, missing, failed = units.by_providers(done, PROVIDERS, unit)
     row |= {**found, "missing": missing} if missing else found
     if failed:
         return {**row, "failed": failed}
     if copy_rate:
         row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
     return row
+
+
+def _tried(done: Any, held: Held, key: str, row: dict[str, Any], timing: bool) -> Any:
+    """The fastest right cut of a case (None where it has none), beside what became of all of them in `row`."""
+    cuts = held.case.cuts(held.size)
+    if not cuts:
+        return None
+    tries: dict[Any, dict[str, Any]] = {}
+    for cut in cuts:
+        one = functools.partial(trial, held, cut, timing)
+        kinds = ("memory cuts", f"one case {held.case.name}")
+        tries[cut] = done.run(f"{key} cut {cut}", {}, one, units.CHECK_LIMIT, kinds)
+    row["tried"] = {str(cut): t.get("unfit") or t.get("failed") or t.get("seconds") for cut, t in tries.items()}
+    wrong = {str(cut): t["error"] for cut, t in tries.items() if not t.get("error", 0.0) <= 1}
+    if wrong:
+        row["wrong"] = wrong
+    right = [cut for cut, t in tries.items() if t.get("error", math.inf) <= 1]
+    best = min(right, key=lambda c: tries[c].get("seconds", 0.0), default=cuts[0])
+    row["cut"] = str(best)
+    return best
 
 
 def run_cases(
@@ -242,7 +330,7 @@ def run_cases(
     rows = []
     for case in cases:
         for size in case.tiny if tiny else case.sizes:
-            row = run_case(done, space, case, size, timing, copy_rate)
+            row = run_case(done, space, case, size, timing, copy_rate, trying=True)
             rows.append(row)
             print(f"{case.name} {size}: {row.get('failed', 'done')}", file=sys.stderr)
             if case.name == "copy" and "wavedsl" in row:
@@ -344,7 +432,10 @@ def compile_all(cases: Sequence[Case], target: str) -> int:
     for case in cases:
         for size in case.sizes:
             with rehearsal.unit(f"{case.name} {size}"):
-                case.make(space, size)
+                work = case.make(space, size)
+            for cut in case.cuts(size):
+                with rehearsal.unit(f"{case.name} {size} cut {cut}"):
+                    work.bind(cut)
         print(f"{case.name}: {len(case.sizes)} sizes compile for {target}")
     return rehearsal.report()
 
@@ -376,9 +467,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     rows = run_cases(done, space, chosen, torch is not None, bool(given.emulate))
     print(text(rows))
-    wrong = [row for row in rows if not row.get("error", math.inf) <= 1]
+    wrong = [row for row in rows if not row.get("error", math.inf) <= 1 or "wrong" in row]
     for row in wrong:
-        print(f"WRONG: {row['case']} {row['size']} {row.get('failed', '')}", file=sys.stderr)
+        print(f"WRONG: {row['case']} {row['size']} {row.get('failed') or row.get('wrong', '')}", file=sys.stderr)
     if torch is not None:
         asked = criteria(rows)
         path = record.write("gpu_memory_bound", rows, given.out, gpu=record.gpu(torch), criteria=asked)

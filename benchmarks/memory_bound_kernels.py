@@ -1,4 +1,5 @@
-"""Kernels of `gpu_memory_bound.py`: what moves every byte once, whole rows in a workgroup's registers."""
+"""Kernels of `gpu_memory_bound.py`: what moves every byte once, whole rows in a workgroup's registers; and the ways to
+cut them that a run on a chip tries."""
 
 from __future__ import annotations
 
@@ -9,10 +10,22 @@ import wavedsl as wd
 
 M, N, BM, BN = wd.symbols("M N BM BN")
 WAVES = 4
+LONGEST = 128
+"""Elements of a row that a lane can have in its registers beside what is computed from them."""
+TILES = ((4, 512), (2, 512), (1, 2048), (8, 512), (16, 512))
+"""Rows and columns of a workgroup of a copy or a chain, in the order in which a benchmark tries them."""
+SQUARES = (64, 32, 128)
+"""Sides of a transposed tile, likewise."""
+
+
+def rows_shared_by(columns: int) -> tuple[int, ...]:
+    """Numbers of waves that may share a row of so many columns, likewise: no lane has more of it than `LONGEST`, and
+    none less than 16 bytes of 16-bit elements."""
+    return tuple(w for w in (WAVES, 2, 8, 16) if w == WAVES or 8 <= columns / (32 * w) <= LONGEST)
 
 
 @functools.cache
-def copy(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
+def copy(dtype: wd.DType, rows: int = TILES[0][0], columns: int = TILES[0][1]) -> Any:
     """b = a."""
 
     @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: rows, BN: columns})
@@ -23,7 +36,7 @@ def copy(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
 
 
 @functools.cache
-def scaled_sum(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
+def scaled_sum(dtype: wd.DType, rows: int = TILES[0][0], columns: int = TILES[0][1]) -> Any:
     """c = 2 a + b, an elementwise chain with two inputs."""
 
     @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: rows, BN: columns})
@@ -34,25 +47,25 @@ def scaled_sum(dtype: wd.DType, rows: int = 4, columns: int = 512) -> Any:
     return summed
 
 
-def _row(columns: int) -> list[Any]:
+def _row(waves: int) -> list[Any]:
     """One row per workgroup, its columns shared by the waves."""
     return [
         wd.WorkgroupConstraint(M, 1, 0),
         wd.WorkgroupConstraint(N, BN, 1),
-        wd.WaveConstraint(N, BN / WAVES),
+        wd.WaveConstraint(N, BN / waves),
     ]
 
 
-def row_tile(columns: int) -> int:
-    """Columns that a workgroup holds: at least one lane's worth for every wave."""
-    return max(WAVES * 64, 1 << (columns - 1).bit_length())
+def row_tile(columns: int, waves: int) -> int:
+    """Columns that a workgroup holds: at least one for every lane of its waves."""
+    return max(waves * 64, 1 << (columns - 1).bit_length())
 
 
 @functools.cache
-def softmax(dtype: wd.DType, columns: int) -> Any:
+def softmax(dtype: wd.DType, columns: int, waves: int = WAVES) -> Any:
     """b = softmax(a) along rows: one read, one write."""
 
-    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    @wd.wave(_row(waves), subs={BN: row_tile(columns, waves)})
     def softmaxed(a: wd.Memory[M, N, dtype], b: wd.Memory[M, N, dtype]):
         x = wd.cast(wd.read(a), wd.f32)
         e = wd.exp(x - wd.max(x, dim=N))
@@ -62,10 +75,10 @@ def softmax(dtype: wd.DType, columns: int) -> Any:
 
 
 @functools.cache
-def rms_norm(dtype: wd.DType, columns: int) -> Any:
+def rms_norm(dtype: wd.DType, columns: int, waves: int = WAVES) -> Any:
     """c = a / sqrt(mean(a^2) + eps) * w along rows."""
 
-    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    @wd.wave(_row(waves), subs={BN: row_tile(columns, waves)})
     def normed(a: wd.Memory[M, N, dtype], w: wd.Memory[N, dtype], c: wd.Memory[M, N, dtype], eps: wd.Scalar[wd.f32]):
         x = wd.cast(wd.read(a), wd.f32)
         scale = wd.rsqrt(wd.sum(x * x, dim=N) * (1.0 / columns) + eps)
@@ -75,10 +88,10 @@ def rms_norm(dtype: wd.DType, columns: int) -> Any:
 
 
 @functools.cache
-def layer_norm(dtype: wd.DType, columns: int) -> Any:
+def layer_norm(dtype: wd.DType, columns: int, waves: int = WAVES) -> Any:
     """c = (a - mean) / sqrt(variance + eps) * w + b along rows, beside each row's mean and 1 / sqrt(variance + eps)."""
 
-    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    @wd.wave(_row(waves), subs={BN: row_tile(columns, waves)})
     def layer_normed(
         a: wd.Memory[M, N, dtype], w: wd.Memory[N, dtype], b: wd.Memory[N, dtype], c: wd.Memory[M, N, dtype],
         mean: wd.Memory[M, wd.f32], rstd: wd.Memory[M, wd.f32], eps: wd.Scalar[wd.f32],
@@ -96,10 +109,10 @@ def layer_norm(dtype: wd.DType, columns: int) -> Any:
 
 
 @functools.cache
-def row_sum(dtype: wd.DType, columns: int) -> Any:
+def row_sum(dtype: wd.DType, columns: int, waves: int = WAVES) -> Any:
     """s = sum of each row."""
 
-    @wd.wave(_row(columns), subs={BN: row_tile(columns)})
+    @wd.wave(_row(waves), subs={BN: row_tile(columns, waves)})
     def rows_summed(a: wd.Memory[M, N, dtype], s: wd.Memory[M, wd.f32]):
         wd.write(wd.sum(wd.cast(wd.read(a), wd.f32), dim=N), s)
 
@@ -107,7 +120,7 @@ def row_sum(dtype: wd.DType, columns: int) -> Any:
 
 
 @functools.cache
-def transpose(dtype: wd.DType, tile: int = 64) -> Any:
+def transpose(dtype: wd.DType, tile: int = SQUARES[0]) -> Any:
     """b = a transposed, by square tiles that pass through shared memory: 16 bytes per lane are read and written."""
 
     @wd.wave([wd.WorkgroupConstraint(M, BM, 1), wd.WorkgroupConstraint(N, BN, 0)], subs={BM: tile, BN: tile})

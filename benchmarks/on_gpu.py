@@ -23,7 +23,8 @@ TORCH = {
 @dataclass
 class Work:
     """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
-    `tolerance` of the largest number, or by what `allowed` gives for each."""
+    `tolerance` of the largest number, or by what `allowed` gives for each. `bind(cut)`: our call in one of the case's
+    cuts."""
 
     calls: dict[str, Callable[[], Any]]
     result: Any
@@ -32,16 +33,19 @@ class Work:
     bytes: int
     flops: int = 0
     allowed: Callable[[], np.ndarray] | None = None
+    bind: Callable[[Any], Callable[[], Any]] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator."""
+    """`make(space, size)` builds the work; `sizes` for a GPU, `tiny` for the emulator. `cuts`: of a size, the ways in
+    which our kernel may be cut, of which the fastest is timed; the first is what `calls` has."""
 
     name: str
     make: Callable[[Space, tuple[int, ...]], Work]
     sizes: Sequence[tuple[int, ...]]
     tiny: Sequence[tuple[int, ...]]
+    cuts: Callable[[tuple[int, ...]], Sequence[Any]] = lambda size: ()
 
 
 class Space:

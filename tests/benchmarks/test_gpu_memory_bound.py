@@ -52,6 +52,44 @@ def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch):
     assert "WRONG: copy" in capsys.readouterr().err
 
 
+def test_streams_are_tried_in_all_their_cuts(benchmark, tmp_path):
+    """Each cut is right on the emulator; a row says what was tried."""
+    streams = [case for case in benchmark.CASES if case.name in (*benchmark.STREAMS, "transpose")]
+    done = benchmark.units.Units(tmp_path / "rows.json", keep=False)
+    rows = benchmark.run_cases(done, benchmark.Space(), streams, timing=False, tiny=True)
+    for case, row in zip(streams, rows):
+        assert list(row["tried"]) == [str(cut) for cut in case.cuts(case.tiny[0])]
+        assert "wrong" not in row and "failed" not in row
+    assert len(rows[0]["tried"]) > 1 and len(benchmark.kernels.rows_shared_by(4096)) == 4
+
+
+def test_the_fastest_right_cut_is_timed(benchmark):
+    """One is wrong, one does not fit, one failed; the faster of the others counts."""
+    case = next(case for case in benchmark.CASES if case.name == "copy")
+    size = case.sizes[0]
+    held = benchmark.Held(benchmark.Space(empty_arrays=True), case, size)
+    found = ({"seconds": 3.0, "error": 0.0}, {"seconds": 2.0, "error": 0.5}, {"seconds": 1.0, "error": 2.0},
+             {"unfit": "ConstraintError: no"}, {"failed": "took more than 30 s"})  # fmt: skip
+    cuts = case.cuts(size)
+    done = benchmark.units.Kept({f"copy {size} cut {cut}": row for cut, row in zip(cuts, found, strict=True)})
+    row = {}
+    assert benchmark._tried(done, held, f"copy {size}", row, True) == cuts[1]
+    assert row["cut"] == str(cuts[1]) and row["wrong"] == {str(cuts[2]): 2.0}
+    assert row["tried"][str(cuts[3])] == "ConstraintError: no" and row["tried"][str(cuts[0])] == 3.0
+
+
+def test_a_cut_whose_result_differs_is_wrong(benchmark):
+    """What it leaves unwritten is, too."""
+    case = next(case for case in benchmark.CASES if case.name == "copy")
+    held = benchmark.Held(benchmark.Space(), case, (4, 64))
+    assert benchmark.trial(held, case.cuts((4, 64))[0], False) == {"error": 0.0}
+    held.work.bind = lambda cut: lambda: None
+    assert benchmark.trial(held, None, False)["error"] == 0.0  # no cut: the case's own call
+    assert benchmark.trial(held, (4, 512), False)["error"] == float("inf")
+    held.work.bind = lambda cut: lambda: held.work.result.fill(1)
+    assert benchmark.trial(held, (4, 512), False)["error"] == float("inf")
+
+
 def test_rates_and_shares_are_of_what_was_measured(benchmark):
     """The table from rows as a GPU run makes them."""
     row = {"case": "copy", "size": [2, 4], "error": 0.0, "bytes": 1000}
