@@ -56,6 +56,10 @@ class CompiledKernel:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Values of arguments that a call leaves out."""
 
+    def __reduce__(self) -> Any:
+        """What files hold: without the graph and the kernel IR."""
+        return from_json, (self.to_json(),)
+
     @property
     def decisions(self) -> Decisions | None:
         """The form of each copy and product, the place of each shared buffer, what the kernel needs and why; None for a

@@ -132,6 +132,10 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(f'{p.name}: {p.annotation}' for p in self.parameters)})>"
 
+    def __reduce__(self) -> str:
+        """As functions do, by the name under which its module has it: pickles are small, and a copy is the kernel."""
+        return self.__qualname__
+
     def merged(self, subs: Mapping[Any, Any] | None) -> dict[Any, Any]:
         """The decorator's `subs` with `subs` over them."""
         return {**self.subs, **check_subs(subs, here(calls=False))} if subs else self.subs

@@ -93,8 +93,14 @@ class TunedKernel:
         self._outside: Snapshot | None = None
         self._unchanged: Callable[[], bool] | None = None
         self.__name__ = kernel.__name__
+        self.__qualname__ = kernel.__qualname__
+        self.__module__ = kernel.__module__
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel
+
+    def __reduce__(self) -> str:
+        """As functions do, by the name under which its module has it."""
+        return self.__qualname__
 
     def __repr__(self) -> str:
         return f"<tuned {self.kernel!r}>"
