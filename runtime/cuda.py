@@ -116,13 +116,17 @@ def open_device(index: int) -> Cuda:
 
 
 class Function:
-    """A loaded entry. It keeps its module, and remembers its context, the dynamic shared memory of its launches, and
-    whether they may begin before the kernel in front has ended (`dependent`: the text waits for that itself)."""
+    """A loaded entry. It keeps its module, and remembers its context, the dynamic shared memory of its launches,
+    whether they may begin before the kernel in front has ended (`dependent`: the text waits for that itself), and the
+    workgroups that run at once, where more of them would only wait (`most`; None: all are wanted)."""
 
-    __slots__ = ("context", "dependent", "dynamic_shared", "handle", "module")
+    __slots__ = ("context", "dependent", "dynamic_shared", "handle", "module", "most")
 
-    def __init__(self, context: int, module: Any, handle: Any, dynamic_shared: int, dependent: bool):
+    def __init__(
+        self, context: int, module: Any, handle: Any, dynamic_shared: int, dependent: bool, most: int | None = None
+    ):
         self.dependent = dependent
+        self.most = most
         self.context = context
         self.module = module
         self.handle = handle
@@ -221,9 +225,28 @@ class Cuda:
                     limit = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     self._call("cuFuncSetAttribute", handle, limit, dynamic)
                 from wavedsl.codegen.ptx.isa_warp import GRID_WAIT
+                from wavedsl.codegen.ptx.turns import taking_turns
 
-                function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text)
+                shape = taking_turns(text)
+                most = None if shape is None else self._at_once(handle, *shape, dynamic)
+                function = self._functions[key] = Function(context, module, handle, dynamic, GRID_WAIT in text, most)
         return function
+
+    def _at_once(self, handle: Any, threads: int, cluster: int, dynamic: int) -> int | None:
+        """The workgroups that the chip has room for at once, in whole clusters; None where the driver cannot tell."""
+        driver = self.driver
+        if cluster == 1:
+            status, each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, dynamic)
+            attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+            count = each * self._call("cuDeviceGetAttribute", attribute, self.handle) if not int(status) else 0
+        else:
+            config = driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+            config.sharedMemBytes = dynamic
+            status, clusters = driver.cuOccupancyMaxActiveClusters(handle, config)
+            count = clusters * cluster if not int(status) else 0
+        return count or None
 
     def _module(self, text: str, arch: str, name: str) -> Any:
         """The module that ptxas makes of the text, or else the driver's own assembler.
@@ -279,12 +302,14 @@ class Cuda:
         config.attrs, config.numAttrs = attributes, len(attributes)
         handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
         at, launch, refused = ctypes.c_void_p(config.getPtr()), self._launch, self._refused
-        last, used = None, -1
+        last, used, most = None, -1, function.most
 
         def start(stream: int, grid: tuple[int, int, int]) -> None:
             nonlocal last, used
             if grid is not last:
                 config.gridDimX, config.gridDimY, config.gridDimZ = grid
+                if most is not None and grid[0] > most:
+                    config.gridDimX = most
                 last = grid
             if stream != used:
                 config.hStream = used = stream

@@ -16,6 +16,7 @@ from typing import Any
 
 import sympy
 
+from wavedsl.codegen.ptx.turns import taking_turns
 from wavedsl.compiled_kernel import CompiledKernel
 from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.device_log import SOURCE
@@ -98,6 +99,7 @@ class _Header:
         self.declared = [p for p in compiled.params if not p.source]
         self.arrays = [p for p in self.declared if p.kind != "scalar"]
         self.rooms = [p for p in compiled.params if p.source in ROOMS]
+        self.turns = taking_turns(compiled.asm) if self.cuda else None
         taken: set[str] = set(_RESERVED)
         self.fields = {p.name: _fresh(p.name, taken) for p in self.declared}
         shapes = [n for p in self.arrays for n in compiled.shapes[p.name]]
@@ -208,7 +210,8 @@ class _Header:
 
     def structs(self) -> Iterator[str]:
         name, api, compiled = self.prefix, self.api, self.compiled
-        yield f"typedef struct {{ {api.module} module; {api.function} function; }} {name}_kernel;"
+        most = " unsigned int most;" if self.turns else ""
+        yield f"typedef struct {{ {api.module} module; {api.function} function;{most} }} {name}_kernel;"
         yield from ("", "typedef struct {")
         for p in self.declared:
             field = self.fields[p.name]
@@ -252,11 +255,32 @@ class _Header:
             yield f"  if (status == {api.success})"
             yield "    status = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,"
             yield f"                                {dynamic});"
+        if self.turns:
+            yield from self.at_once(*self.turns, dynamic)
         yield f"  if (status != {api.success}) (void){api.unload}(kernel->module);"
         yield from ("  return status;", "}", "")
         yield f"static inline {api.result} {name}_unload({name}_kernel *kernel) {{"
         yield from (f"  return {api.unload}(kernel->module);", "}")
         yield ""
+
+    def at_once(self, threads: int, cluster: int, dynamic: int) -> Iterator[str]:
+        """As `runtime/cuda.py` finds how many workgroups run at once; 0: not known."""
+        yield from ("  kernel->most = 0;", "  if (status == CUDA_SUCCESS) {", "    int found = 0;")
+        if cluster > 1:
+            yield from ("    CUlaunchConfig config;", "    memset(&config, 0, sizeof config);")
+            yield f"    config.gridDimX = {cluster}; config.gridDimY = config.gridDimZ = 1;"
+            yield f"    config.blockDimX = {threads}; config.blockDimY = config.blockDimZ = 1;"
+            yield f"    config.sharedMemBytes = {dynamic};"
+            yield "    if (cuOccupancyMaxActiveClusters(&found, kernel->function, &config) == CUDA_SUCCESS)"
+            yield f"      kernel->most = {cluster}u * (unsigned int)found;"
+        else:
+            yield from ("    int units = 0;", "    CUdevice device;")
+            yield "    if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel->function,"
+            yield f"                                                    {threads}, {dynamic}) == CUDA_SUCCESS"
+            yield "        && cuCtxGetDevice(&device) == CUDA_SUCCESS && cuDeviceGetAttribute("
+            yield "          &units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) == CUDA_SUCCESS)"
+            yield "      kernel->most = (unsigned int)(found * units);"
+        yield "  }"
 
     def dynamic_shared(self) -> int:
         """Bytes of shared memory that the launch gives: as `runtime/cuda.py` has it."""
@@ -451,6 +475,8 @@ class _Header:
         for axis, threads in zip("XYZ", (x, y, z)):
             yield f"  config.gridDim{axis} = call->grid[{'XYZ'.index(axis)}];"
             yield f"  config.blockDim{axis} = {threads};"
+        if self.turns:
+            yield "  if (kernel->most && config.gridDimX > kernel->most) config.gridDimX = kernel->most;"
         yield f"  config.sharedMemBytes = {self.dynamic_shared()};"
         yield "  config.hStream = stream;"
         if GRID_WAIT in compiled.asm:

@@ -63,6 +63,25 @@ CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute wh
   printf("attribute %d %d\n", (int)which, value);
   return CUDA_SUCCESS;
 }
+CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) { *device = 7; return CUDA_SUCCESS; }
+CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice device) {
+  *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT && device == 7 ? 50 : -1;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
+                                                             size_t shared) {
+  (void)function;
+  printf("at once per SM: %d threads, %zu bytes\n", threads, shared);
+  *blocks = 2;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) {
+  (void)function;
+  printf("at once: clusters of %u, %u threads, %u bytes\n", config->gridDimX, config->blockDimX,
+         config->sharedMemBytes);
+  *clusters = 11;
+  return config->numAttrs ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
 #pragma pack(push, 1)
 typedef struct { uint64_t address; uint32_t type, rank; uint64_t sizes[5], strides[4]; uint32_t box[5], steps[5];
                  uint8_t modes[4], gap[8]; uint32_t end; } said;

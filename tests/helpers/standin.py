@@ -246,7 +246,16 @@ CUDA_BODIES = {
     "cuDriverGetVersion driverVersion": "*driverVersion = 13000;",
     "cuDeviceGetCount count": "*count = devices();",
     "cuDeviceGet device ordinal": "if (ordinal < 0 || ordinal >= devices()) return 101; *device = 40 + ordinal;",
-    "cuDeviceGetAttribute pi attrib dev": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : -1;",
+    "cuDeviceGetAttribute pi attrib dev": "*pi = attrib == 75 ? 9 : attrib == 76 ? 0 : attrib == 16 ? 132 : -1;",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor numBlocks func blockSize dynamicSMemSize": (
+        'NEEDS_CONTEXT; note("cuOccupancyMaxActiveBlocksPerMultiprocessor %p %d %zu", (void *)func, blockSize, '
+        "dynamicSMemSize); *numBlocks = 1;"
+    ),
+    "cuOccupancyMaxActiveClusters numClusters func config": (
+        'NEEDS_CONTEXT; note("cuOccupancyMaxActiveClusters %p grid %u block %u shared %u", (void *)func, '
+        "config->gridDimX, config->blockDimX, config->sharedMemBytes); "
+        "*numClusters = 132 / config->gridDimX - (config->gridDimX > 2);"
+    ),
     "cuDeviceGetName name len dev": (
         'const char *called = getenv("STANDIN_NAME"); snprintf(name, len, "%s", called ? called : "stand-in");'
     ),

@@ -23,9 +23,16 @@ M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 WORKSPACE = 0x7000_0000_0000
 
 
-def gemm(dtype: wd.DType = wd.f16, schedule: wd.Schedule | None = None, dynamic: tuple = ()) -> wd.Kernel:
+def gemm(
+    dtype: wd.DType = wd.f16, schedule: wd.Schedule | None = None, dynamic: tuple = (), waves: list[Any] | None = None
+) -> wd.Kernel:
     @wd.wave(
-        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)],
+        [
+            wd.WorkgroupConstraint(M, BM, 0),
+            wd.WorkgroupConstraint(N, BN, 1),
+            wd.TilingConstraint(K, BK),
+            *(waves or []),
+        ],
         subs={BM: 64, BN: 64, BK: 32},
         schedule=schedule,
         dynamic=dynamic,
@@ -144,6 +151,26 @@ def test_a_launch_on_nvidia_is_that_of_python(tmp_path: Path) -> None:
 
 def _map_bytes(number: int) -> str:
     return number.to_bytes(4, "little").ljust(128, b"\0").hex()
+
+
+@pytest.mark.parametrize("cluster, most", [(1, 100), (2, 22), (4, 44)])
+def test_workgroups_that_take_turns_all_run_at_once(tmp_path: Path, cluster: int, most: int) -> None:
+    """132 are wanted. The driver here has room for 2 on each of 50 SMs, or for 11 clusters."""
+    shape = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1)}[cluster]
+    schedule = wd.Schedule(persistent=True, cluster=shape)
+    waves = [wd.WaveConstraint(M, BM)]
+    compiled = gemm(schedule=schedule, waves=waves).compile(target="sm_90a", subs={M: 1024, N: 1024, K: 64})
+    assert compiled.grid == (132, 1, 1)
+    fields = fields_of(arrays(1024, 1024, 64) | SCALARS)
+    headers = {"turns": compiled.c_header("turns")}
+    lines = c_driver.program(tmp_path, headers, "cuda", in_c("turns", compiled, fields))(False)
+    shared = compiled.shared_bytes if ".extern .shared" in compiled.asm else 0
+    assert [x for x in lines if x.startswith("at once")] == [
+        f"at once: clusters of {cluster}, {compiled.block[0]} threads, {shared} bytes" if cluster > 1 else
+        f"at once per SM: {compiled.block[0]} threads, {shared} bytes"
+    ]  # fmt: skip
+    (launch,) = [x.split()[1:5] for x in lines if x.startswith("launch")]
+    assert launch == [str(most), "1", "1", str(compiled.block[0])]
 
 
 def test_a_launch_on_amd_is_that_of_python(tmp_path: Path) -> None:

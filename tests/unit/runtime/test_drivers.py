@@ -66,6 +66,13 @@ twice:
 """
 
 
+def turns(cluster: int) -> str:
+    """A text that reads how many workgroups there are, as those do whose workgroups take tiles in turn."""
+    clusters = f".explicitcluster\n.reqnctapercluster {cluster}, 1, 1\n" if cluster > 1 else ""
+    text = PTX.replace("sm_80", "sm_90").replace("n)\n{", f"n)\n.reqntid 32, 1, 1\n{clusters}{{")
+    return text.replace("  mov.u32 %r3, %ntid.x;", "  mov.u32 %r3, %nctaid.x;\n  mov.u32 %r3, %ntid.x;")
+
+
 class Twice:
     """A compiled kernel, as `Launchable` describes one: out[i] = 2 in[i]; `n` comes from the shape."""
 
@@ -85,6 +92,8 @@ class Twice:
         if shared_bytes > 48 << 10:
             self.asm = self.asm.replace(".visible", ".extern .shared .align 1024 .b8 smem[];\n.visible")
         self.shared_bytes = shared_bytes
+        if os.environ.get("STANDIN_TURNS"):
+            self.grid, self.asm = (400,), turns(int(os.environ["STANDIN_TURNS"]))
         self.params = [
             Param("source", "pointer", dtypes.f32, 0, 8, access="read"),
             Param("out", "pointer", dtypes.f32, 8, 8, access="write"),
@@ -134,7 +143,9 @@ def library(request, standins, tmp_path_factory) -> Iterator[tuple[str, Path, Fo
     processes.close()
 
 
-def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False, timing=False):
+def launched(
+    library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, without_ptxas=False, timing=False, turns=0
+):
     """(answers, recorded calls) of `on_standin` in a process of its own."""
     side, folder, processes = library
     log = tmp_path / "log"
@@ -148,6 +159,7 @@ def launched(library, tmp_path, *, fail="", shared_bytes=0, static_shared=0, wit
         "STANDIN_LOG": str(log),
         "STANDIN_FAIL": fail,
         "STANDIN_TIMING": "1" if timing else "",
+        "STANDIN_TURNS": str(turns) if turns else "",
         "STANDIN_STATIC_SHARED": str(static_shared),
         "STANDIN_ARCH_OFFSET": str(standin.arch_offset()) if side == "hip" else "0",
     }
@@ -245,6 +257,32 @@ def test_a_device_that_is_not_there(library, tmp_path):
     fail = "cuInit:100" if side == "cuda" else "hipInit:100"
     answers, _ = launched(library, tmp_path, fail=fail)
     assert answers["error"][0] == "LaunchError" and f"{fail[:-4]} failed" in answers["error"][1]
+
+
+@pytest.mark.parametrize("cluster, most", [(1, 132), (2, 132), (4, 128)])
+def test_workgroups_that_take_turns_all_run_at_once(library, tmp_path, cluster, most):
+    """The stand-in has 132 SMs, a workgroup on each, and no room for the last cluster of four; 400 workgroups are asked
+    for. One that had to wait for another to end would double the time."""
+    if library[0] == "hip":
+        pytest.skip("clusters are NVIDIA's, and so is what counts its workgroups")
+    answers, calls = launched(library, tmp_path, turns=cluster)
+    assert answers["right"] and "error" not in answers
+    asked = [c for c in calls if c.startswith("cuOccupancy")]
+    assert asked == [
+        f"cuOccupancyMaxActiveClusters 0x4300 grid {cluster} block 32 shared 0" if cluster > 1 else
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor 0x4300 32 0"
+    ]  # fmt: skip
+    starts = [c for c in calls if c.startswith("cuLaunchKernelEx")]
+    assert len(starts) == 2 and all(f" grid {most} 1 1 " in c for c in starts)
+
+
+def test_a_driver_that_cannot_tell_limits_nothing(library, tmp_path):
+    if library[0] == "hip":
+        pytest.skip("clusters are NVIDIA's")
+    answers, calls = launched(library, tmp_path, turns=4, fail="cuOccupancyMaxActiveClusters:801:0")
+    assert answers["right"] and any(" grid 400 1 1 " in c for c in calls)
+    _, calls = launched(library, tmp_path)  # tiles are not taken in turn
+    assert not any(c.startswith("cuOccupancy") for c in calls)
 
 
 def test_much_shared_memory_is_asked_for(library, tmp_path):
