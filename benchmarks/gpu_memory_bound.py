@@ -224,9 +224,9 @@ class Held:
         return self.now()
 
     def now(self) -> Any:
-        """The result as it is, in f32."""
+        """A copy of the result as it is, in f32."""
         result = self.work.result
-        return result.astype(np.float32) if self.space.torch is None else result.float()
+        return result.astype(np.float32) if self.space.torch is None else result.clone().float()
 
     def ours(self, cut: Any) -> Callable[[], Any]:
         """Our call in a cut (None: the case has none)."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy_torch
 import pytest
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_memory_bound.py"
@@ -88,6 +89,18 @@ def test_a_cut_whose_result_differs_is_wrong(benchmark):
     assert benchmark.trial(held, (4, 512), False)["error"] == float("inf")
     held.work.bind = lambda cut: lambda: held.work.result.fill(1)
     assert benchmark.trial(held, (4, 512), False)["error"] == float("inf")
+
+
+def test_a_result_of_f32_is_compared_with_a_copy(benchmark):
+    """torch's `float()` gives such a tensor itself, which the next cut overwrites."""
+    case = next(case for case in benchmark.CASES if case.name == "row_sum")
+    held = benchmark.Held(benchmark.Space(numpy_torch.module()), case, (4, 64))
+    result = np.zeros(4, np.float32).view(numpy_torch.Tensor)
+    held.work = benchmark.Work(
+        {"wavedsl": lambda: result.fill(2)}, result, None, 1e-3, 0, bind=lambda cut: lambda: result.fill(cut)
+    )
+    assert benchmark.trial(held, 2, False) == {"error": 0.0}
+    assert benchmark.trial(held, 3, False)["error"] > 1
 
 
 def test_rates_and_shares_are_of_what_was_measured(benchmark):

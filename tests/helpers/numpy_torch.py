@@ -16,6 +16,9 @@ class Tensor(np.ndarray):
     def to(self, kind):
         return self if kind == "cuda" else np.asarray(self).astype(kind).view(Tensor)
 
+    def float(self):
+        return self if self.dtype == np.float32 else self.to(np.float32)
+
     def double(self):
         return self.to(np.float64)
 
