@@ -96,8 +96,12 @@ def case(name: str, target: str) -> Case:
     if which == "copy":
         a = rng.integers(-2000, 2000, sizes).astype(np.float16)
         kernel = _example("copy").copy_kernel(wd.f16)
+        # pairs of elements whose bits are an offset within the arrays, for texts that take data for an address
+        near = np.zeros(sizes, np.uint16)
+        near[:, ::2] = 2 * rng.permutation(near[:, ::2].size).reshape(near[:, ::2].shape)
         # rows of the output lie further apart, so that elements past their end show
-        data = [Data((a, np.full((sizes[0], sizes[1] + 9), 93, np.float16)[:, : sizes[1]]), (a, a))]
+        room = np.full((sizes[0], sizes[1] + 9), 93, np.float16)[:, : sizes[1]]
+        data = [Data((x, room), (x, x)) for x in (a, near.view(np.float16).copy())]
     else:
         gemm = _example("gemm")
         m, n, k = sizes
