@@ -343,8 +343,6 @@ def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
         return error.message
     if schedule.registers is not None and schedule.specialize is False:
         return f"registers {value_text(schedule.registers)} are divided between a copying warpgroup and others"
-    if schedule.ping_pong and target.vendor != "amd" and target.warpgroup is None:
-        return f"{target.name} has no warpgroups that could take turns"
     if schedule.ping_pong and target.warpgroup is not None and schedule.specialize is False:
         return "warpgroups take turns beside a copying warpgroup only"
     if schedule.ping_pong and target.warpgroup is not None and schedule.persistent is False:

@@ -185,7 +185,7 @@ def hand_out(compiled: Any, seed: int) -> None:
     lowering = compiled.kernel_ir.notes.get("lowering")
     order = getattr(getattr(lowering, "strategy", None), "order", None)
     if order is not None and isinstance(compiled.grid[0], int):
-        compiled.grid = (min(compiled.grid[0], order.cluster * (1 + seed % 3)), *compiled.grid[1:])
+        compiled.grid = (min(compiled.grid[0], order.cluster.count * (1 + seed % 3)), *compiled.grid[1:])
 
 
 def shorter(program: Program) -> dict[str, int]:

@@ -119,7 +119,7 @@ def test_candidates_have_keys_and_json():
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": (2, 3)}, "the second grid axis has"),
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "cluster": (2, 2), "persistent": 0}, "take their tiles in turn"),
         ("sm_90a", {"BM": 32, "BN": 32, "BK": 64, "specialize": 1}, "no product of the kernel is a warpgroup's"),
-        ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "no warpgroups that could take turns"),
+        ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "ping_pong=True) is not available on sm_80"),
         ("sm_80", {"BM": 64, "BN": 64, "BK": 64, "registers": (40, 232)}, "not available on sm_80"),
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "registers": (40, 232), "specialize": 0}, "a copying warpgroup"),
         ("sm_90a", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1, "specialize": 0}, "beside a copying warpgroup only"),
