@@ -8,8 +8,8 @@ In: a traced graph, the extents, how many workgroups. Out: a graph of the same l
             what the user's kernel does
 
 Tiles that were workgroups' become those of loops, over which waves are spread as before (`TurnConstraint`). Any kernel
-whose tiles know nothing of each other can be written so, for any chip; on sm_90a kernels with products of warpgroups have
-copies that run on from one tile to the next instead (`tile_order`). `stream_k` deals the trips of a loop on top of it.
+whose tiles know nothing of each other can be written so, for any chip; on sm_90a copies of kernels with products run on
+from one tile to the next instead (`tile_order`). `stream_k` deals the trips of a loop on top of it.
 """
 
 from __future__ import annotations
