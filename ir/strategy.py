@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from wavedsl.ir import cluster_sharing
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cluster_shape import ONE, ClusterShape
+from wavedsl.ir.cluster_sharing import AXES, loop_apart
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
@@ -27,9 +29,10 @@ from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
-from wavedsl.ir.tile_dims import simple, tile_dims
+from wavedsl.ir.tile_dims import simple
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
+from wavedsl.ir.turns import WORKERS
 from wavedsl.ir.uneven_tiles import Work, uneven
 from wavedsl.ir.views import is_tile, placement
 from wavedsl.ir.write_back import written_before
@@ -133,8 +136,7 @@ def walked(graph: Graph) -> set[int]:
 
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends: all of them where nobody knows."""
-    found = tile_dims(low.graph, n)
-    return set(map(str, low.plans)) if found is None else found
+    return cluster_sharing.depends(low.graph, n, low.plans)
 
 
 def bulk_problem(low: Lowering, staged: Staged) -> str:
@@ -341,8 +343,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    together = not apart(low.graph, low.partition, PAIR_OF_TILES)
-    if asked is None and not (together and any(first.isdisjoint(depends(low, n)) for n in reads)):
+    if asked is None and (own_ranges(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         shape = ONE
         found.why.pop("cluster", None)
     if asked is None and shape.count > 1:
@@ -368,8 +369,11 @@ def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> s
     """Why workgroups of a kernel cannot form clusters of a shape; empty where cuts allow it."""
     if shape.count > MOST_CLUSTER:
         return f"{shape.count} workgroups, and not every chip holds clusters of more than {MOST_CLUSTER}"
-    if shape.count > 1 and apart(graph, partition, shape):
-        return "a loop has bounds that may differ between workgroups"
+    found = loop_apart(graph, partition, shape)
+    if found is not None:
+        loop, axis = found
+        dim, along = loop.attrs["body"].dim, AXES[axis]
+        return f"the loop over {dim} has bounds that may differ between workgroups along the {along} grid axis"
     for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
         if along is not None and along % size:
             return f"the {name} grid axis has {along} tiles, no multiple of {size}"
@@ -426,7 +430,10 @@ def choose_order(low: Lowering, found: Strategy) -> None:
         group = counts[0] or 1 << 15
     else:
         group = best_group(sizes, low.target.units, found.shape)
-    order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
+    order = None
+    if found.shape.sizes[0] == 1:  # tiles are even along an axis of a cluster
+        handed = tuple(n if n is None else n // size for n, size in zip(counts, (*found.shape.sizes, 1)))
+        order = uneven(low.graph, axes, handed, workgroups // found.cluster, lambda: tile_work(low))
     found.order = TileOrder(counts, group, workgroups, found.shape, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
@@ -462,15 +469,11 @@ def bounded(graph: Graph) -> bool:
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
-def apart(graph: Graph, partition: Partition, shape: ClusterShape) -> bool:
-    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same, so that a
-    cluster may lie along any axis but that of the parts."""
+def own_ranges(graph: Graph) -> bool:
+    """Whether loops have ranges that the user gave, or trips are dealt: no cluster is chosen for such a kernel."""
     if graph.traced is None or bounded(graph.traced):
         return bounded(graph)
-    axes = partition.grid_axes()
-    along = [d for axis in shape.long for d in axes[axis]]
-    places = [n for n in graph.all_nodes() if n.op == "tile_start" and n.id in walked(graph)]
-    return any(n.attrs["dim"] in along for n in places)
+    return any(str(d) == WORKERS for d in graph.index_dims)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
