@@ -16,9 +16,24 @@ from typing import Any
 from wavedsl.ir.cluster_shape import ClusterShape
 from wavedsl.ir.graph import PRODUCTS, Graph, Node, loop_bounds, region_nodes
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.symbols import symbol
 from wavedsl.ir.tile_dims import number_dims, tile_dims
+from wavedsl.ir.turns import MEMBERS
 
 AXES = ("first", "second", "third")
+
+
+def has_members(partition: Partition) -> bool:
+    """Whether tiles are handed to clusters as a whole (`turns`): which of them a workgroup takes is its place along
+    dimensions of the grid that mean nothing else."""
+    return any(symbol(name) in partition.dims for name in MEMBERS)
+
+
+def along(partition: Partition, axis: int) -> set[str]:
+    """Dimensions in which a cluster's workgroups along an axis may differ."""
+    if has_members(partition):
+        return {MEMBERS[axis]}
+    return {str(d) for d in partition.grid_axes()[axis]}
 
 
 def blocks(graph: Graph, partition: Partition, shape: ClusterShape, axis: int) -> dict[str, int]:
@@ -41,7 +56,7 @@ def loop_apart(graph: Graph, partition: Partition, shape: ClusterShape) -> tuple
         if not any(x.op in PRODUCTS for x in region_nodes(n.attrs["body"])):
             continue
         for axis in shape.long:
-            own = {str(d) for d in partition.grid_axes()[axis]}
+            own = along(partition, axis)
             if not own.isdisjoint(_dims(graph, bounds, own, blocks(graph, partition, shape, axis))):
                 return n, axis
     return None
@@ -70,7 +85,7 @@ def shared_along(graph: Graph, partition: Partition, shape: ClusterShape, n: Nod
     """The axes of a cluster along which a read brings its workgroups the same tile."""
     found = []
     for axis in shape.long:
-        own = {str(d) for d in partition.grid_axes()[axis]}
+        own = along(partition, axis)
         if own.isdisjoint(depends(graph, n, partition.dims, blocks(graph, partition, shape, axis))):
             found.append(axis)
     return tuple(found)
@@ -84,4 +99,4 @@ def _dims(graph: Graph, numbers: Iterable[Node], every: set[str], in_blocks: Map
     return found
 
 
-__all__ = ["AXES", "depends", "loop_apart", "shared_along"]
+__all__ = ["AXES", "depends", "has_members", "loop_apart", "shared_along"]

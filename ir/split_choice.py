@@ -84,13 +84,15 @@ def _streamed(graph: Graph, dims: Mapping[Any, Any], product: Product, choices: 
     from wavedsl.ir.stream_k import stream  # which loads more of the compiler than a call that is known needs
 
     asked = choices.stream
+    cluster = choices.cluster or ()
     if asked is True:
         apart = [d.extent for d in cuts(graph, dims).values() if d.axis is not None and d.dim in graph.index_dims]
         workers = max(1, product.units // max(1, prod(n for n in apart if isinstance(n, int))))
+        workers = max(1, workers // prod(cluster)) * prod(cluster)
     else:
         workers = int(asked or 1)
     try:
-        found = stream(graph, dims, workers, choices.swizzle)
+        found = stream(graph, dims, workers, choices.swizzle, cluster)
     except ConstraintError as error:
         error.message = f"Schedule(stream_k={asked}): {error.message}"
         raise

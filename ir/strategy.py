@@ -14,7 +14,7 @@ from math import prod
 from wavedsl.ir import cluster_sharing
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cluster_shape import ONE, ClusterShape
-from wavedsl.ir.cluster_sharing import AXES, loop_apart
+from wavedsl.ir.cluster_sharing import AXES, has_members, loop_apart
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH
@@ -372,8 +372,10 @@ def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> s
     found = loop_apart(graph, partition, shape)
     if found is not None:
         loop, axis = found
-        dim, along = loop.attrs["body"].dim, AXES[axis]
-        return f"the loop over {dim} has bounds that may differ between workgroups along the {along} grid axis"
+        dim = loop.attrs["body"].dim
+        return f"the loop over {dim} has bounds that may differ between workgroups along the {AXES[axis]} grid axis"
+    if has_members(partition):
+        return ""  # tiles were handed to clusters
     for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
         if along is not None and along % size:
             return f"the {name} grid axis has {along} tiles, no multiple of {size}"
@@ -390,7 +392,7 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
             "workgroups share what does not depend on them",
             low.graph.loc, f"cluster=({z}, 1, 1) or cluster=(1, {z}, 1)",
         )  # fmt: skip
-    if y > 1 and low.choices.persistent is False:
+    if y > 1 and low.choices.persistent is False and not has_members(low.partition):
         raise ConstraintError(
             f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
             "to workgroups that take tiles in turn",
@@ -415,6 +417,8 @@ def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> 
 
 def choose_order(low: Lowering, found: Strategy) -> None:
     """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
+    if has_members(low.partition):
+        return  # turns are part of the graph
     asked = low.choices.persistent
     counts = _counts(low.partition)
     total = _product(counts)

@@ -54,13 +54,16 @@ MOST_STEPS = 1 << 20
 where a tile has more of them as many as it takes."""
 
 
-def stream(graph: Graph, dims: Mapping[Any, Any], workers: int, swizzle: bool | None = None) -> Split:
-    """The graph with its loop's trips dealt to `workers` workgroups, for each place along its index dimensions. Raises
-    ConstraintError where that would change what it means."""
+def stream(
+    graph: Graph, dims: Mapping[Any, Any], workers: int, swizzle: bool | None = None, cluster: tuple[int, ...] = ()
+) -> Split:
+    """The graph with its loop's trips dealt to `workers` workgroups, for each place along its index dimensions; to
+    clusters of them, whose workgroups have the same trips of tiles side by side. Raises ConstraintError where that
+    would change what it means."""
     loop = loop_to_cut(graph)
     cut = cuts(graph, dims)
     _check(graph, loop, cut)
-    found = _Stream(graph, dims, cut, loop, workers, swizzle).made()
+    found = _Stream(graph, dims, cut, loop, workers, swizzle, cluster).made()
     verify_graph(found.graph, "dealing its trips to workgroups")
     return found
 
@@ -112,9 +115,9 @@ class Deal:
         behind = e.plus(self.r, e.over(e.minus(step, longer), e.most(self.q, 1)))
         return e.choose(e.below(step, longer), inside, behind)
 
-    def describe(self) -> str:
-        """One line for reports."""
-        who = f"{self.workers} workgroups"
+    def describe(self, cluster: int = 1) -> str:
+        """One line for reports. `cluster`: workgroups that take their trips together."""
+        who = f"{self.workers} workgroups" if cluster == 1 else f"{self.workers} cluster(s) of {cluster} workgroups"
         if not isinstance(self.rounds, int) or not isinstance(self.left, int):
             return f"{who}, rounds of whole tiles, then equal runs of what is left over"
         whole = f"{self.rounds} rounds of whole tiles"
@@ -140,9 +143,9 @@ class _Stream(Turns):
 
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, workers: int,
-        swizzle: bool | None,
+        swizzle: bool | None, cluster: tuple[int, ...],
     ):  # fmt: skip
-        super().__init__(graph, dims, cut, workers, swizzle, loop.loc)
+        super().__init__(graph, dims, cut, workers, swizzle, loop.loc, cluster)
         self.loop = loop
         self.body: Region = loop.attrs["body"]
         self.along = cut[self.body.dim]
@@ -176,7 +179,8 @@ class _Stream(Turns):
         end = self.node(self.plus(deal.rounds, own))
         begin = self.whole(0)
         self.add("iterate", (begin, end), {"dim": self.turn, "body": turns, "bounds": (0, 1)})
-        return Split(replace(self.graph, region=self.region), self.dims, self.shapes, deal.describe())
+        note = deal.describe(prod(size for _, size in self.together.values()))
+        return Split(replace(self.graph, region=self.region), self.dims, self.shapes, note)
 
     def declare(self, deal: Deal, places: int) -> None:
         """The new dimensions, constraints and hidden arguments: `_sums` [slots, places, a tile], `_tickets` [places ·
@@ -186,7 +190,8 @@ class _Stream(Turns):
         taken = {d.dim: d for d in self.tiled}
         constraints = self.turn_constraints()
         self.dims |= {self.worker: self.workers, self.turn: MOST_TURNS}
-        new = [self.worker, self.turn]
+        members = [member for member, _ in self.together.values()]
+        new = [self.worker, self.turn, *members]
         arguments: list[Argument] = []
         if deal.shares:
             constraints.append(TilingConstraint(self.all, 1, old.loc))
@@ -221,7 +226,7 @@ class _Stream(Turns):
             constraints=constraints,
             subs={**old.subs, **{s: self.dims[s] for s in new if self.dims[s] is not DYNAMIC}},
             symbols=(*old.symbols, *new),
-            index_dims=(*old.index_dims, self.worker),
+            index_dims=(*old.index_dims, self.worker, *members),
             traced=old,
         )
 

@@ -7,6 +7,10 @@ In: a traced graph, the extents, how many workgroups. Out: a graph of the same l
         for M, N:                                   the one tile of this turn: its number, in blocks that share L2
             what the user's kernel does
 
+Clusters of workgroups (sm_90a) have turns together: the number is a cluster's, whose workgroups take tiles side by
+side, and where a workgroup stands in it are dimensions of the grid (`MEMBERS`). What is the same for a cluster is known
+by what it depends on.
+
 Tiles that were workgroups' become those of loops, over which waves are spread as before (`TurnConstraint`). Any kernel
 whose tiles know nothing of each other can be written so, for any chip; on sm_90a copies of kernels with products run on
 from one tile to the next instead (`tile_order`). `stream_k` deals the trips of a loop on top of it.
@@ -32,6 +36,8 @@ from wavedsl.ir.symbols import symbol
 from wavedsl.ir.tile_order import best_group
 
 WORKERS, TURNS = "_workers", "_turns"
+MEMBERS = ("_columns", "_rows")
+"""Dimensions of the grid that say which workgroup of its cluster one is, along each axis of the cluster."""
 MOST_TURNS = 1 << 30
 
 
@@ -80,21 +86,52 @@ class Turns(Edit):
 
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], workers: int,
-        swizzle: bool | None, loc: Loc | None,
+        swizzle: bool | None, loc: Loc | None, cluster: tuple[int, ...] = (),
     ):  # fmt: skip
         super().__init__(graph, loc)
-        self.workers, self.swizzle = workers, swizzle
+        self.swizzle = swizzle
         self.dims = dict(dims)
         grid = [d for d in cut.values() if d.axis is not None]
         self.tiled = [d for d in grid if d.dim not in graph.index_dims]
         self.apart = [d for d in grid if d.dim in graph.index_dims]
         self.worker, self.turn = symbol(WORKERS), symbol(TURNS)
+        self.together: dict[Any, tuple[Any, int]] = {}
+        """Dimension → (the member's place along it, tiles of it that a cluster takes together)."""
+        for axis, size in enumerate(cluster):
+            if size > 1:
+                self._cluster_along(axis, size)
+        count = prod(cluster)
+        if workers % count:
+            some = max(1, workers // count) * count
+            raise ConstraintError(f"{workers} workgroups are no clusters of {count}", graph.loc, f"for example {some}")
+        self.workers = workers // count
+        """Workgroups, or clusters of them."""
+
+    def _cluster_along(self, axis: int, size: int) -> None:
+        own = next((d for d in self.tiled if d.axis == axis), None) if axis < len(MEMBERS) else None
+        if own is None:
+            raise ConstraintError(
+                f"a cluster of {size} along grid axis {axis}, along which no tiles are handed out", self.old.loc,
+                "leave cluster out",
+            )  # fmt: skip
+        if isinstance(own.extent, int) and -(-own.extent // (own.workgroup or 1)) % size:
+            count = -(-own.extent // (own.workgroup or 1))
+            raise ConstraintError(
+                f"{own.dim} has {count} tiles, no multiple of the {size} of a cluster", self.old.loc,
+                "leave cluster out, or choose another tile",
+            )  # fmt: skip
+        member = symbol(MEMBERS[axis])
+        self.together[own.dim] = member, size
+        self.apart.append(ResolvedDim(member, size, workgroup=1, axis=0))
+        self.dims[member] = size
 
     def turn_constraints(self) -> list[Any]:
         """The constraints with a grid of workers, and loops of turns and tiles."""
         axis = min(d.axis for d in self.tiled if d.axis is not None)
         taken = {d.dim for d in self.tiled}
-        found: list[Any] = [WorkgroupConstraint(self.worker, 1, axis, self.old.loc)]
+        members = sorted((member for member, _ in self.together.values()), key=lambda d: MEMBERS.index(str(d)))
+        found: list[Any] = [WorkgroupConstraint(d, 1, 0, self.old.loc) for d in members]  # neighbours in the launch
+        found.append(WorkgroupConstraint(self.worker, 1, 0 if members else axis, self.old.loc))
         for c in self.old.constraints:
             if isinstance(c, WorkgroupConstraint) and c.dim in taken:
                 c = TurnConstraint(c.dim, c.tile, c.loc, c.axis)
@@ -107,7 +144,10 @@ class Turns(Edit):
         return d.extent if isinstance(d.extent, int) else self.add("size", (), {"expr": d.dim})
 
     def tiles(self, d: ResolvedDim) -> Number:
-        return self.over_up(self.size(d), d.workgroup or 1)
+        """Tiles of a dimension, or as many as clusters take of it. Where a run-time extent makes that no whole number,
+        the last ones work on nothing."""
+        _, together = self.together.get(d.dim, (None, 1))
+        return self.over_up(self.size(d), (d.workgroup or 1) * together)
 
     def numbers(self, tile: Number, counts: Sequence[Number]) -> list[Number]:
         """A tile's number along each tiled dimension, in blocks of some tiles along the first, then on along the
@@ -124,7 +164,7 @@ class Turns(Edit):
                 outer.append(self.modulo(upper, n))
                 upper = self.over(upper, n)
             outer.append(upper)
-        sizes = [d.workgroup or 1 for d in self.tiled[:2]]
+        sizes = [(d.workgroup or 1) * self.together.get(d.dim, (None, 1))[1] for d in self.tiled[:2]]
         group: Number = first if self.swizzle is False else best_group(sizes, self.workers)
         per = self.times(second, group)
         inside, top = self.modulo(rest, per), self.times(self.over(rest, per), group)
@@ -138,6 +178,9 @@ class Turns(Edit):
         outer = self.region
         for d, number in zip(self.tiled, self.numbers(tile, counts)):
             size = d.workgroup or 1
+            if d.dim in self.together:
+                member, many = self.together[d.dim]
+                number = self.plus(self.times(number, many), self.add("tile_start", (), {"dim": member}))
             start = self.node(self.times(number, size))
             region = Region(d.dim, loc=self.loc)
             attrs = {"dim": d.dim, "body": region, "bounds": (0, 1), "length": size}

@@ -13,13 +13,14 @@ import hopper
 import numpy as np
 import products
 import pytest
-from products import BF16, K, M, N, numbers
+from products import BF16, F16, K, M, N, numbers
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
 
 attention = example_files.load("attention")
 B = wd.sym.B
+SMALL = hopper.tiles(64, 64, 64, 64, 64)
 HEADS = {"b": 2, "h": 4, "m": 128, "n": 128, "d": 64, "e": 64}
 
 
@@ -140,4 +141,88 @@ def test_lengths_that_change_may_differ() -> None:
     with pytest.raises(wd.ConstraintError, match="bounds that depend on more than sizes, tiles and scalars"):
         ranged((2, 1), 1, True).compile(
             *given, np.zeros(2, np.int32), np.zeros((2, 128, 128), np.float32), target="sm_90a"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "schedule", "tiles"),
+    [
+        (BF16, (128, 192, 400), {"stream_k": 4, "cluster": (2, 1)}, SMALL),  # a tile of each, and one in two runs
+        (F16, (192, 384, 264), {"stream_k": 8, "cluster": (1, 2), "stages": 2}, SMALL),
+        (BF16, (256, 384, 400), {"stream_k": True, "cluster": (2, 2)}, SMALL),  # 21 runs of 6 tiles
+        slow(BF16, (250, 130, 136), {"stream_k": 8, "cluster": (4, 1)}, SMALL),
+        slow(F16, (256, 192, 272), {"stream_k": 4, "cluster": (2, 1)}, hopper.tiles(128, 64, 64, 64, 64)),
+        slow(BF16, (128, 192, 136), {"stream_k": 2, "cluster": (2, 1), "swizzle": True}, SMALL),
+    ],
+    ids=str,
+)
+def test_dealt_trips(
+    kind: Any, sizes: tuple[int, int, int], schedule: dict[str, Any], tiles: dict[Any, int],
+    oracle: Callable[[str], str],
+) -> None:  # fmt: skip
+    """A cluster has the same trips of tiles side by side: what is shared depends on the cluster's number alone."""
+    x, y = schedule["cluster"]
+    a, b, c = products.operands(kind, *sizes)
+    compiled = hopper.gemm(kind, schedule=wd.Schedule(**schedule)).compile(a, b, c, target="sm_90a", subs=tiles)
+    assert compiled.grid[1:] == (1, 1) and compiled.grid[0] % (x * y) == 0
+    assert copies(compiled, max(x, y)) == (x > 1) + (y > 1)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, kind)[0], kind)
+    made = hopper.static(compiled.asm)
+    assert oracle("ptxas") and not made.spills and not made.codes
+
+
+def test_dealt_trips_of_sizes_that_the_launch_brings() -> None:
+    """Clusters that lie past the end, in part or whole, have a tile of nothing."""
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(stream_k=8, cluster=(2, 2)))
+    made = kernel.compile(*products.operands(BF16, 128, 136, 72), target="sm_90a", subs=SMALL, dynamic=(M, N, K))
+    for sizes in ((192, 328, 200), (64, 64, 64), (320, 72, 0), (0, 64, 8)):
+        a, b, c = products.operands(BF16, *sizes)
+        made.emulate(a, b, c)
+        products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
+
+
+def test_dealt_trips_of_batches() -> None:
+    """Parts of a cluster's workgroups have places of their own, beside those of batches."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(B, 1, 0), wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1),
+         wd.TilingConstraint(K, 64), wd.HardwareConstraint(threads_per_wave=128)],
+        schedule=wd.Schedule(stream_k=4, cluster=(2, 1)),
+    )  # fmt: skip
+    def batched(
+        a: wd.Memory[B, M, K, wd.bf16], b: wd.Memory[B, N, K, wd.bf16], old: wd.Memory[M, N, wd.f32],
+        c: wd.Memory[B, M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](1.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(wd.maximum(loop, wd.read(old)) + wd.cast(wd.tile_start(M), wd.f32), c)
+
+    a, b = numbers((2, 128, 272), wd.bf16, 1), numbers((2, 192, 272), wd.bf16, 2)
+    old, c = numbers((128, 192), wd.f32, 3), np.full((2, 128, 192), np.nan, np.float32)
+    compiled = batched.compile(a, b, old, c, target="sm_90a")
+    assert compiled.grid == (8, 1, 1) and copies(compiled, 2) == 1
+    compiled.emulate(a, b, old, c)
+    first = np.arange(128)[:, None] // 64 * 64
+    for i in range(2):
+        sums = 1 + a[i].astype(np.float32) @ b[i].astype(np.float32).T
+        np.testing.assert_array_equal(c[i], np.maximum(sums, old) + first)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        ({"stream_k": 6, "cluster": (4, 1)}, "6 workgroups are no clusters of 4"),
+        ({"stream_k": 8, "cluster": (2, 1, 2)}, "a cluster of 2 along grid axis 2, along which no tiles"),
+        ({"stream_k": 6, "cluster": (3, 1)}, "M has 4 tiles, no multiple of the 3 of a cluster"),
+        ({"stream_k": 16, "cluster": (4, 4)}, "16 workgroups, and not every chip"),
+    ],
+    ids=str,
+)
+def test_dealt_trips_that_no_clusters_can_have(schedule: dict[str, Any], why: str) -> None:
+    with pytest.raises(wd.ConstraintError, match=why):
+        hopper.gemm(BF16, schedule=wd.Schedule(**schedule)).compile(
+            *products.operands(BF16, 256, 256, 128), target="sm_90a", subs=SMALL
         )

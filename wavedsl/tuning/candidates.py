@@ -347,8 +347,6 @@ def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
         return "warpgroups take turns beside a copying warpgroup only"
     if schedule.ping_pong and target.warpgroup is not None and schedule.persistent is False:
         return "warpgroups take turns at the tiles of persistent workgroups only"
-    if schedule.stream_k and schedule.cluster is not None and any(n > 1 for n in schedule.cluster):
-        return "workgroups that share all trips (stream_k) form no clusters"
     return ""
 
 

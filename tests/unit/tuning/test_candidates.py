@@ -124,7 +124,6 @@ def test_candidates_have_keys_and_json():
         ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "registers": (40, 232), "specialize": 0}, "a copying warpgroup"),
         ("sm_90a", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1, "specialize": 0}, "beside a copying warpgroup only"),
         ("sm_90a", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1, "persistent": 0}, "persistent workgroups only"),
-        ("sm_90a", {"BM": 128, "BN": 64, "BK": 64, "stream_k": 1, "cluster": 2}, "form no clusters"),
         ("gfx942", {"BM": 64, "BN": 64, "BK": 64, "stream_k": 1, "split_k": 2}, "split_k=2 and stream_k=True"),
         ("gfx942", {"BM": 64, "BN": 64, "BK": 64, "ping_pong": 1}, "want 8 waves, the tiles have 4"),
         ("gfx942", {"BM": 25, "BN": 64, "BK": 16, "stages": 1}, "not a whole number"),
