@@ -16,7 +16,7 @@ from wavedsl.ir.choices import Choices
 from wavedsl.ir.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.cluster_sharing import AXES, has_members, loop_apart
 from wavedsl.ir.dtypes import tf32
-from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.errors import CompileError, ConstraintError, NotHandedOut
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
@@ -269,10 +269,16 @@ def refusal(choices: Choices, name: str, reason: str) -> str:
     return f"Schedule({name}={getattr(choices, name)}): {reason}"
 
 
+def only_turns(choices: Choices, target: Target) -> bool:
+    """Whether all that is asked of warpgroups can be had without them."""
+    return asked_of_warpgroups(choices, target) == ["persistent"]
+
+
 def refuse(low: Lowering, reason: str) -> None:
     """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
+    kind = NotHandedOut if only_turns(low.choices, low.target) else ConstraintError
     for name in asked_of_warpgroups(low.choices, low.target):
-        raise ConstraintError(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
+        raise kind(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
 
 
 def roles_misfit(partition: Partition, target: Target) -> str:

@@ -20,7 +20,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
 from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
-from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
+from wavedsl.ir.errors import ConstraintError, NotHandedOut, TraceError, WaveError
 from wavedsl.ir.graph import PRODUCTS, Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.loc import Loc
@@ -67,7 +67,7 @@ def _compile(
     traced = time.perf_counter()
     from wavedsl.ir.pipeline import build_kernel
 
-    def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
+    def built(found: Split, choices: Choices) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
         arrays, params, hidden = describe_arguments(found.graph, found.dims, arguments)
         made = build_kernel(found.graph, found.dims, arrays, params, chip, dynamic=hidden, choices=choices)
         return *made, arrays
@@ -75,12 +75,16 @@ def _compile(
     try:
         found = asked.split()
         try:
-            ir, partition, arrays = built(found)
+            ir, partition, arrays = built(found, choices)
+        except NotHandedOut:
+            asked = replace(asked, choices=in_the_graph(choices))
+            found = asked.split()
+            ir, partition, arrays = built(found, asked.choices)
         except ConstraintError as error:
             if found.graph.traced is None or choices.split is not None or choices.stream or choices.turns:
                 raise
             found = whole(graph, dims, f"its loop in parts: {error.message}")
-            ir, partition, arrays = built(found)
+            ir, partition, arrays = built(found, choices)
         graph, dims = found.graph, found.dims
     except WaveError as error:
         if error.location is None:
@@ -160,8 +164,13 @@ def request(
     rest = without_empty_loops(graph, binding.dims)
     choices = asked_of_the_rest(graph, rest, _choices(kernel, schedule or kernel.schedule, chip))
     if choices.persistent and (chip.warpgroup is None or not any(n.op in PRODUCTS for n in rest.all_nodes())):
-        choices = replace(choices, persistent=None, turns=True)
+        choices = in_the_graph(choices)
     return Request(rest, binding.dims, chip, choices, arguments)
+
+
+def in_the_graph(choices: Choices) -> Choices:
+    """The same with the order of tiles written into the graph, instead of being the lowering's."""
+    return replace(choices, persistent=None, turns=True)
 
 
 def ways_of(asked: Request) -> Ways | None:

@@ -10,7 +10,7 @@ import products
 import pytest
 import selected
 from agree import TARGETS, agree
-from products import F16, TILE, K, M, N
+from products import F16, TF32, TILE, K, M, N
 from two_sums import arguments, fused
 
 import wavedsl as wd
@@ -64,6 +64,26 @@ def test_products(target: str, oracle: Callable[[str], str]) -> None:
     a, b, c = products.operands(F16, m, n, k)
     compiled.emulate(a, b, c)
     products.expect_equal(c, products.exact(a, b, F16)[0], F16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "b_order", "tile"),
+    [(F16, "NK", (16, 16, 16, 16, 16)), pytest.param(TF32, "NK", (64, 64, 32, 64, 64), marks=pytest.mark.slow)],
+    ids=["no warpgroup's", "no bulk copies"],
+)
+def test_products_without_bulk_copies(kind: products.Kind, b_order: str, tile: tuple[int, ...]) -> None:
+    """sm_90a hands out tiles of warpgroups' products itself; others have their turns in the graph."""
+    m, n, k = tile[0] * 13 - 3, tile[1] * 11 - 4, 40
+    a, b, c = products.operands(kind, m, n, k, b_order=b_order)
+    kernel = products.gemm(kind, b_order=b_order, schedule=PERSISTENT)
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=dict(zip(TILE, tile)))
+    assert compiled.grid == (132, 1, 1) and "persistent: 132 workgroups take tiles in turn" in compiled.graph.notes
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, kind)[0], kind)
+    asked = wd.Schedule(persistent=True, specialize=True)
+    with pytest.raises(wd.ConstraintError, match=r"Schedule\(specialize=True\)"):
+        other = products.gemm(kind, b_order=b_order, schedule=asked)
+        other.compile(a, b, c, target="sm_90a", subs=dict(zip(TILE, tile)))
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.slow)])

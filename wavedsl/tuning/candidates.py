@@ -428,7 +428,7 @@ def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
         return f"a cluster of {cluster} workgroups needs a copying warpgroup"
     if sizes[1] > 1 and not choices.get("persistent", 1):
         return "clusters along the second grid axis take their tiles in turn"
-    asks = choices.get("specialize") or choices.get("persistent") or cluster > 1
+    asks = choices.get("specialize") or cluster > 1
     if target.warpgroup is not None and asks and not choices.get("ping_pong"):  # which has cuts of its own
         return NO_WARPGROUP
     return cluster_misfit(here.graph, partition, ClusterShape(sizes)) if cluster > 1 else ""
