@@ -304,7 +304,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     ringed = low.fetched.union(low.matrix_uses)
     staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
     reasons = {
-        found.why.get("roles", "no copying warpgroup"): found.specialize,
+        unshared(low.choices) or found.why.get("roles", "no copying warpgroup"): found.specialize,
         "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
             found.order is not None,
         (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
@@ -367,7 +367,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
 
 
 def unshared(choices: Choices) -> str:
-    """Why the user's cluster has nothing to share: it shares what a copying warpgroup brings."""
+    """Why what needs a copying warpgroup cannot be had: the user wants none."""
     return "no warpgroup only copies, as asked for" if choices.specialize is False else ""
 
 
