@@ -55,6 +55,10 @@ class Columns:
     by_dim: Mapping[str, Sequence[int]]
     flips: Mapping[str, int] | None = None
 
+    def moves(self, d: str) -> bool:
+        """Whether the coordinate is not always 0."""
+        return any(self.by_dim.get(d, ())) or bool(self.flips and self.flips.get(d))
+
 
 def total(b: Builder, terms: Sequence[Any]) -> Any:
     """The sum of ints and values: an int if all are."""
@@ -316,7 +320,7 @@ class GlobalAccess:
         """The summands of a lane's offset in bytes: one where the strides are known."""
         columns = self._columns
         if columns is None or any(
-            s.__class__ is not int and any(columns.by_dim.get(d, ())) for d, s in zip(self.names, self.strides)
+            s.__class__ is not int and columns.moves(d) for d, s in zip(self.names, self.strides)
         ):
             return [scaled(self.b, self.lane(d), s) for d, s in zip(self.names, self.strides)]
         width = max((len(c) for c in columns.by_dim.values()), default=0)
@@ -336,7 +340,7 @@ class GlobalAccess:
         assert flips is not None
         bare = bare_price(b, columns.source)
         known = columns.by_dim
-        parts = [(s, known[d], flips.get(d, 0)) for d, s in zip(self.names, self.strides) if d in known]
+        parts = [(s, known.get(d, ()), flips.get(d, 0)) for d, s in zip(self.names, self.strides) if columns.moves(d)]
         used, apart = 0, True
         for s, found, flip in parts:
             reach = flip

@@ -21,6 +21,8 @@ class Choices:
     """Registers per thread of the waves that only copy and of those that compute."""
     persistent: bool | None = None
     """Whether a workgroup takes several tiles."""
+    turns: bool = False
+    """Whether a workgroup takes several tiles of a kernel that has no products of warpgroups (`turns`)."""
     swizzle: bool | None = None
     """Whether tiles that share operands are neighbours in time."""
     cluster: tuple[int, ...] | None = None

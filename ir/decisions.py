@@ -125,6 +125,8 @@ def _slots(low: Lowering, name: str) -> int:
 
 def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
     """(ops, words) of a node that moves a tile or multiplies; None for others."""
+    if n.id in low.unreached:
+        return ((), "never: its loop has no trip") if n.op in ("mma", "read", "write") else None
     if n.op == "mma":
         return _product(low, n)
     if n.op == "read":

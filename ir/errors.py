@@ -34,6 +34,11 @@ class ConstraintError(WaveError):
     """Constraints, sizes or arguments that no launch can satisfy on the target."""
 
 
+class NotHandedOut(ConstraintError):
+    """Workgroups are to take several tiles of a kernel without bulk copies, and nothing else is asked for that needs
+    those: the graph may say so itself (`turns`)."""
+
+
 class CompileError(WaveError):
     """The kernel is legal, but could not be turned into target text."""
 

@@ -23,7 +23,7 @@ from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.graph import PRODUCTS, Node, Region, ValueType, region_nodes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.stream_k import TURNS
+from wavedsl.ir.turns import TURNS
 from wavedsl.ir.views import Placement, placement, view_dims
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}

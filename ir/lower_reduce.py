@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from wavedsl.ir.access import total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.constraints import TurnConstraint
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -147,9 +148,11 @@ def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment
 
 
 def within_workgroup(low: Lowering, n: Node, d: str) -> None:
-    """Raise CompileError for an operation along a dimension that several workgroups share."""
+    """Raise CompileError for an operation along a dimension that several workgroups share, or that one goes over in
+    turns."""
     plan = low.plans[d]
-    if plan.role == "workgroup" and plan.trips not in (0, 1) and not n.attrs.get("partial"):
+    in_turn = any(isinstance(c, TurnConstraint) and str(c.dim) == d for c in low.graph.constraints)
+    if (plan.role == "workgroup" or in_turn) and plan.trips not in (0, 1) and not n.attrs.get("partial"):
         hint = f"do not tile {d} over workgroups"
         dims = [str(x) for x in n.inputs[0].dims]
         size = plan.tile

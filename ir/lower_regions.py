@@ -54,6 +54,7 @@ from wavedsl.ir.product_order import operands_first, products_together
 from wavedsl.ir.ring_loops import emit_ring_loop
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.write_back import loops_around
 
 
 def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
@@ -188,7 +189,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     """A loop over tiles: what it carries in, what is done once before it, its trips, and what they leave."""
     dim = str(region.dim)
     env, outer_dim, outer_base = enter(low, context)
-    nested = outer_dim is not None
+    nested = bool(loops_around(low.graph, n))
     low.loop_dim = dim
     first, trips = loop_range(low, n, dim, context.env)
     low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
@@ -214,6 +215,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, region.yields)))
     frame = LoopFrame(low, region, steps + chunk_steps, env, trips, carried, next_keys, f"{dim}{low.labels}")
     if trips == 0:
+        low.unreached |= {x.id for x in region_nodes(region)}
         results = [v for _, v in carried]
     elif low.strategy.bulk:
         results = _ring_trips(frame, slots)

@@ -82,6 +82,8 @@ class Lowering:
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
         self.first: dict[str, Any] = {}
         """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
+        self.unreached: set[int] = set()
+        """Nodes inside of loops that turned out to have no trip."""
         self.labels = 0
         self.loop_dim: str | None = None
         self.whole: Sequence[str] = ()

@@ -30,6 +30,7 @@ from wavedsl.ir.strategy import (
     asked_of_warpgroups,
     budget_misfit,
     cluster_misfit,
+    only_turns,
     refusal,
     roles_misfit,
     turns_misfit,
@@ -80,7 +81,7 @@ def plan_misfit(plan: Plan, choices: Choices, arrays: Mapping[str, ArrayInfo]) -
 
 def _of_warpgroups(plan: Plan, choices: Choices) -> str:
     asked = asked_of_warpgroups(choices, plan.target)
-    if not asked:
+    if not asked or only_turns(choices, plan.target):
         return ""
     if not any(mma.atom.asynchronous for mma in plan.inference.mmas.values()):
         return refusal(choices, asked[0], NO_WARPGROUP)

@@ -20,6 +20,7 @@ from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.cluster_shape import ALONE, ClusterShape
+from wavedsl.ir.cluster_sharing import shared_along
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
@@ -32,7 +33,7 @@ from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.steps import Context, Env, Key
-from wavedsl.ir.strategy import MOST_STAGES, Strategy, depends, walked
+from wavedsl.ir.strategy import MOST_STAGES, Strategy, walked
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 from wavedsl.ir.uneven_tiles import dealt
@@ -264,15 +265,13 @@ def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
 
 
 def _share(low: Lowering, ring: Ring, cluster: ClusterShape) -> None:
-    """Which members are the same along which axes of a cluster: those without the dimensions of a grid axis."""
+    """Which members are the same along which axes of a cluster."""
     ring.cluster = cluster
     if any(may_straddle(low, n) for n in ring.members):
         return  # its filler waits for a whole fill at times, and others would not
-    grid = [{str(d) for d in axis} for axis in low.partition.grid_axes()]
     for n in ring.members:
         staged = _planned(low, n, 1)
-        used = depends(low, n)
-        same = tuple(axis for axis in cluster.long if grid[axis].isdisjoint(used))
+        same = shared_along(low.graph, low.partition, cluster, n)
         # Where a tile is the same along both axes but cannot be cut so often, along the one with more workgroups.
         ways = [same, *sorted(((axis,) for axis in same), key=lambda way: -cluster.along(way))]
         ring.shared[n.id] = next((way for way in ways if way and _divides(staged, cluster.along(way))), ALONE)

@@ -41,11 +41,26 @@ a doubtful cut is not made.)"""
 
 
 def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
-    """The graph with its loop cut as the user asks, or as the prediction says. Raises ConstraintError where the user
-    asks for what would change the kernel's meaning."""
-    asked = choices.split
+    """The graph with its loop cut as the user asks, or as the prediction says, and its tiles handed to workgroups that
+    take several where that is asked for. Raises ConstraintError where the user asks for what would change the kernel's
+    meaning."""
     if choices.stream:
         return _streamed(graph, dims, product, choices)
+    found = _cut(graph, dims, target, product, choices)
+    if not choices.turns:
+        return found
+    from wavedsl.ir.turns import in_turn
+
+    try:
+        found = in_turn(found, product.units, choices.swizzle)
+    except ConstraintError as error:
+        error.message = f"Schedule(persistent=True): {error.message}"
+        raise
+    return replace(found, graph=replace(found.graph, notes=(*found.graph.notes, f"persistent: {found.note}")))
+
+
+def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
+    asked = choices.split
     if asked is None:
         parts, why = _predicted(graph, dims, target, product, choices)
     else:
@@ -69,13 +84,15 @@ def _streamed(graph: Graph, dims: Mapping[Any, Any], product: Product, choices: 
     from wavedsl.ir.stream_k import stream  # which loads more of the compiler than a call that is known needs
 
     asked = choices.stream
+    cluster = choices.cluster or ()
     if asked is True:
         apart = [d.extent for d in cuts(graph, dims).values() if d.axis is not None and d.dim in graph.index_dims]
         workers = max(1, product.units // max(1, prod(n for n in apart if isinstance(n, int))))
+        workers = max(1, workers // prod(cluster)) * prod(cluster)
     else:
         workers = int(asked or 1)
     try:
-        found = stream(graph, dims, workers, choices.swizzle)
+        found = stream(graph, dims, workers, choices.swizzle, cluster)
     except ConstraintError as error:
         error.message = f"Schedule(stream_k={asked}): {error.message}"
         raise
@@ -98,7 +115,7 @@ def _predicted(
         return 1, ""
     body: Region = loop.attrs["body"]
     tiles, extent = grid_tiles(cut), cut[body.dim].extent
-    if choices.roles or choices.ping_pong or choices.dependent:
+    if choices.roles or choices.ping_pong or choices.dependent or choices.turns:
         return 1, "the schedule asks for " + ", ".join([*choices.roles, *_more(choices)])
     if tiles is None or not isinstance(extent, int) or loop_bounds(loop) != (None, None):
         return 1, "the grid or the loop is known at launch only"
@@ -120,7 +137,7 @@ def _predicted(
 
 
 def _more(choices: Choices) -> list[str]:
-    return [name for name in ("ping_pong", "dependent") if getattr(choices, name)]
+    return [name for name in ("ping_pong", "dependent") if getattr(choices, name)] + ["persistent"] * choices.turns
 
 
 def _plain(graph: Graph, loop: Node) -> bool:

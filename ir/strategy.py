@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from wavedsl.ir import cluster_sharing
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cluster_shape import ONE, ClusterShape
+from wavedsl.ir.cluster_sharing import AXES, has_members, loop_apart
 from wavedsl.ir.dtypes import tf32
-from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.errors import CompileError, ConstraintError, NotHandedOut
 from wavedsl.ir.exchange import SCRATCH
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, ValueType, loop_bounds, region_nodes
@@ -27,9 +29,10 @@ from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
-from wavedsl.ir.tile_dims import simple, tile_dims
+from wavedsl.ir.tile_dims import simple
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
+from wavedsl.ir.turns import WORKERS
 from wavedsl.ir.uneven_tiles import Work, uneven
 from wavedsl.ir.views import is_tile, placement
 from wavedsl.ir.write_back import written_before
@@ -133,8 +136,7 @@ def walked(graph: Graph) -> set[int]:
 
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends: all of them where nobody knows."""
-    found = tile_dims(low.graph, n)
-    return set(map(str, low.plans)) if found is None else found
+    return cluster_sharing.depends(low.graph, n, low.plans)
 
 
 def bulk_problem(low: Lowering, staged: Staged) -> str:
@@ -267,10 +269,16 @@ def refusal(choices: Choices, name: str, reason: str) -> str:
     return f"Schedule({name}={getattr(choices, name)}): {reason}"
 
 
+def only_turns(choices: Choices, target: Target) -> bool:
+    """Whether all that is asked of warpgroups can be had without them."""
+    return asked_of_warpgroups(choices, target) == ["persistent"]
+
+
 def refuse(low: Lowering, reason: str) -> None:
     """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
+    kind = NotHandedOut if only_turns(low.choices, low.target) else ConstraintError
     for name in asked_of_warpgroups(low.choices, low.target):
-        raise ConstraintError(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
+        raise kind(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
 
 
 def roles_misfit(partition: Partition, target: Target) -> str:
@@ -296,7 +304,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     ringed = low.fetched.union(low.matrix_uses)
     staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
     reasons = {
-        found.why.get("roles", "no copying warpgroup"): found.specialize,
+        unshared(low.choices) or found.why.get("roles", "no copying warpgroup"): found.specialize,
         "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
             found.order is not None,
         (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
@@ -341,8 +349,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
     first = {str(d) for d in low.partition.grid_axes()[0]}
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    together = not apart(low.graph, low.partition, PAIR_OF_TILES)
-    if asked is None and not (together and any(first.isdisjoint(depends(low, n)) for n in reads)):
+    if asked is None and (own_ranges(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
         shape = ONE
         found.why.pop("cluster", None)
     if asked is None and shape.count > 1:
@@ -360,7 +367,7 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
 
 
 def unshared(choices: Choices) -> str:
-    """Why the user's cluster has nothing to share: it shares what a copying warpgroup brings."""
+    """Why what needs a copying warpgroup cannot be had: the user wants none."""
     return "no warpgroup only copies, as asked for" if choices.specialize is False else ""
 
 
@@ -368,8 +375,13 @@ def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> s
     """Why workgroups of a kernel cannot form clusters of a shape; empty where cuts allow it."""
     if shape.count > MOST_CLUSTER:
         return f"{shape.count} workgroups, and not every chip holds clusters of more than {MOST_CLUSTER}"
-    if shape.count > 1 and apart(graph, partition, shape):
-        return "a loop has bounds that may differ between workgroups"
+    found = loop_apart(graph, partition, shape)
+    if found is not None:
+        loop, axis = found
+        dim = loop.attrs["body"].dim
+        return f"the loop over {dim} has bounds that may differ between workgroups along the {AXES[axis]} grid axis"
+    if has_members(partition):
+        return ""  # tiles were handed to clusters
     for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
         if along is not None and along % size:
             return f"the {name} grid axis has {along} tiles, no multiple of {size}"
@@ -386,7 +398,7 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
             "workgroups share what does not depend on them",
             low.graph.loc, f"cluster=({z}, 1, 1) or cluster=(1, {z}, 1)",
         )  # fmt: skip
-    if y > 1 and low.choices.persistent is False:
+    if y > 1 and low.choices.persistent is False and not has_members(low.partition):
         raise ConstraintError(
             f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
             "to workgroups that take tiles in turn",
@@ -411,6 +423,8 @@ def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> 
 
 def choose_order(low: Lowering, found: Strategy) -> None:
     """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
+    if has_members(low.partition):
+        return  # turns are part of the graph
     asked = low.choices.persistent
     counts = _counts(low.partition)
     total = _product(counts)
@@ -426,7 +440,10 @@ def choose_order(low: Lowering, found: Strategy) -> None:
         group = counts[0] or 1 << 15
     else:
         group = best_group(sizes, low.target.units, found.shape)
-    order = uneven(low.graph, axes, counts, workgroups, lambda: tile_work(low)) if found.cluster == 1 else None
+    order = None
+    if found.shape.sizes[0] == 1:  # tiles are even along an axis of a cluster
+        handed = tuple(n if n is None else n // size for n, size in zip(counts, (*found.shape.sizes, 1)))
+        order = uneven(low.graph, axes, handed, workgroups // found.cluster, lambda: tile_work(low))
     found.order = TileOrder(counts, group, workgroups, found.shape, order)
     found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
 
@@ -462,15 +479,11 @@ def bounded(graph: Graph) -> bool:
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
 
 
-def apart(graph: Graph, partition: Partition, shape: ClusterShape) -> bool:
-    """Whether trips may differ between workgroups of a cluster. All of a part (`split_k`) have the same, so that a
-    cluster may lie along any axis but that of the parts."""
+def own_ranges(graph: Graph) -> bool:
+    """Whether loops have ranges that the user gave, or trips are dealt: no cluster is chosen for such a kernel."""
     if graph.traced is None or bounded(graph.traced):
         return bounded(graph)
-    axes = partition.grid_axes()
-    along = [d for axis in shape.long for d in axes[axis]]
-    places = [n for n in graph.all_nodes() if n.op == "tile_start" and n.id in walked(graph)]
-    return any(n.attrs["dim"] in along for n in places)
+    return any(str(d) == WORKERS for d in graph.index_dims)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

@@ -24,8 +24,8 @@ same whoever comes last. The path of (worker, left-over tile) through the parts 
 place of its own for each of them and the parts of a tile stand side by side: the launch brings fewer than twice as many
 tiles of sums as there are workgroups, whatever the extents (`Argument.hidden`).
 
-What may be dealt is what `split_k` cuts, without ranges of the user's: their trips may differ between tiles. Tiles that
-were workgroups' become those of loops, over which waves are spread as before (`TurnConstraint`).
+What may be dealt is what `split_k` cuts, without ranges of the user's: their trips may differ between tiles. Which tile
+a turn has is said by `turns`.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from typing import Any
 
 import sympy
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.constraints import ResolvedDim, TilingConstraint, TurnConstraint, WorkgroupConstraint
+from wavedsl.ir.constraints import ResolvedDim, TilingConstraint
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType, loop_bounds
+from wavedsl.ir.graph import Argument, Graph, Node, Region, loop_bounds
 from wavedsl.ir.graph import Mapping as Placed
 from wavedsl.ir.graph_edit import Edit, Number
 from wavedsl.ir.graph_verify import verify_graph
-from wavedsl.ir.ops import ROWS
-from wavedsl.ir.split_k import PARTS, SAID, SUMS, TICKETS, Split, cuts, divided, loop_to_cut
+from wavedsl.ir.split_k import PARTS, SUMS, TICKETS, Split, cuts, divided, loop_to_cut
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, symbol
-from wavedsl.ir.tile_order import best_group
+from wavedsl.ir.turns import MOST_TURNS, Turns, check_turns
 
-WORKERS, TURNS = "_workers", "_turns"
 LEAST_STEPS = 2
 """Steps below which a workgroup's run is not worth a part of its own."""
 MOST_STEPS = 1 << 20
 """Steps that a tile is divided into at most: numbers of steps of all tiles stay far below 2^31. A step is one trip,
 where a tile has more of them as many as it takes."""
-MOST_TURNS = 1 << 30
 
 
-def stream(graph: Graph, dims: Mapping[Any, Any], workers: int, swizzle: bool | None = None) -> Split:
-    """The graph with its loop's trips dealt to `workers` workgroups, for each place along its index dimensions. Raises
-    ConstraintError where that would change what it means."""
+def stream(
+    graph: Graph, dims: Mapping[Any, Any], workers: int, swizzle: bool | None = None, cluster: tuple[int, ...] = ()
+) -> Split:
+    """The graph with its loop's trips dealt to `workers` workgroups, for each place along its index dimensions; to
+    clusters of them, whose workgroups have the same trips of tiles side by side. Raises ConstraintError where that
+    would change what it means."""
     loop = loop_to_cut(graph)
     cut = cuts(graph, dims)
     _check(graph, loop, cut)
-    found = _Stream(graph, dims, cut, loop, workers, swizzle).made()
+    found = _Stream(graph, dims, cut, loop, workers, swizzle, cluster).made()
     verify_graph(found.graph, "dealing its trips to workgroups")
     return found
 
@@ -74,22 +74,7 @@ def _check(graph: Graph, loop: Node, cut: Mapping[Any, ResolvedDim]) -> None:
         raise ConstraintError(
             f"the loop over {dim} has a range of its own, which may differ between tiles", loop.loc, "use split_k"
         )
-    tiled = [d.dim for d in cut.values() if d.axis is not None and d.dim not in graph.index_dims]
-    if not tiled:
-        raise ConstraintError(
-            "no dimension of the grid has tiles that workgroups could take in turn", graph.loc, "use split_k"
-        )
-    for n in graph.all_nodes():
-        kind = n.inputs[0].type if n.inputs else None
-        held = kind.dims if isinstance(kind, ValueType) else ()
-        missing = [d for d in tiled if d not in held]
-        once = n.op in SAID or (ROWS[n.op].effect and "memory" in n.attrs and n.op != "write" and missing)
-        if once:
-            why = "" if n.op in SAID else f" of a value without {missing[0]}"
-            raise ConstraintError(
-                f"{n.op}{why} is carried out by one workgroup for all tiles, but every tile is some workgroup's turn",
-                n.loc, "use split_k",
-            )  # fmt: skip
+    check_turns(graph, cut, "use split_k")
 
 
 @dataclass(frozen=True)
@@ -130,9 +115,9 @@ class Deal:
         behind = e.plus(self.r, e.over(e.minus(step, longer), e.most(self.q, 1)))
         return e.choose(e.below(step, longer), inside, behind)
 
-    def describe(self) -> str:
-        """One line for reports."""
-        who = f"{self.workers} workgroups"
+    def describe(self, cluster: int = 1) -> str:
+        """One line for reports. `cluster`: workgroups that take their trips together."""
+        who = f"{self.workers} workgroups" if cluster == 1 else f"{self.workers} cluster(s) of {cluster} workgroups"
         if not isinstance(self.rounds, int) or not isinstance(self.left, int):
             return f"{who}, rounds of whole tiles, then equal runs of what is left over"
         whole = f"{self.rounds} rounds of whole tiles"
@@ -153,23 +138,18 @@ class Deal:
         return 2 * self.workers - 1
 
 
-class _Stream(Edit):
+class _Stream(Turns):
     """One graph being rewritten."""
 
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, workers: int,
-        swizzle: bool | None,
+        swizzle: bool | None, cluster: tuple[int, ...],
     ):  # fmt: skip
-        super().__init__(graph, loop.loc)
-        self.loop, self.workers, self.swizzle = loop, workers, swizzle
+        super().__init__(graph, dims, cut, workers, swizzle, loop.loc, cluster)
+        self.loop = loop
         self.body: Region = loop.attrs["body"]
-        self.dims = dict(dims)
-        grid = [d for d in cut.values() if d.axis is not None]
-        self.tiled = [d for d in grid if d.dim not in graph.index_dims]
-        self.apart = [d for d in grid if d.dim in graph.index_dims]
-        """Dimensions of the grid that stay there."""
         self.along = cut[self.body.dim]
-        self.worker, self.turn, self.all = symbol(WORKERS), symbol(TURNS), symbol(PARTS)
+        self.all = symbol(PARTS)
         self.shapes: dict[Any, Any] = {}
 
     def made(self) -> Split:
@@ -199,23 +179,19 @@ class _Stream(Edit):
         end = self.node(self.plus(deal.rounds, own))
         begin = self.whole(0)
         self.add("iterate", (begin, end), {"dim": self.turn, "body": turns, "bounds": (0, 1)})
-        return Split(replace(self.graph, region=self.region), self.dims, self.shapes, deal.describe())
+        note = deal.describe(prod(size for _, size in self.together.values()))
+        return Split(replace(self.graph, region=self.region), self.dims, self.shapes, note)
 
     def declare(self, deal: Deal, places: int) -> None:
         """The new dimensions, constraints and hidden arguments: `_sums` [slots, places, a tile], `_tickets` [places ·
         workers]. Where a run-time extent decides how many places there are along the dimensions that stay in the grid,
         the launch works it out."""
         old = self.old
-        axis = min(d.axis for d in self.tiled if d.axis is not None)
         taken = {d.dim: d for d in self.tiled}
-        constraints: list[Any] = [WorkgroupConstraint(self.worker, 1, axis, old.loc)]
-        for c in old.constraints:
-            if isinstance(c, WorkgroupConstraint) and c.dim in taken:
-                c = TurnConstraint(c.dim, c.tile, c.loc, c.axis)
-            constraints.append(c)
-        constraints.append(TilingConstraint(self.turn, 1, old.loc))
+        constraints = self.turn_constraints()
         self.dims |= {self.worker: self.workers, self.turn: MOST_TURNS}
-        new = [self.worker, self.turn]
+        members = [member for member, _ in self.together.values()]
+        new = [self.worker, self.turn, *members]
         arguments: list[Argument] = []
         if deal.shares:
             constraints.append(TilingConstraint(self.all, 1, old.loc))
@@ -250,17 +226,11 @@ class _Stream(Edit):
             constraints=constraints,
             subs={**old.subs, **{s: self.dims[s] for s in new if self.dims[s] is not DYNAMIC}},
             symbols=(*old.symbols, *new),
-            index_dims=(*old.index_dims, self.worker),
+            index_dims=(*old.index_dims, self.worker, *members),
             traced=old,
         )
 
     # --- numbers
-
-    def size(self, d: ResolvedDim) -> Number:
-        return d.extent if isinstance(d.extent, int) else self.add("size", (), {"expr": d.dim})
-
-    def tiles(self, d: ResolvedDim) -> Number:
-        return self.over_up(self.size(d), d.workgroup or 1)
 
     def steps(self) -> tuple[Number, Number]:
         """(steps of an output tile, at least one: a tile without trips is somebody's, too; trips of a step)."""
@@ -276,29 +246,6 @@ class _Stream(Edit):
         for d in reversed(self.apart):
             found = self.plus(self.times(found, self.size(d)), self.add("tile_start", (), {"dim": d.dim}))
         return found
-
-    def numbers(self, tile: Number, counts: Sequence[Number]) -> list[Number]:
-        """A tile's number along each tiled dimension, in blocks of some tiles along the first, then on along the
-        second."""
-        if len(counts) == 1:
-            return [tile]
-        first, second = counts[:2]
-        outer: list[Number] = []
-        plane = self.times(first, second)
-        rest = tile
-        if len(counts) > 2:
-            rest, upper = self.modulo(tile, plane), self.over(tile, plane)
-            for n in counts[2:-1]:
-                outer.append(self.modulo(upper, n))
-                upper = self.over(upper, n)
-            outer.append(upper)
-        sizes = [d.workgroup or 1 for d in self.tiled[:2]]
-        group: Number = first if self.swizzle is False else best_group(sizes, self.workers)
-        per = self.times(second, group)
-        inside, top = self.modulo(rest, per), self.times(self.over(rest, per), group)
-        even = isinstance(first, int) and isinstance(group, int) and first % group == 0
-        height = group if even else self.least(self.minus(first, top), group)
-        return [self.plus(top, self.modulo(inside, height)), self.over(inside, height), *outer]
 
     # --- what a workgroup does
 
@@ -319,17 +266,8 @@ class _Stream(Edit):
             tile = self.choose(whole, tile, left)
             begin = self.choose(whole, begin, self.most(self.minus(low, before), 0))
             end = self.choose(whole, end, self.least(self.minus(high, before), deal.steps))
-        found = self.numbers(tile, counts)
-        inner = self.region
-        for d, number in zip(self.tiled, found):
-            size = d.workgroup or 1
-            start = self.node(self.times(number, size))
-            region = Region(d.dim, loc=self.loc)
-            attrs = {"dim": d.dim, "body": region, "bounds": (0, 1), "length": size}
-            self.add("iterate", (start, self.node(self.plus(start, size))), attrs)
-            self.region = region
-        self.tile(deal, worker, shared, begin, end, trips)
-        self.region = inner
+        with self.placed(tile, counts):
+            self.tile(deal, worker, shared, begin, end, trips)
 
     def tile(self, deal: Deal, worker: Node, shared: Number, begin: Number, end: Number, trips: Number) -> None:
         """The user's kernel for one tile, whose steps from `begin` to `end` are this workgroup's."""

@@ -7,8 +7,10 @@ columns of that block read the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import sympy
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType, loop_bounds
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.views import placement
@@ -31,9 +33,10 @@ def simple(graph: Graph, x: Node) -> bool:
     return plain and all(simple(graph, c) for c in x.inputs)
 
 
-def tile_dims(graph: Graph, n: Node) -> set[str] | None:
+def tile_dims(graph: Graph, n: Node, blocks: Mapping[str, int] | None = None) -> set[str] | None:
     """Dimensions on which the tile that a read takes from its array depends; None where elements are moved one by one,
-    or by numbers that may differ between any two workgroups."""
+    or by numbers that may differ between any two workgroups. `blocks`: index dimensions of which so many places, side
+    by side, are looked at as one: what depends on `H // 4` alone does not depend on H in blocks of 2."""
     found = placement(graph, n)
     if found is None:
         return None
@@ -41,26 +44,42 @@ def tile_dims(graph: Graph, n: Node) -> set[str] | None:
     own |= {str(m.dim) for m in found.moved.values()}
     for c in found.fixed.values():
         if not isinstance(c, Node):
-            own |= {str(s) for s in c.free_symbols}
+            own |= {str(s) for s in _without_blocks(c, blocks or {}).free_symbols}
     for number in found.numbers():
-        dims = _number_dims(graph, number)
+        dims = number_dims(graph, number, blocks)
         if dims is None:
             return None
         own |= dims
     return own
 
 
-def _number_dims(graph: Graph, x: Node) -> set[str] | None:
-    """Dimensions on which a single number depends."""
+def _without_blocks(c: Any, blocks: Mapping[str, int]) -> Any:
+    """An expression without the places that are the same all over a block: the floor of H by a multiple of it."""
+
+    def whole(e: Any) -> bool:
+        factor, of = e.args[0].as_coeff_Mul()
+        return str(of) in blocks and factor.p == 1 and factor.q % blocks[str(of)] == 0
+
+    return c.replace(lambda e: isinstance(e, sympy.floor) and whole(e), lambda e: sympy.Integer(0)) if blocks else c
+
+
+def number_dims(graph: Graph, x: Node, blocks: Mapping[str, int] | None = None) -> set[str] | None:
+    """Dimensions on which a single number depends; None where it may differ between any two workgroups. `blocks`: as
+    in `tile_dims`."""
     if not simple(graph, x):
         return None
     if x.op in ("tile_start", "tile_stop", "index"):
         return {str(x.attrs["dim"])}
     if x.op == "read":
-        return tile_dims(graph, x)
+        return tile_dims(graph, x, blocks)
+    if x.op == "floordiv" and blocks:
+        of, by = x.inputs
+        size = blocks.get(str(of.attrs["dim"])) if of.op in ("tile_start", "index") else None
+        if size is not None and by.op == "constant" and by.attrs["value"] > 0 and by.attrs["value"] % size == 0:
+            return set()
     out: set[str] = set()
     for part in x.inputs:
-        dims = _number_dims(graph, part)
+        dims = number_dims(graph, part, blocks)
         if dims is None:
             return None
         out |= dims
@@ -120,4 +139,4 @@ def conditions(graph: Graph, n: Node) -> list[Node]:
 CONDITIONAL = "give the value the dimension {dims}, or move {op} out of the condition"
 """What helps where an atomic that one of several workgroups carries out depends on which one it is."""
 
-__all__ = ["CONDITIONAL", "conditions", "simple", "tile_dims", "varying_dims"]
+__all__ = ["CONDITIONAL", "conditions", "number_dims", "simple", "tile_dims", "varying_dims"]

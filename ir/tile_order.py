@@ -73,10 +73,10 @@ def tile_numbers(
 ) -> list[Any]:  # fmt: skip
     """The tile's number along each axis. `place`: where in its cluster this workgroup is (`ClusterShape.place`)."""
     if order.uneven is not None:
-        return order.uneven.numbers(b, number, counts)
+        out = order.uneven.numbers(b, number, order.clusters(b, counts))
+        return _in_cluster(b, order.cluster, out, place)[: len(counts)]
     first, second, *_ = (*order.clusters(b, counts), 1)
     plane = scaled(b, first, second)
-    out: list[Any] = []
     rest: Any = number
     outer: Any = 0
     if len(counts) > 2 and counts[2] != 1:
@@ -96,7 +96,10 @@ def tile_numbers(
         else:
             height = b.min_s(b.sub(b.i32(first) if isinstance(first, int) else first, start), order.group)
         along, across = total(b, [start, b.urem(inside, height)]), b.udiv(inside, height)
-    out = [along, across, outer]
-    for axis in order.cluster.long:
-        out[axis] = total(b, [scaled(b, out[axis], order.cluster.sizes[axis]), place[axis]])
-    return out[: len(counts)]
+    return _in_cluster(b, order.cluster, [along, across, outer], place)[: len(counts)]
+
+
+def _in_cluster(b: Builder, cluster: ClusterShape, numbers: Sequence[Any], place: Sequence[Any]) -> list[Any]:
+    """Numbers of the workgroup's tile along each axis from those of its cluster."""
+    sizes, own = (*cluster.sizes, 1), (*place, 0)
+    return [total(b, [scaled(b, n, sizes[i]), own[i]]) if sizes[i] > 1 else n for i, n in enumerate(numbers)]

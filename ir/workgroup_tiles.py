@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.access import scaled
+from wavedsl.ir.cluster_sharing import has_members
 from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_count import instructions
@@ -33,7 +34,9 @@ def tile_counts(low: Lowering) -> list[Any]:
 
 
 def _numbering(low: Lowering) -> Numbering | None:
-    """In which order workgroups take tiles, where each takes one."""
+    """In which order workgroups take tiles, where each takes one; those of a cluster must stay side by side."""
+    if has_members(low.partition):
+        return None
     axes = [{dim_name(d) for d in axis} for axis in low.partition.grid_axes()]
     counts = [
         None if any(low.partition.dims[d].trips is None for d in axis)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.argument_facts import describe_arguments, divisors_of, element_strides, tiles_of
@@ -19,8 +20,8 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
 from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
-from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.errors import ConstraintError, NotHandedOut, TraceError, WaveError
+from wavedsl.ir.graph import PRODUCTS, Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import ROWS
@@ -66,7 +67,7 @@ def _compile(
     traced = time.perf_counter()
     from wavedsl.ir.pipeline import build_kernel
 
-    def built(found: Split) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
+    def built(found: Split, choices: Choices) -> tuple[KernelIR, Any, dict[str, ArrayInfo]]:
         arrays, params, hidden = describe_arguments(found.graph, found.dims, arguments)
         made = build_kernel(found.graph, found.dims, arrays, params, chip, dynamic=hidden, choices=choices)
         return *made, arrays
@@ -74,12 +75,16 @@ def _compile(
     try:
         found = asked.split()
         try:
-            ir, partition, arrays = built(found)
+            ir, partition, arrays = built(found, choices)
+        except NotHandedOut:
+            asked = replace(asked, choices=in_the_graph(choices))
+            found = asked.split()
+            ir, partition, arrays = built(found, asked.choices)
         except ConstraintError as error:
-            if found.graph.traced is None or choices.split is not None or choices.stream:
+            if found.graph.traced is None or choices.split is not None or choices.stream or choices.turns:
                 raise
             found = whole(graph, dims, f"its loop in parts: {error.message}")
-            ir, partition, arrays = built(found)
+            ir, partition, arrays = built(found, choices)
         graph, dims = found.graph, found.dims
     except WaveError as error:
         if error.location is None:
@@ -158,7 +163,14 @@ def request(
     _check_dtypes(graph, chip)
     rest = without_empty_loops(graph, binding.dims)
     choices = asked_of_the_rest(graph, rest, _choices(kernel, schedule or kernel.schedule, chip))
+    if choices.persistent and (chip.warpgroup is None or not any(n.op in PRODUCTS for n in rest.all_nodes())):
+        choices = in_the_graph(choices)
     return Request(rest, binding.dims, chip, choices, arguments)
+
+
+def in_the_graph(choices: Choices) -> Choices:
+    """The same with the order of tiles written into the graph, instead of being the lowering's."""
+    return replace(choices, persistent=None, turns=True)
 
 
 def ways_of(asked: Request) -> Ways | None:
@@ -168,7 +180,8 @@ def ways_of(asked: Request) -> Ways | None:
     from wavedsl.ir.plan_misfit import Ways
 
     found = asked.split()
-    if found.graph.traced is not None and asked.choices.split is None and not asked.choices.stream:
+    choices = asked.choices
+    if found.graph.traced is not None and choices.split is None and not choices.stream and not choices.turns:
         return None
     arrays, _, _ = describe_arguments(found.graph, found.dims, asked.arguments)
     return Ways(prepared(found.graph, asked.chip), found.dims, arrays, asked.chip, asked.choices)
@@ -209,14 +222,14 @@ def _default_target() -> str:
 
 def check_schedule(schedule: Schedule, chip: Target, loc: Loc | None = None) -> None:
     """Raises ConstraintError for a choice that this version cannot fix on the chip."""
-    supported = {"stages", "swizzle", "split_k", "stream_k"}
-    supported |= {"specialize", "registers", "persistent", "cluster", "dependent"} if chip.warpgroup else set()
+    supported = {"stages", "swizzle", "split_k", "stream_k", "persistent"}
+    supported |= {"specialize", "registers", "cluster", "dependent"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.vendor == "amd" or chip.warpgroup else set()
     supported |= {"prefetch"} if chip.prefetches else set()
     supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():
-        neutral = value is False if name in ("dependent", "cache_swizzle") else value in (False, 1)
+        neutral = value is False or (name == "cluster" and prod(value) == 1)
         if name not in supported and not neutral:
             raise ConstraintError(
                 f"Schedule({name}={value!r}) is not available on {chip.name}",

@@ -44,7 +44,8 @@ class Schedule:
     """Whether workgroups are numbered so that neighbours share data in an L2 cache; chips of several dies (AMD's
     XCDs) have one on each."""
     persistent: bool | None = None
-    """Whether each workgroup computes several output tiles in turn."""
+    """Whether each workgroup computes several output tiles in turn: as many workgroups as the chip has compute units
+    take the tiles of the grid, but for dimensions whose tile is 1, of which each place has workgroups of its own."""
     split_k: int | None = None
     """Parts in which workgroups share the trips of the kernel's loop of sums; the last to finish a tile adds the parts,
     in one order, and does what comes after the loop. 1: one workgroup has all trips of its tile."""

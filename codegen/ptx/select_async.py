@@ -75,7 +75,7 @@ def _mma_async(s: Selector, op: Op) -> None:
     inst = lookup(atom.instruction, s.target)
     first: Operand = descriptor(s, a.op) if a.type is I64 and a.op is not None else fragment(s, a)
     assert b.op is not None
-    d = in_place(s, op, c)
+    d = s.addends.pop(op, None) or in_place(s, op, c)
     flag = s.one(keep)
     args = [d, first, descriptor(s, b.op), Imm(int(bool(flag.value))) if type(flag) is Imm else flag]
     names = {o.name for o in inst.operands}
@@ -180,13 +180,18 @@ def _order(s: Selector) -> dict[Op, tuple[int, tuple[Region, ...]]]:
 
 
 def _mma_fence(s: Selector, op: Op) -> None:
-    """Constants that the group's instructions read from registers are put there first."""
+    """What the group's instructions have in registers is put there first: constants that they read, copies of addends
+    that are read later. To write those behind the fence is undefined (PTX ISA, wgmma.fence); ptxas mends it (C7519)."""
     ops = s.current.ops
     for later in ops[ops.index(op) + 1 :]:
         if later.name == "matrix.commit":
             break
-        if later.name == "matrix.start" and later.args[0].type is not I64 and later.args[0].id in s.values:
-            fragment(s, later.args[0])
+        if later.name == "matrix.start":
+            first, _, addend, _ = later.args
+            if first.type is not I64 and first.id in s.values:
+                fragment(s, first)
+            if addend.id in s.values:
+                s.addends[later] = in_place(s, later, addend)
     s.emit(("wgmma", "fence", "sync", "aligned"))
 
 

@@ -213,3 +213,28 @@ def test_runs_that_share_a_base_in_a_ring_of_three_slots(tile: tuple[int, ...]) 
     schedule = wd.Schedule(direct_to_shared=True, stages=3)
     compiled = multiply("gfx950", tile, (2 * tile[0], tile[1], 512), schedule=schedule)
     assert counts(compiled)[0]
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_strides_that_the_launch_brings(target: str) -> None:
+    """K lies across memory, at a stride that is known at run time only, and no lane's bits move along it."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 16)],
+        schedule=DIRECT, dynamic=(M, N),
+    )  # fmt: skip
+    def across(
+        a: wd.Memory[K, M, wd.SHARED, wd.f16], b: wd.Memory[K, N, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b = products.numbers((64, 256), wd.f16, 1), products.numbers((64, 64), wd.f16, 2)
+    c = np.full((256, 64), np.nan, np.float32)
+    compiled = across.compile(a, b, c, target=target)
+    assert counts(compiled)[0] > 0
+    compiled.emulate(a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32).T @ b.astype(np.float32))

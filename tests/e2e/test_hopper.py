@@ -18,6 +18,7 @@ import products
 import pytest
 from hopper import tiles
 from products import BF16, BM, F16, F16_OUT, I8, TF32, K, Kind, M, N, numbers
+from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
@@ -213,6 +214,8 @@ def test_turns_are_the_users_to_choose() -> None:
     with pytest.raises(wd.ConstraintError, match=r"ping_pong=True.: no product of the kernel is a warpgroup's"):
         small = {**tiles(32, 32, 32, 16, 16), **sizes}
         products.gemm(F16, schedule=wd.Schedule(ping_pong=True)).compile(target="sm_90a", subs=small)
+    with pytest.raises(wd.ConstraintError, match=r"ping_pong=True.: no warpgroup only copies, as asked for"):
+        compiled(SMALL, ping_pong=True, specialize=False, persistent=True)
 
 
 def test_registers_are_the_users_to_divide() -> None:
@@ -734,6 +737,31 @@ def test_a_loop_with_bounds_refuses_clusters() -> None:
     sizes = {attention.B: 1, attention.H: 2, attention.G: 2, attention.M: 128, attention.N: 128}
     with pytest.raises(wd.ConstraintError, match="bounds that may differ between workgroups"):
         kernel.compile(target="sm_90a", subs={**sizes, attention.D: 64, attention.E: 64})
+
+
+def test_addends_are_in_place_before_the_fence(oracle: Any) -> None:
+    """A bias that all rows start from has one register for several sums: copies of it are made in front of the fence of
+    the products that add to them. ptxas would put a fence of its own behind them (C7519)."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+    def biased(
+        a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], bias: wd.Memory[N, wd.f32], c: wd.Memory[M, N, wd.f32]
+    ):
+        @wd.iterate(K, init_args=[wd.broadcast(wd.read(bias), M, N)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    a, b, bias = numbers((64, 64), wd.bf16, 1), numbers((64, 64), wd.bf16, 2), numbers((64,), wd.f32, 3)
+    c = np.full((64, 64), np.nan, np.float32)
+    compiled = biased.compile(a, b, bias, c, target="sm_90a")
+    compiled.emulate(a, b, bias, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T + bias)
+    (between,) = re.findall(r"wgmma\.fence\S+;(.*?)wgmma\.mma_async", compiled.asm, re.DOTALL)
+    sums = re.search(r"mma_async\S+ \{(.*?)\}", compiled.asm)
+    assert sums is not None and not set(re.findall(r"mov\.b32\s+(%r\d+)", between)) & set(sums[1].split(", "))
+    assert oracle("ptxas") and not toolchain.assemble_ptx(compiled.asm, "sm_90a").warnings
 
 
 def test_saved_kernels_keep_their_tensor_maps(tmp_path: Any) -> None:

@@ -317,9 +317,6 @@ def test_schedules_that_say_two_things() -> None:
     for wrong in (0, 1.5, 4096, "all"):
         with pytest.raises(wd.ConstraintError, match="Schedule: stream_k="):
             wd.Schedule(stream_k=wrong)
-    with pytest.raises(wd.ConstraintError, match="cluster"):
-        kernel = products.gemm(BF16, schedule=wd.Schedule(stream_k=4, cluster=(2, 1, 1)))
-        kernel.compile(target="sm_90a", subs={**hopper.tiles(128, 128, 64, 64, 128), M: 512, N: 384, K: 640})
 
 
 def test_reports_show_it() -> None:

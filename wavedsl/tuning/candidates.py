@@ -343,14 +343,10 @@ def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
         return error.message
     if schedule.registers is not None and schedule.specialize is False:
         return f"registers {value_text(schedule.registers)} are divided between a copying warpgroup and others"
-    if schedule.ping_pong and target.vendor != "amd" and target.warpgroup is None:
-        return f"{target.name} has no warpgroups that could take turns"
     if schedule.ping_pong and target.warpgroup is not None and schedule.specialize is False:
         return "warpgroups take turns beside a copying warpgroup only"
     if schedule.ping_pong and target.warpgroup is not None and schedule.persistent is False:
         return "warpgroups take turns at the tiles of persistent workgroups only"
-    if schedule.stream_k and schedule.cluster is not None and any(n > 1 for n in schedule.cluster):
-        return "workgroups that share all trips (stream_k) form no clusters"
     return ""
 
 
@@ -432,7 +428,7 @@ def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
         return f"a cluster of {cluster} workgroups needs a copying warpgroup"
     if sizes[1] > 1 and not choices.get("persistent", 1):
         return "clusters along the second grid axis take their tiles in turn"
-    asks = choices.get("specialize") or choices.get("persistent") or cluster > 1
+    asks = choices.get("specialize") or cluster > 1
     if target.warpgroup is not None and asks and not choices.get("ping_pong"):  # which has cuts of its own
         return NO_WARPGROUP
     return cluster_misfit(here.graph, partition, ClusterShape(sizes)) if cluster > 1 else ""

@@ -42,7 +42,8 @@ class Misfits:
             choices = asked.choices
             # Where split is open, the schedule has a say in whether a loop is cut.
             roles = tuple(choices.roles) if choices.split is None and not choices.stream else ()
-            key = (candidate.subs, choices.split, choices.stream, choices.ping_pong, choices.swizzle, roles)
+            order = (choices.swizzle, choices.turns)
+            key = (candidate.subs, choices.split, choices.stream, choices.ping_pong, order, roles)
             if key not in self._ways:
                 self._ways[key] = ways_of(asked)
         except WaveError as error:

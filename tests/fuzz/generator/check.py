@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import linecache
 import mmap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import wavedsl as wd
 from generator.program import Array, Program
+from wavedsl import compiler
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 
@@ -160,7 +162,8 @@ def verdicts(program: Program, targets: Sequence[str] = TARGETS, assemble: Any =
 def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: list[Any], assemble: Any) -> Verdict:
     symbols = wd.symbols(" ".join(program.dynamic) + " _") if program.dynamic else ()
     try:
-        compiled = kernel.compile(*got, target=target, dynamic=list(symbols[:-1]) or None)
+        with few_units(program):
+            compiled = kernel.compile(*got, target=target, dynamic=list(symbols[:-1]) or None)
     except (wd.ConstraintError, wd.RegisterPressureError) as error:
         return Verdict(target, "refused", error.message)
     except wd.CompileError as error:
@@ -180,12 +183,25 @@ def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: 
     return found if found.wrong or not program.dynamic else _again(program, kernel, compiled)
 
 
+@contextmanager
+def few_units(program: Program) -> Iterator[None]:
+    """Where workgroups take tiles or trips in turn, the chip's product has one to three compute units, so that they
+    have several."""
+    known = compiler.reference_product
+    if program.schedule.get("persistent") or program.schedule.get("stream_k"):
+        compiler.reference_product = lambda name: replace(known(name), units=1 + program.seed % 3)
+    try:
+        yield
+    finally:
+        compiler.reference_product = known
+
+
 def hand_out(compiled: Any, seed: int) -> None:
     """Lets few workgroups take all tiles in turn, where the kernel hands tiles out: a chip has more than tiles here."""
     lowering = compiled.kernel_ir.notes.get("lowering")
     order = getattr(getattr(lowering, "strategy", None), "order", None)
     if order is not None and isinstance(compiled.grid[0], int):
-        compiled.grid = (min(compiled.grid[0], order.cluster * (1 + seed % 3)), *compiled.grid[1:])
+        compiled.grid = (min(compiled.grid[0], order.cluster.count * (1 + seed % 3)), *compiled.grid[1:])
 
 
 def shorter(program: Program) -> dict[str, int]:

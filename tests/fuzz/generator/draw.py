@@ -11,7 +11,7 @@ from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 7
+VERSION = 8
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 

@@ -199,8 +199,8 @@ class State:
         if self.chance(0.4):
             p.schedule["stages"] = self.one((1, 1, 2, 3, 5))
         for name, value, often in (
-            ("swizzle", True, 0.04), ("ping_pong", self.one((True, False)), 0.03),
-            ("direct_to_shared", self.one((True, False)), 0.06),
+            ("swizzle", self.one((True, True, False)), 0.06), ("ping_pong", self.one((True, False)), 0.06),
+            ("direct_to_shared", self.one((True, False)), 0.15), ("persistent", True, 0.1),
         ):  # fmt: skip
             if self.chance(often):
                 p.schedule[name] = value
@@ -209,8 +209,9 @@ class State:
             p.schedule[name] = value
         for name, value, often in () if not self.groups or not (self.tidy or self.chance(0.3)) else (
             ("specialize", self.one((True, False)), 0.25),
-            ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)", "(2, 2, 1)")), 0.25),
-            ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05), ("prefetch", 1, 0.05),
+            ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)", "(2, 2, 1)", "(4, 1, 1)")), 0.25),
+            ("persistent", self.one((True, True, False)), 0.35), ("dependent", True, 0.05),
+            ("prefetch", self.one((1, 2)), 0.05), ("registers", self.one(((24, 240), (40, 232), (32, 224))), 0.04),
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
