@@ -10,9 +10,9 @@ near float64). Then one workgroup, or cluster, of a whole launch of either side 
 
 Triton's number is that of its best choice in `triton_cuda.py`: all are clocked on one size, and the `TRIED` best by
 that at the row's. A choice that spills registers is left out where ptxas is at hand. Ours is what `matmul` chooses, and
-for attention the best of the blocks of `gpu_attention`. K beyond `LONG` trips is clocked at two lengths and extended along
-their line, for Triton. `without L2` is the same ratio where L2 gives every SM what its port takes: Triton's tiles share
-nothing by multicast, so the assumed rate of L2 (`predicted.L2_RATE`, not published for this chip) decides much.
+for attention the best of the blocks of `gpu_attention`. K beyond `LONG` trips is clocked at two lengths and extended
+along their line, for Triton. `without L2` is the same ratio where L2 gives every SM what its port takes: Triton's tiles
+share nothing by multicast, so the assumed rate of L2 (`predicted.L2_RATE`, not published for this chip) decides much.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ import sass
 TARGET = predicted.PRODUCT.target
 ROWS = {
     "squares bf16": ((4096, 4096, 4096), (8192, 8192, 8192)),
-    "depths": tuple((8192, 8192, k) for k in (256, 512, 1024, 2048, 4096)),
+    "depths": tuple((8192, 8192, k) for k in (256, 512, 1024, 2048)),
     "mlp up": ((512, 14336, 4096), (2048, 14336, 4096)),
     "mlp down": ((512, 4096, 14336), (2048, 4096, 14336)),
     "fp8": ((8192, 8192, 8192),),
 }
 """Cases of `gpu_gemm`, and M, N, K of each."""
-KEYS = 4096
+KEYS = 2048
 """Of attention; batches and heads as `gpu_attention` has them."""
-TRIED = 4
+TRIED = 3
 LONG = 48
 ENDS = 16, 32
 """Trips of the two lengths that a longer loop is extended from."""
@@ -86,6 +86,8 @@ class Text:
     types: dict[str, str]
     threads: int
     shared: int
+    room: int
+    """Bytes of global memory that each workgroup writes tensor maps to."""
     text: str
 
     def __str__(self) -> str:
@@ -103,11 +105,10 @@ class Text:
             return None
 
     def run(self, given: Sequence[Any], grid: tuple[int, ...], checks: Any, workgroups: int | None = None) -> Any:
-        """On the emulator. What Triton adds to the arguments: room for the tensor maps that each workgroup makes, and
-        for a profile."""
+        """On the emulator. What Triton adds to the arguments: room for tensor maps, and for a profile."""
         return emulator.run(
             self.text, target=TARGET, grid=grid, block=(self.threads,), shared_bytes=self.shared, checks=checks,
-            args=[*given, np.zeros(512 * math.prod(grid), np.uint8), None], workgroups=workgroups,
+            args=[*given, np.zeros(self.room * math.prod(grid), np.uint8), None], workgroups=workgroups,
         )  # fmt: skip
 
     def kind(self, name: str) -> Any:
@@ -174,6 +175,7 @@ class Sampled:
 
     def __init__(self) -> None:
         self.known: dict[Any, tuple[float, ...]] = {}
+        self.roughly: dict[int, tuple[float, ...]] = {}
 
     def product(self, text: Text, size: tuple[int, int, int]) -> tuple[float, ...]:
         """Clocks of a whole launch."""
@@ -187,20 +189,26 @@ class Sampled:
     def replayed(self, text: Text, size: tuple[int, int, int]) -> tuple[float, ...]:
         key = id(text), size
         if key not in self.known:
-            m, n, k = size
-            shapes = {"a": (m, k), "b": (n, k), "c": (m, n)}
-            a, b, c = (np.zeros(shape, text.kind(name)) for name, shape in shapes.items())
-            given, grid = products_of(text, (a, b, c))
-            report = text.run(given, grid, False, 1)
+            report = self.report(text, size)
             self.known[key] = tuple(float(report.replay(chip=chip).cycles) for chip in chips())
         return self.known[key]
+
+    def report(self, text: Text, size: tuple[int, int, int]) -> Any:
+        m, n, k = size
+        shapes = {"a": (m, k), "b": (n, k), "c": (m, n)}
+        a, b, c = (np.zeros(shape, text.kind(name)) for name, shape in shapes.items())
+        given, grid = products_of(text, (a, b, c))
+        return text.run(given, grid, False, 1)
 
     def rough(self, text: Text, size: tuple[int, int, int]) -> float:
         """Clocks by the tiles of an SM and their trips, from two short launches of 4096 x 4096."""
         m, n, k = size
         depth = text.constants["BK"]
         some = 4096, 4096
-        low, high = (self.replayed(text, (*some, trips * depth))[0] for trips in (8, 16))
+        if id(text) not in self.roughly:
+            reports = (self.report(text, (*some, trips * depth)) for trips in (8, 16))
+            self.roughly[id(text)] = tuple(float(r.replay(chip=chips()[0]).cycles) for r in reports)
+        low, high = self.roughly[id(text)]
         each = (high - low) / 8
         return (low + each * (k / depth - 8)) / tiles_of(text, *some) * tiles_of(text, m, n)
 
