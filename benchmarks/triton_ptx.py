@@ -61,6 +61,8 @@ ROWS = {
 """Cases of `gpu_gemm`, and M, N, K of each."""
 KEYS = 2048
 """Of attention; batches and heads as `gpu_attention` has them."""
+ROUGH = 4096, 4096
+"""M and N on which all choices are clocked."""
 TRIED = 3
 LONG = 48
 ENDS = 16, 32
@@ -167,7 +169,8 @@ def check_product(text: Text, size: tuple[int, int, int] = (272, 336, 400)) -> N
 
 def tiles_of(text: Text, m: int, n: int) -> int:
     """Tiles of the SM that has most."""
-    return -(-(-(-m // text.constants["BM"]) * -(-n // text.constants["BN"])) // predicted.PRODUCT.units)
+    units = text.constants.get("UNITS", predicted.PRODUCT.units)
+    return -(-(-(-m // text.constants["BM"]) * -(-n // text.constants["BN"])) // units)
 
 
 class Sampled:
@@ -201,16 +204,15 @@ class Sampled:
         return text.run(given, grid, False, 1)
 
     def rough(self, text: Text, size: tuple[int, int, int]) -> float:
-        """Clocks by the tiles of an SM and their trips, from two short launches of 4096 x 4096."""
+        """Clocks by the tiles of an SM and their trips, from two short launches of `ROUGH`."""
         m, n, k = size
         depth = text.constants["BK"]
-        some = 4096, 4096
         if id(text) not in self.roughly:
-            reports = (self.report(text, (*some, trips * depth)) for trips in (8, 16))
+            reports = (self.report(text, (*ROUGH, trips * depth)) for trips in (8, 16))
             self.roughly[id(text)] = tuple(float(r.replay(chip=chips()[0]).cycles) for r in reports)
         low, high = self.roughly[id(text)]
         each = (high - low) / 8
-        return (low + each * (k / depth - 8)) / tiles_of(text, *some) * tiles_of(text, m, n)
+        return (low + each * (k / depth - 8)) / tiles_of(text, *ROUGH) * tiles_of(text, m, n)
 
 
 # ----------------------------------------------------------------------------------------------------------- attention

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-OURS = ("rivals_triton", "triton_sass", "triton_hip")
+OURS = ("rivals_triton", "triton_sass", "triton_hip", "triton_cuda")
 
 
 def _module(name: str, **names: Any) -> types.ModuleType:
@@ -61,5 +61,12 @@ def test_kernels_of_machine_code(without_triton: Any) -> None:
 def test_kernels_of_amd(without_triton: Any, target: str) -> None:
     rows = without_triton("triton_hip").kernels(target)
     assert len(rows) > 20
+    for name, kernel, kept, constants, _ in rows:
+        _fits(kernel, kept, constants, name)
+
+
+def test_kernels_of_the_replay(without_triton: Any) -> None:
+    rows = without_triton("triton_cuda").kernels()
+    assert {kernel.__name__ for _, kernel, *_ in rows} == {"tiles", "maps", "roles", "attention"}
     for name, kernel, kept, constants, _ in rows:
         _fits(kernel, kept, constants, name)

@@ -34,12 +34,12 @@ def host(array, box):
 
 def multiply(name, checks, seed, change=("", "")):
     rng = np.random.default_rng(0)
-    tma = name in ("tma", "persistent", "device_maps", "cluster")
+    tma = name in ("tma", "persistent", "device_maps", "roles", "cluster")
     kind = (
         np.float16
         if name in ("tma", "persistent", "cluster")
         else ml_dtypes.bfloat16
-        if name == "device_maps"
+        if name in ("device_maps", "roles")
         else TYPES[name]
     )
     a, b = rng.integers(-2, 3, (M, K)).astype(kind), rng.integers(-2, 3, (N, K)).astype(kind)
@@ -86,6 +86,11 @@ def multiply(name, checks, seed, change=("", "")):
             change,
             (room, None),
         )
+    elif name == "roles":
+        # Five maps per CTA: each of two warpgroups loads and stores halves of its own. Others wait at named barriers.
+        room = np.zeros(640 * 3, np.uint8)
+        sizes = [np.int32(M), np.int32(N), np.int32(K)]
+        report = go("gemm_roles", [a, b, c, *sizes], 3, checks, seed, change, (room, None))
     else:
         # One tile of B is 32 wide; these texts have no masks.
         across = np.ascontiguousarray(b.T)
@@ -93,7 +98,7 @@ def multiply(name, checks, seed, change=("", "")):
     return report, np.array_equal(c.astype(np.float64), want.astype(c.dtype).astype(np.float64))
 
 
-PRODUCTS = ("tma", "persistent", "device_maps", "cluster", *TYPES)
+PRODUCTS = ("tma", "persistent", "device_maps", "roles", "cluster", *TYPES)
 
 
 def cluster_sum(checks, seed, change=("", "")):
