@@ -2,6 +2,7 @@
 
     python benchmarks/triton_ptx.py --triton PYTHON [--cases WORD ...] [--json FILE]
     python benchmarks/triton_ptx.py --texts FILE         what `PYTHON benchmarks/triton_cuda.py` printed
+    python benchmarks/triton_ptx.py --texts FILE --beside ROWS.json ...     more texts, beside rows of earlier runs
 
 PYTHON is an interpreter that has Triton (it is none of our dependencies); no GPU is needed. Each of Triton's texts that
 stands in the table has run on the emulator, every check on, and its result was exact for small integers (attention:
@@ -34,8 +35,8 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 from wavedsl.ir.errors import ToolchainError
-from wavedsl.runtime import emulator
 from wavedsl.runtime.emulator import ptx_cost
+from wavedsl.runtime.emulator.ptx import run_ptx
 from wavedsl.runtime.on_emulator import sample
 from wavedsl.runtime.tensor_map import TensorMap
 
@@ -107,10 +108,12 @@ class Text:
             return None
 
     def run(self, given: Sequence[Any], grid: tuple[int, ...], checks: Any, workgroups: int | None = None) -> Any:
-        """On the emulator. What Triton adds to the arguments: room for tensor maps, and for a profile."""
-        return emulator.run(
+        """On the emulator. What Triton adds to the arguments: room for tensor maps, and for a profile. How many
+        workgroups reside together follows from the registers that ptxas gives."""
+        return run_ptx(
             self.text, target=TARGET, grid=grid, block=(self.threads,), shared_bytes=self.shared, checks=checks,
             args=[*given, np.zeros(self.room * math.prod(grid), np.uint8), None], workgroups=workgroups,
+            registers=self.machine[0] if self.machine and not checks else 0,
         )  # fmt: skip
 
     def kind(self, name: str) -> Any:
@@ -397,11 +400,18 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def compared(row: Row, found: Sequence[Text], sampled: Sampled) -> dict[str, Any]:
-    """One row of the table. A launch that a replay extends may come out a little below the bound."""
+def compared(row: Row, found: Sequence[Text], sampled: Sampled, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One row of the table. `before`: the same of an earlier run, whose choices stand beside these. A launch that a
+    replay extends may come out a little below the bound."""
     say(f"{row.case} {row.size}")
-    mine = row.ours()
     theirs = row.theirs([x for x in found if x.name == row.name], sampled)
+    if before is None:
+        mine = row.ours()
+    else:
+        mine = Side(before["ours"], *(before[x] / predicted.SECONDS for x in ("us", "us without L2")))
+        more = ((x["us"] / predicted.SECONDS, x["us without L2"] / predicted.SECONDS) for x in before["tried"])
+        theirs += [Side(x["what"], *each) for x, each in zip(before["tried"], more)]
+        theirs.sort(key=lambda side: side.seconds)
     best = theirs[0]
     us = [max(row.least, side.seconds) * predicted.SECONDS for side in (mine, best)]
     free = min(max(row.least, side.without) for side in theirs) / max(row.least, mine.without)
@@ -435,6 +445,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--texts", type=Path, metavar="FILE", help="what triton_cuda.py has printed")
     parser.add_argument("--cases", nargs="*", default=[], metavar="WORD", help="those whose name contains one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="FILE", help="what --json wrote before")
     given = parser.parse_args(arguments)
     if given.texts is None and given.triton is None:
         parser.error("Triton's texts are needed: --triton or --texts")
@@ -443,8 +454,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [Text(**x) for x in said["kernels"]]
     commit = record.surroundings()["commit"]  # before the table is made
     chosen = [row for row in rows() if not given.cases or any(word in row.case for word in given.cases)]
+    before = {(r["case"], *r["size"]): r for path in given.beside for r in json.loads(path.read_text())["rows"]}
     sampled = Sampled()
-    done = [compared(row, found, sampled) for row in chosen]
+    done = [compared(row, found, sampled, before.get((row.case, *row.size))) for row in chosen]
     print(table(HEAD, lines(done)))
     note = f"predicted for {predicted.PRODUCT.name} by our own model, nothing measured"
     print(note)

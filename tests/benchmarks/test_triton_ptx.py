@@ -110,6 +110,17 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any)
     assert written["triton"] == "3.9.0" and "nothing measured" in written["note"]
     product, attention = written["rows"]
     assert product["triton"].startswith("roles 128x128x64/3 12 warps") and product["ours"]
+    # Once more beside these rows: our side is theirs, and so are Triton's choices.
+    kept = {
+        **written,
+        "rows": [{**product, "us": 7.0, "tried": [{"what": "x", "us": 1e9, "us without L2": 1e9}]}, attention],
+    }
+    (tmp_path / "earlier.json").write_text(json.dumps(kept))
+    again = ["--texts", str(texts), "--beside", str(tmp_path / "earlier.json"), "--json", str(out)]
+    assert beside.main(again) == 0
+    first, second = json.loads(out.read_text())["rows"]
+    assert first["us"] == 7 and [x["what"] for x in first["tried"]][-1] == "x" and len(first["tried"]) == 2
+    assert second["us"] == attention["us"] and second["triton us"] == attention["triton us"]
     for one in (product, attention):
         assert one["ratio"] == one["triton us"] / one["us"] and 0 < one["of bound"] <= 1
         assert beside.reached(one) == (one["ratio"] >= 1.05 or one["of bound"] >= 0.92)
