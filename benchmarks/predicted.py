@@ -121,25 +121,30 @@ def memory_bound(space: Space, case: Any, size: tuple[int, ...], cut: Any) -> tu
     return work.bytes, work.flops, DTYPES.get(case.name, "bf16")
 
 
-def predicted(row: Row) -> dict[str, Any]:
-    """The row's kernels compiled and replayed, beside the bound."""
-    found: list[Any] = []
-    grids: list[int] = []
+@dataclass(frozen=True)
+class Launch:
+    """A kernel that a row launches: `made` on `given`, in order; `arguments`: the same by name; `sizes`: of symbols."""
+
+    made: Any
+    given: tuple[Any, ...]
+    arguments: dict[str, Any]
+    sizes: dict[Any, int]
+
+    @property
+    def grid(self) -> int:
+        return prod(evaluate_int(g, self.sizes) for g in self.made.grid)
+
+
+def launched(row: Row) -> tuple[list[Launch], list[str], tuple[int, int, str]]:
+    """What a row launches, compiled for the chip; the strategies that `matmul` chose; what `launch` gives."""
+    found: list[Launch] = []
     said: list[str] = []
-    written: dict[int, Any] = {}
 
     def bound_to(kernel: Any, *args: Any) -> None:
         arguments = kernel.bind_arguments(args, {})
         binding = kernel.binding(arguments, None)
-        sizes = {**binding.dims, **binding.extents}
         made = kernel.compile(*args, target=PRODUCT.target)
-        grids.append(prod(evaluate_int(g, sizes) for g in made.grid))
-        # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
-        held = [name for name, x in arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
-        found.append(analyze_compiled(made, sizes, product=PRODUCT, model=model(), held=held))
-        # Hidden maps are no arguments.
-        stored = [arguments[p.name] for p in made.params if p.access == "write" and p.name in arguments]
-        written.update((id(x), x) for x in stored)
+        found.append(Launch(made, args, arguments, {**binding.dims, **binding.extents}))
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         chosen = own(*args, **kwargs)
@@ -151,10 +156,24 @@ def predicted(row: Row) -> dict[str, Any]:
         stack.enter_context(mock.patch.object(wd.Kernel, "bind", bound_to))
         stack.enter_context(mock.patch.object(plans, "chip_of", lambda product, *arrays: PRODUCT))
         stack.enter_context(mock.patch("wavedsl.strategies.plan_gemm", planned))
-        try:
-            moved, flops, dtype = row.launch()
-        except wd.WaveError as error:
-            return {"case": row.case, "size": list(row.size), "failed": str(error).splitlines()[0]}
+        return found, said, row.launch()
+
+
+def predicted(row: Row) -> dict[str, Any]:
+    """The row's kernels compiled and replayed, beside the bound."""
+    written: dict[int, Any] = {}
+    found: list[Any] = []
+    try:
+        launches, said, (moved, flops, dtype) = launched(row)
+        for one in launches:
+            # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
+            held = [name for name, x in one.arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
+            found.append(analyze_compiled(one.made, one.sizes, product=PRODUCT, model=model(), held=held))
+            # Hidden maps are no arguments.
+            stored = (p.name for p in one.made.params if p.access == "write" and p.name in one.arguments)
+            written.update((id(one.arguments[name]), one.arguments[name]) for name in stored)
+    except wd.WaveError as error:
+        return {"case": row.case, "size": list(row.size), "failed": str(error).splitlines()[0]}
     # L2 and shared memory are in the clocks of the replay, with what runs beside them.
     times = [{"hbm": r.seconds_by["hbm"] / REACHED, "replay": r.seconds_by["issue"]} for r in found]
     bounds = {"memory": moved / (REACHED * PRODUCT.hbm), "compute": flops / rate(dtype)}
@@ -167,7 +186,7 @@ def predicted(row: Row) -> dict[str, Any]:
         "us": seconds * SECONDS, "us by": {k: v * SECONDS for k, v in times[0].items()}, "bound us": bound * SECONDS,
         "bound by": max(bounds, key=lambda k: bounds[k]), "of bound": bound / seconds,
         "GB/s": moved / seconds / 1e9, "TFLOP/s": flops / seconds / 1e12,
-        "workgroups": grids,
+        "workgroups": [one.grid for one in launches],
     }  # fmt: skip
 
 

@@ -129,14 +129,16 @@ NORM = {
     "columns": NUMBER, "eps": "fp32",
 }  # fmt: skip
 SHORT = {**dict.fromkeys("xwy", POINTER), "stride": NUMBER, "columns": NUMBER, "eps": "fp32"}
+PRODUCT = {"GROUP": 8, "PRECISION": "ieee"}
+"""Constants of every product: a compile names all, defaults or not."""
 VECTORS = {**dict.fromkeys(("x", "y", "out"), POINTER), "n": NUMBER}
 
 KERNELS = (
     # kernel, kind, chip, types of its arguments, constants, warps, stages
-    ("gemm", tiles, "products", 90, STRIDED, {"BM": 128, "BN": 256, "BK": 64, "GROUP": 8}, 8, 3),
+    ("gemm", tiles, "products", 90, STRIDED, {"BM": 128, "BN": 256, "BK": 64, **PRODUCT}, 8, 3),
     ("gemm persistent, TMA", persistent, "products", 90, GEMM,
-     {"BM": 128, "BN": 256, "BK": 64, "GROUP": 8, "UNITS": 132}, 8, 3),
-    ("gemm", tiles, "products", 80, STRIDED, {"BM": 128, "BN": 128, "BK": 32, "GROUP": 8}, 4, 4),
+     {"BM": 128, "BN": 256, "BK": 64, "UNITS": 132, **PRODUCT}, 8, 3),
+    ("gemm", tiles, "products", 80, STRIDED, {"BM": 128, "BN": 128, "BK": 32, **PRODUCT}, 4, 4),
     *(("attention " + str(d) + " causal" * causal, attention, "scores", 90, ATTENTION,
        {"D": d, "BM": 128, "BN": 128 if d == 64 else 64, "CAUSAL": causal}, 8, 3)
       for d in (64, 128) for causal in (False, True)),

@@ -51,10 +51,12 @@ def run_ptx(
     seed: int | None = None,
     cluster: Sequence[int] | None = None,
     workgroups: int | None = None,
+    registers: int = 0,
 ) -> EmulationReport:
     """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`. `cluster` in CTAs,
     where the text does not fix it. `workgroups`: run only so many of the grid (whole clusters), the first ones where
-    nothing is checked.
+    nothing is checked. `registers`: of a thread, where the assembler has said so, for how many workgroups reside
+    together by the clocks (0: estimated).
 
     `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
     `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
@@ -101,7 +103,7 @@ def run_ptx(
         machine = Machine(launch, batch, collector, rng, order)
         _check_shared(machine, target)
         runner = Runner(prepare(machine, flow))
-        cost = Cost(runner, order[:total], grid3[0] * grid3[1] * grid3[2])
+        cost = Cost(runner, order[:total], grid3[0] * grid3[1] * grid3[2], registers)
         try:
             for first in range(0, total, batch):
                 runner.run(first)

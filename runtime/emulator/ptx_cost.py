@@ -40,15 +40,16 @@ def resident(target: str, registers: int, shared_bytes: int, threads: int) -> in
 
 
 class Cost:
-    """Chooses what a run records, and turns it into clocks. `order`: the workgroups that run, clusters in one piece."""
+    """Chooses what a run records, and turns it into clocks. `order`: the workgroups that run, clusters in one piece.
+    `registers`: of a thread, where they are known."""
 
-    def __init__(self, runner: Runner, order: np.ndarray, total: int):
+    def __init__(self, runner: Runner, order: np.ndarray, total: int, registers: int = 0):
         m = self.m = runner.m
         self.target = m.launch.target
         self.chip = chip_of(self.target)
         self.total = total
         """Workgroups of the grid, of which `order` may be a sample."""
-        self.registers = 0
+        self.registers = registers
         ranks = m.cluster
         clusters = order.reshape(-1, ranks)[:, 0]
         chosen = np.sort(clusters)[spread(len(clusters), MAX_RECORDED)]

@@ -70,6 +70,11 @@ class Barrier:
     into: Array
     values: Array
 
+    def fit(self, columns: int) -> None:
+        """Room for columns that mbarriers have added since somebody came first."""
+        if self.into.shape[1] < columns:
+            self.into = np.pad(self.into, ((0, 0), (0, columns - self.into.shape[1])))
+
 
 class Runner:
     """Runs one batch after another of a program."""
@@ -485,6 +490,7 @@ class Runner:
             bar.values[mask] = value[mask]
         if m.checks:
             warps = np.flatnonzero(here)
+            bar.fit(m.shadow.columns)
             m.shadow.arrive(bar.into, warps // m.warps, warps)
         if waits:
             self.waiting.append(Waiting(n, follow, mask, join, inst, reduce))
@@ -512,6 +518,7 @@ class Runner:
                 go = w.mask & threads
                 if m.checks:
                     warps = np.flatnonzero(go.reshape(m.NW, 32).any(axis=1))
+                    bar.fit(m.shadow.columns)
                     m.shadow.acquire(bar.into, warps // m.warps, warps)
                 if w.reduce is not None:
                     self._reduce(w, bar, go)

@@ -34,12 +34,12 @@ def host(array, box):
 
 def multiply(name, checks, seed, change=("", "")):
     rng = np.random.default_rng(0)
-    tma = name in ("tma", "persistent", "device_maps", "cluster")
+    tma = name in ("tma", "persistent", "device_maps", "roles", "cluster")
     kind = (
         np.float16
         if name in ("tma", "persistent", "cluster")
         else ml_dtypes.bfloat16
-        if name == "device_maps"
+        if name in ("device_maps", "roles")
         else TYPES[name]
     )
     a, b = rng.integers(-2, 3, (M, K)).astype(kind), rng.integers(-2, 3, (N, K)).astype(kind)
@@ -86,6 +86,11 @@ def multiply(name, checks, seed, change=("", "")):
             change,
             (room, None),
         )
+    elif name == "roles":
+        # Five maps per CTA: each of two warpgroups loads and stores halves of its own. Others wait at named barriers.
+        room = np.zeros(640 * 3, np.uint8)
+        sizes = [np.int32(M), np.int32(N), np.int32(K)]
+        report = go("gemm_roles", [a, b, c, *sizes], 3, checks, seed, change, (room, None))
     else:
         # One tile of B is 32 wide; these texts have no masks.
         across = np.ascontiguousarray(b.T)
@@ -93,7 +98,7 @@ def multiply(name, checks, seed, change=("", "")):
     return report, np.array_equal(c.astype(np.float64), want.astype(c.dtype).astype(np.float64))
 
 
-PRODUCTS = ("tma", "persistent", "device_maps", "cluster", *TYPES)
+PRODUCTS = ("tma", "persistent", "device_maps", "roles", "cluster", *TYPES)
 
 
 def cluster_sum(checks, seed, change=("", "")):
@@ -116,8 +121,29 @@ def attention(checks, seed):
     return report, bool(np.abs(out - want).max() < 2.0**-10 * np.abs(v.astype(np.float64)).max())
 
 
+def attention_causal(checks, seed):
+    """Two heads of 128 keys, tensor maps from the host."""
+    rng = np.random.default_rng(3)
+    heads, n, d = 2, 128, 64
+    q, k, v = (rng.standard_normal((heads * n, d)).astype(ml_dtypes.bfloat16) for _ in range(3))
+    out, levels = np.zeros((heads * n, d), ml_dtypes.bfloat16), np.zeros(heads * n, np.float32)
+    maps = [x for array in (q, k, v, out) for x in host(array, (64, 64))]
+    scale = d**-0.5
+    given = [*maps, levels, np.float32(scale * np.log2(np.e)), np.int32(n)]
+    report = go("attention_causal", given, (n // 64, heads), checks, seed)
+    q, k, v = (x.astype(np.float64).reshape(heads, n, d) for x in (q, k, v))
+    scores = np.where(np.tri(n, dtype=bool), q @ k.swapaxes(1, 2) * scale, -np.inf)
+    p = np.exp(scores)
+    want = p @ v / p.sum(axis=2, keepdims=True)
+    off = np.abs(out.astype(np.float64).reshape(want.shape) - want).max()
+    level = np.abs(levels.reshape(heads, n) - np.log2(p.sum(axis=2))).max()
+    # Probabilities and results are rounded to 8 bits.
+    return report, bool(off < 2.0**-7 * np.abs(v).max() and level < 1e-4)
+
+
 def coverage():
     """Rows that these kernels execute on the way to right answers."""
     runs = [*(multiply(name, False, 0) for name in PRODUCTS), cluster_sum(False, 0), attention(False, 0)]
+    runs.append(attention_causal(False, 0))
     assert all(right for _, right in runs)
     return set().union(*(report.coverage for report, _ in runs))

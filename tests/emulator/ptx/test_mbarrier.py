@@ -84,3 +84,22 @@ and.b32 %r3, %r0, 31; shl.b32 %r3, %r3, 3; add.u32 %r3, %r22, %r3; ld.shared.v2.
             seed=seed,
         )
         assert "missing-wait" in {f.kind for f in report.findings}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mbarriers_that_begin_while_others_wait_at_a_barrier(seed):
+    """Warp 0 waits at a named barrier; meanwhile warp 1 makes more mbarriers than there was room for at first."""
+    made = "\n".join(f"mbarrier.init.shared::cta.b64 [%r20+{8 * i}], 1;" for i in range(24))
+    text = f"""mov.u32 %r0, %tid.x; mov.u32 %r20, bar; mov.u32 %r22, sm; mov.u32 %r1, 7;
+setp.ge.u32 %p0, %r0, 32; @%p0 bra MAKE;
+bar.sync 1, 64; bra MET;
+MAKE: setp.ne.u32 %p1, %r0, 32; @%p1 bra MADE;
+{made}
+fence.mbarrier_init.release.cluster; st.shared.b32 [%r22], 7;
+MADE: bar.sync 1, 64;
+MET: ld.shared.b32 %r1, [%r22];
+ld.param.u64 %d0, [p0]; mul.wide.u32 %d1, %r0, 4; add.s64 %d0, %d0, %d1; st.global.b32 [%d0], %r1; ret;"""
+    out = np.zeros(64, np.uint32)
+    variables = ".shared .align 8 .b64 bar[24];\n.shared .align 16 .b8 sm[256];"
+    assert run(text, [out], block=64, variables=variables, seed=seed).findings == []
+    assert (out == 7).all()

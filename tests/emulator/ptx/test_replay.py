@@ -8,6 +8,7 @@ from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import SMS, varied
 from wavedsl.runtime.emulator.cycle_queue import Launch
+from wavedsl.runtime.emulator.ptx import run_ptx
 
 HEAD = """.version 8.4
 .target {target}
@@ -267,3 +268,13 @@ def test_chips_without_numbers_of_their_own_have_those_of_the_one_before(target,
     found = run(text, target=target, grid=(1,), block=(32,), args=[array], checks=False)
     assert found.cycles == run(text, target=like, grid=(1,), block=(32,), args=[array], checks=False).cycles
     assert found.replay(chip=varied(target, units=1)).cycles == found.cycles
+
+
+def test_registers_that_the_assembler_gave_decide_how_many_workgroups_reside():
+    """Four workgroups of an SM, each a chain of sums: side by side, or in pairs."""
+    body = "\n".join("add.rn.f32 %f10, %f10, %f2;" for _ in range(400))
+    text = HEAD.format(target="sm_90a", body=body, shared=1024)
+    given = {"target": "sm_90a", "grid": (4 * SMS["sm_90a"].units,), "block": (128,), "checks": False, "workgroups": 1}
+    array = np.zeros(16, np.uint8)
+    own, few, many = (run_ptx(text, args=[array], registers=n, **given).cycles for n in (0, 32, 255))
+    assert own == few and 1.9 * few < many < 2.1 * few

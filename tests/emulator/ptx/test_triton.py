@@ -7,7 +7,7 @@ Right against NumPy and without a finding, in whatever order.
 import re
 
 import pytest
-from triton_texts import PRODUCTS, TEXTS, attention, cluster_sum, multiply
+from triton_texts import PRODUCTS, TEXTS, attention, attention_causal, cluster_sum, multiply
 
 SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6)]
 
@@ -37,6 +37,12 @@ def test_attention(seed):
     assert report.findings == [] and right
 
 
+@pytest.mark.parametrize("seed", [None, 0, *SLOW])
+def test_causal_attention(seed):
+    report, right = attention_causal("report" if seed is not None else False, seed or 0)
+    assert report.findings == [] and right
+
+
 @pytest.mark.parametrize("name, change, kinds", [
     ("tma", ("fence.proxy.async.shared::cta", "fence.acq_rel.cta"), {"proxy-fence"}),
     ("tma", ("wgmma.wait_group.sync.aligned 1;", ""), {"missing-wait", "race"}),
@@ -44,6 +50,8 @@ def test_attention(seed):
     ("tma", ("cp.async.bulk.wait_group \t0;", ""), {"missing-wait"}),
     ("persistent", ("cp.async.bulk.wait_group.read \t0", "cp.async.bulk.wait_group.read \t9"), {"missing-wait", "race"}),
     ("bf16", ("cp.async.wait_group", "// "), {"missing-wait"}),
+    ("roles", ("fence.proxy.async.shared::cta", "fence.acq_rel.cta"), {"proxy-fence"}),
+    ("roles", ("wgmma.wait_group.sync.aligned", "// "), {"missing-wait", "race"}),
 ])  # fmt: skip
 def test_seeded_defects(name, change, kinds):
     report, _ = multiply(name, "report", 0, change)
