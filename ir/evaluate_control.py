@@ -57,9 +57,11 @@ def _repeat(run: Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     carried = [run.get(i) for i in node.inputs]
     going = Named((), np.asarray(True))
+    before: list[bytes] = []
     while True:
         for carry, value in zip(body.carries, carried):
             run.results[carry.id] = value
+        held = [x.array.tobytes() for x in (*carried, going)]
         run.active.append(going)
         run.region(body)
         run.active.pop()
@@ -71,6 +73,23 @@ def _repeat(run: Run, node: Node) -> tuple[Named, ...]:
         # Workgroups that a condition around has left out do not keep the others waiting.
         if not np.any(run.everywhere(going).array):
             return tuple(carried)
+        before = _moved(run, node, held, [x.array.tobytes() for x in (*carried, going)], before)
+
+
+def _moved(run: Run, node: Node, held: list[bytes], now: list[bytes], before: list[bytes]) -> list[bytes]:
+    """The arrays after a trip that has left its values as they were, else nothing. Raises ConstraintError after the
+    second such trip in a row that has not changed the arrays either: no trip will."""
+    if held != now:
+        return []
+    arrays = [run.memory[name].tobytes() for name in sorted(run.touched)]
+    if arrays and arrays == before:
+        raise ConstraintError(
+            f"{run.graph.name}: a while_loop goes round for ever: a trip changes nothing any more",
+            node.loc,
+            hint="to wait for another workgroup needs workgroups that run by themselves, and the evaluator runs all of "
+            "them in step: kernel.compile(…).emulate(…)",
+        )
+    return arrays or [b""]
 
 
 def _active(run: Run, start: int, tile: int, first: Named | None, last: Named | None) -> Named:

@@ -413,7 +413,7 @@ _row("grid.release", "", "none", "Let the launch behind this one begin.", effect
 _row("proxy.fence", "", "none", "Shared memory (`everywhere`: and global memory) that this thread wrote becomes visible to matrix.start and bulk copies after the next barrier.", effects="sync", attrs="everywhere")
 _row("trap", "mask:p", "none", "Stop the kernel if any lane's mask is set (assertion failed).", effects="control", attrs="message")
 # Control -----------------------------------------------------------------------------------------------------------
-_row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip). With `again` the first carried value is a uniform predicate, and the loop ends after a trip that yields false for it.", effects="control", attrs="label")
+_row("for", "u:lo:i32 u:hi:i32 u:step:i32 *init:any", "carries", "for (i = lo; i < hi; i += step): region args are i and the carried values; results are the last carried values (inits if no trip). With `again` the first carried value is a uniform predicate, and the loop ends after a trip that yields false for it; where hi is ENDLESS, nothing else ends it.", effects="control", attrs="label")
 _row("if", "u:c:p", "carries", "Two regions, one executed; results are its yields.", effects="control")
 _row("yield", "*v:any", "none", "Ends a region: the next carried values or the results.", effects="control")
 # fmt: on
@@ -433,6 +433,18 @@ def entry_name(name: str) -> str:
 def linear_reach(shared: Value, simm: int) -> int:
     """The largest immediate of a linear copy: it counts for both addresses, and its base is not negative."""
     return max(0, (shared.lo or 0) + simm)
+
+
+ENDLESS = (1 << 31) - 1
+"""The bound of loops that a predicate alone ends."""
+
+
+def counts(loop: Op) -> bool:
+    """Whether a loop needs its induction variable: not where a predicate alone ends it and nothing in it reads it."""
+    if not loop.attrs.get("again") or loop.args[1].const != ENDLESS:
+        return True
+    body = loop.regions[0]
+    return any(body.args[0] in op.args for op in body.walk())
 
 
 def source_steps(loop: Op) -> float:

@@ -17,7 +17,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import B32, I32, I64, Type, Value, vector
+from wavedsl.ir.kernel_ir import B32, ENDLESS, I32, I64, Type, Value, vector
 from wavedsl.ir.layout import Layout, high_lanes
 from wavedsl.ir.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower_reduce import shuffled_index
@@ -27,9 +27,6 @@ from wavedsl.ir.ops import ATOMIC_VALUES
 from wavedsl.ir.steps import Context
 from wavedsl.ir.symbols import names
 from wavedsl.ir.tile_dims import CONDITIONAL, conditions, varying_dims
-
-_MANY = (1 << 31) - 1
-"""Trips of a loop that ends when every lane has had its turn."""
 
 
 @emitter(*ATOMIC_VALUES)
@@ -243,7 +240,7 @@ def until_swapped(
     zero = b.const(0, kind)
     start = access.atomic(voff, "cas", zero, zero, mask=mask)  # a look that no other access races with
     inits, uniform = [b.true, mask, start], [True, False, False]
-    with b.for_(0, _MANY, 1, inits, label="swap", again=True, uniform=uniform, min_trips=1) as loop:
+    with b.for_(0, ENDLESS, 1, inits, label="swap", again=True, uniform=uniform, min_trips=1) as loop:
         _, pending, old = loop.carried
         found = access.atomic(voff, "cas", old, changed(old), mask=pending)
         failed = b.pand(pending, b.cmp("ne", found, old))

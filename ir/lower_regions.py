@@ -28,7 +28,7 @@ from wavedsl.ir.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType, initial_values, next_values, region_nodes
-from wavedsl.ir.kernel_ir import I32, I64, Value
+from wavedsl.ir.kernel_ir import ENDLESS, I32, I64, Value
 from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
 from wavedsl.ir.late_sums import added_up, late_sums, started_once
@@ -402,7 +402,7 @@ def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> Non
     env, outer_dim, outer_base = enter(low, context)
     low.labels += 1
     inits = [b.true, *(v for _, v in carried)]
-    with b.for_(0, (1 << 31) - 1, 1, inits, label=f"while{low.labels}", again=True, min_trips=1) as loop:
+    with b.for_(0, ENDLESS, 1, inits, label=f"while{low.labels}", again=True, min_trips=1) as loop:
         inside = [(key, v) for (key, _), v in zip(carried, loop.carried[1:])]
         results = emit_region(low, n, region, env, inside, True)
         loop.yield_([same_for_all(low, region.yields[-1], env), *results])

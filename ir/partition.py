@@ -103,7 +103,8 @@ def default_waves(
     tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int],
     rows: frozenset[Any] = frozenset(), parts: Mapping[Any, int] | None = None,
 ) -> dict[Any, int]:  # fmt: skip
-    """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough.
+    """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough, and where
+    none is left that can be halved, take an odd factor (not of warpgroups, of which one has any number of 64 rows).
 
     `multiples` is the atom extent per dimension, below which a wave tile is not cut; `fixed` holds the wave tiles
     that the user gave; `rows` are dimensions to cut first; `parts` are elements that stay together because a derived
@@ -112,17 +113,23 @@ def default_waves(
     parts = parts or {}
     wave = {d: fixed.get(d, t) for d, t in tiles.items()}
     count = prod(tiles[d] // wave[d] for d in tiles)
+
+    def divisible(d: Any, by: int) -> bool:
+        return d not in fixed and wave[d] % (by * lcm(multiples.get(d, 1), parts.get(d, 1))) == 0
+
     while count < wanted:
-        free = [
-            d
-            for d in tiles
-            if d not in fixed and wave[d] % 2 == 0 and (wave[d] // 2) % lcm(multiples.get(d, 1), parts.get(d, 1)) == 0
-        ]
+        by, free = 2, [d for d in tiles if divisible(d, 2)]
+        if not free and not rows:
+            # 3 or 5 atoms, say. Of what has no atoms, odd parts would be loaded element by element.
+            odd = [(by, d) for d in tiles if d in multiples for by in (3, 5, 7) if divisible(d, by)]
+            odd = [(by, d) for by, d in odd if count * by <= 2 * wanted]
+            by = max((by for by, d in odd), default=by)
+            free = [d for p, d in odd if p == by]
         if not free:
             break
         best = max(free, key=lambda d: (d in rows, wave[d] / multiples.get(d, 1), -list(tiles).index(d)))
-        wave[best] //= 2
-        count *= 2
+        wave[best] //= by
+        count *= by
     return wave
 
 

@@ -26,10 +26,10 @@ from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns
 from wavedsl.ir.shared_search import too_large
 from wavedsl.ir.staged import tile_extents
 from wavedsl.ir.strategy import (
-    NO_WARPGROUP,
     asked_of_warpgroups,
     budget_misfit,
     cluster_misfit,
+    no_warpgroup,
     only_turns,
     refusal,
     roles_misfit,
@@ -84,7 +84,7 @@ def _of_warpgroups(plan: Plan, choices: Choices) -> str:
     if not asked or only_turns(choices, plan.target):
         return ""
     if not any(mma.atom.asynchronous for mma in plan.inference.mmas.values()):
-        return refusal(choices, asked[0], NO_WARPGROUP)
+        return refusal(choices, asked[0], no_warpgroup(plan.target))
     crowded = roles_misfit(plan.partition, plan.target)
     if crowded and choices.specialize:
         return refusal(choices, "specialize", crowded)

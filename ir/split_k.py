@@ -88,7 +88,7 @@ def loop_to_cut(graph: Graph) -> Node:
         if inside is not None:
             raise _refusal(
                 f"the loop over {inside.attrs['body'].dim} stands inside of a loop or a condition", inside,
-                "cut loops that stand in the kernel's own body",
+                "cut loops that stand in the kernel's own body, in front of any wd.exit_if",
             )  # fmt: skip
         raise _refusal("the kernel has no loop that carries a sum", graph, LEGAL)
     with_products = [n for n in loops if any(x.op in PRODUCTS for x in region_nodes(n.attrs["body"]))]

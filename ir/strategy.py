@@ -104,13 +104,17 @@ class Strategy:
         return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
 
 
+CONDITIONS = {"when": "wd.cond or wd.exit_if", "repeat": "wd.while_loop"}
+"""What an operation with a body that does not always run is called in a kernel."""
+
+
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
     condition under which nothing is copied is none of its business."""
     if n.op in ("when", "repeat") and any(
         x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
     ):
-        return f"what the kernel does depends on a value it computes ({n.op})"
+        return f"what the kernel does depends on a value it computes ({CONDITIONS[n.op]})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
@@ -200,7 +204,7 @@ def choose(low: Lowering) -> Strategy:
     found = Strategy()
     reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
     if not any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
-        refuse(low, NO_WARPGROUP)
+        refuse(low, no_warpgroup(low.target))
         return found
     budget = low.target.shared_bytes - low.shared_top
     plans = [_plan(low, n, budget) for n in reads]
@@ -257,6 +261,13 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
+
+
+def no_warpgroup(target: Target) -> str:
+    """Why a kernel without warpgroups' products has none."""
+    if target.warpgroup is None and not any(a.asynchronous for a in target.mma_atoms):
+        return f"{target.name} has no warpgroups"
+    return NO_WARPGROUP
 
 
 def asked_of_warpgroups(choices: Choices, target: Target) -> list[str]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class View(Array):
-    """A part of an array argument: per dimension the whole, a (start, stop), or one coordinate."""
+    """A part of an array argument: per dimension the whole, a (start, stop), every step-th element as (first, None,
+    step), or one coordinate."""
 
     __slots__ = ("places",)
 
@@ -43,7 +44,7 @@ class View(Array):
 
 
 def part(array: Array, key: Any) -> View:
-    """`array[key]`. Raises TraceError for subscripts that are no slices with step 1, whole numbers or expressions."""
+    """`array[key]`. Raises TraceError for subscripts that are no slices, whole numbers or expressions."""
     dims = array.argument.dims
     keys = list(key) if isinstance(key, tuple) else [key]
     if any(k is Ellipsis for k in keys):
@@ -61,10 +62,8 @@ def part(array: Array, key: Any) -> View:
             places[d] = _bound(array, d, k)
             continue
         if k.step is not None and k.step != 1:
-            raise TraceError(
-                f"{array.argument.name}[…]: a step of {k.step!r}", here(),
-                hint=f"wd.read(a, mapping=wd.IndexMapping(…, {{{d}: {k.step} * {d}}}))",
-            )  # fmt: skip
+            places[d] = _stepped(array, d, k)
+            continue
         start = 0 if k.start is None else _bound(array, d, k.start)
         stop = None if k.stop is None else _bound(array, d, k.stop)
         if stop is not None and not isinstance(stop, Value) and normalise(stop) == d:
@@ -74,6 +73,18 @@ def part(array: Array, key: Any) -> View:
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
     return View(array.argument, array.builder, places)
+
+
+def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, None, int]:
+    """(first, None, step) of a slice such as `1::2` of the dimension 2 D, whose elements have the dimension D."""
+    whole = isinstance(k.step, int) and k.step > 1 and k.stop is None
+    if whole and sympy.sympify(d / k.step).is_Symbol and (k.start is None or k.start in range(k.step)):
+        return k.start or 0, None, k.step
+    raise TraceError(
+        f"{array.argument.name}[…]: a step of {k.step!r} along {d}", here(),
+        hint=f"of an array of 2 * P, a[::2] is P long; otherwise give the part a name yourself: "
+        f"wd.read(a, mapping=wd.IndexMapping((…, P), {{{d}: 2 * P}}))",
+    )  # fmt: skip
 
 
 def _bound(array: Array, dim: Any, x: Any) -> Any:
@@ -133,7 +144,17 @@ def window(view: View, op: str) -> IndexMapping:
         if not isinstance(place, tuple):
             indices[d] = place
             continue
-        start, stop = place
+        start, stop, step = (*place, 1)[:3]
+        if step != 1:
+            along = d / step
+            if d in builder.index_dims or along in builder.index_dims:
+                raise TraceError(
+                    f"{op}: a step of {step} along {d}, and a value has one element along an index dimension", here(),
+                    hint=f"a coordinate in its place: {step} * wd.index({along}) + {start}",
+                )  # fmt: skip
+            dims.append(along)
+            indices[d] = step * along + start
+            continue
         known = not isinstance(start, Value) and not isinstance(stop, Value)
         length = _length(start, stop)
         if d in builder.index_dims:

@@ -30,8 +30,8 @@ def read(mem: Any, *, mapping: Any = None, elements_per_thread: Any = None, cach
     """The elements of array argument `mem` that belong to this wave, as a value with the array's dimensions.
 
     `mem` may be a part of an argument: `a[10:20, :]`, `a[s : s + M, 8:]` (a slice whose length is a symbol gives the
-    value that dimension; elements outside of the slice are 0), `a[H, 3, :]`. `mapping`: an IndexMapping, for gathers
-    and other views. `elements_per_thread`: the vector width asked for.
+    value that dimension; elements outside of the slice are 0), `a[H, 3, :]`, `a[:, 1::2]` of an array [M, 2 N], which
+    has N. `mapping`: an IndexMapping, for gathers and other views. `elements_per_thread`: the vector width asked for.
     `cache`: a hint, "stream" (touched once), "keep" (others use it again, keep it in L2) or "bypass" (not in the
     first-level cache). It changes no result; a chip without a form for it drops it.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
 from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower, signed
-from wavedsl.ir.kernel_ir import Op, Region, Value, source_steps
+from wavedsl.ir.kernel_ir import Op, Region, Value, counts, source_steps
 
 
 def _home(s: Selector, v: Value, name: str) -> Ref:
@@ -71,14 +71,16 @@ def loop(s: Selector, op: Op) -> None:
     iv, carried = region.args[0], region.args[1:]
     label = op.attrs.get("label") or "loop"
     start = s.loc
+    counted = counts(op)
     counter = s.new("s", 1, iv.name or "counter")
     homes = [_home(s, v, f"carried {k}") for k, v in enumerate(carried)]
-    limit, increment = s.scalar(high), s.scalar(step)
+    limit, increment = (s.scalar(high), s.scalar(step)) if counted else (0, 0)
     pairs = [(home, v) for home, v in zip(homes, op.args[3:])]
     _assign(s, pairs)
     last_value = _last_value(op)
     first: Any = low.const
-    s.copy(counter, last_value - first if last_value is not None else s.scalar(low))
+    if counted:
+        s.copy(counter, last_value - first if last_value is not None else s.scalar(low))
     before = len(s.blocks) - 1
     may_skip = not (low.hi is not None and high.lo is not None and low.hi < high.lo)
     exit_label = s.label(f"{_safe(label)}_end") if may_skip else ""
@@ -101,7 +103,9 @@ def loop(s: Selector, op: Op) -> None:
     s.close_scope()
     s.loc = start
     last = len(s.blocks) - 1
-    if last_value is not None:
+    if not counted:
+        s.emit(r.s_cmp_lg_u64, homes[0], 0)
+    elif last_value is not None:
         s.emit(r.s_add_u32, counter, counter, signed(-increment & 0xFFFFFFFF))  # carries unless it goes below 0
     else:
         s.emit(r.s_add_u32, counter, counter, increment)

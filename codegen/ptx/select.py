@@ -20,7 +20,7 @@ from wavedsl.codegen.ptx import select_async, select_bulk, select_entry, select_
 from wavedsl.codegen.ptx.isa import Inst, lookup
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, source_steps
+from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, counts, source_steps
 from wavedsl.ir.loc import Loc
 
 SHARED_SYMBOL = "smem"
@@ -339,12 +339,13 @@ def _for(s: Selector, op: Op) -> None:
     scope = Scope(depth, [], before)
     s.scopes.append(scope)
     s.out, s.level = scope.stream, depth
+    counted = counts(op)
     index = s.new("b32")
     carried = [tuple(s.new(_KIND[v.type.kind]) for _ in range(v.type.n)) for v in body.args[1:]]
     s.values[body.args[0].id] = (index,)
     for arg, regs in zip(body.args[1:], carried):
         s.values[arg.id] = regs
-    entry = [(index, lo)]
+    entry: list[tuple[Any, Any]] = [(index, lo)] if counted else []
     for regs, comps in zip(carried, inits):
         entry += [(r, c if c is UNDEFINED else s.copyable(r, c)) for r, c in zip(regs, comps)]
     parent.append(Copy(entry, loc))
@@ -359,14 +360,16 @@ def _for(s: Selector, op: Op) -> None:
     s.loc = loc
     back = [(r, s.copyable(r, c)) for regs, comps in zip(carried, yields) for r, c in zip(regs, comps) if r is not c]
     s.out.append(Copy(back, loc, carried=True))
-    if hi_max is not None and step_max is not None and hi_max - 1 + step_max <= INT_MAX:
+    if not counted:
+        again = carried[0][0]
+    elif hi_max is not None and step_max is not None and hi_max - 1 + step_max <= INT_MAX:
         s.emit(("add", "s32"), index, index, step)
         again = s.set("pred", ("setp", "lt", "s32"), index, hi)
     else:
         left = s.set("b32", ("sub", "s32"), hi, index)
         again = s.set("pred", ("setp", "gt", "u32"), left, step)
         s.emit(("add", "s32"), index, index, step)
-    if op.attrs.get("again"):
+    if counted and op.attrs.get("again"):
         again = s.set("pred", ("and", "pred"), again, carried[0][0])
     s.emit(("bra",), Symbol(name, "label"), guard=again)
     s.scopes.pop()

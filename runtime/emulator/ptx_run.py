@@ -26,6 +26,10 @@ from wavedsl.runtime.emulator.ptx_unwritten import blame
 
 QUANTUM = 512
 """Blocks a group runs before others get a turn, so that a spinning warp cannot starve the one it waits for."""
+LOOK_BLOCKS = 1 << 13
+"""Basic blocks after which threads are compared with what they were."""
+LOOK_FOR = 1 << 13
+"""Basic blocks for which they are compared."""
 MAX_BLOCKS = 2_000_000
 """Blocks one batch may execute before it counts as a livelock."""
 
@@ -90,7 +94,8 @@ class Runner:
         self.barriers: dict[int, Barrier] = {}
         self.policy = ("first", "last", "random")[int(self.m.rng.integers(3))] if self.m.checks else "first"
         self.turns: list[Group] = []
-        self.budget = MAX_BLOCKS
+        self.budget, self.look = MAX_BLOCKS, LOOK_BLOCKS
+        self.held: tuple[Any, np.ndarray] | None = None
         self.tracer: Tracer | None = None
         self.gathering = Gathering(self.m, self._taken, self._add, self._go)
         self.ends = [self._end(b) for b in range(len(self.blocks))]
@@ -112,9 +117,14 @@ class Runner:
             return
         self.runnable.append(Group(0, mask, None))
         self.budget = MAX_BLOCKS
+        self.look, self.held = LOOK_BLOCKS, None
         while True:
             if self.runnable:
-                self._run_group(self._pick())
+                g = self._pick()
+                ran = g.mask
+                self._run_group(g)
+                if MAX_BLOCKS - self.budget > self.look and not any(self.p.watches) and self._goes_round(ran):
+                    return
             elif not (self._release_joins() or self._release_barriers()):
                 break
             if self.budget < 0:
@@ -170,7 +180,8 @@ class Runner:
                 g = g2
                 continue
             quantum -= 1
-            if quantum < 0 and (self.runnable or self.joins or self.waiting):
+            alone = not (self.runnable or self.joins or self.waiting)
+            if quantum < 0 and (not alone or MAX_BLOCKS - self.budget > self.look):
                 # The others have a turn each before the policy chooses again, so that none starves.
                 self._release_joins()
                 self.turns = list(self.runnable)
@@ -571,7 +582,31 @@ class Runner:
                 "deadlock", w.inst, f"barrier {w.barrier} waits for {wants}, only warps {come} have come{lacks}", thread
             )
 
-    def _livelock(self) -> None:
+    def _goes_round(self, ran: np.ndarray | None) -> bool:
+        """Whether the threads only loop: registers and shared memory come back bit for bit after each had its turn.
+        Looked at for some turns, and again when twice as many blocks have been run."""
+        m = self.m
+        if MAX_BLOCKS - self.budget > self.look + LOOK_FOR:
+            self.look, self.held = 2 * (MAX_BLOCKS - self.budget), None
+            return False
+        groups = sorted((g.block, b"" if g.mask is None else g.mask.tobytes()) for g in self.runnable)
+        joins = sorted((j.at, j.arrived.tobytes()) for j in self.joins)
+        state = groups, joins, [hash(r.tobytes()) for r in m.regs.values()], hash(m.shared.tobytes())
+        if self.held is not None:
+            self.held[1][...] |= True if ran is None else ran
+        if self.held is None or self.held[0] != state:
+            if self.held is None or self.budget % 8 == 0:
+                self.held = state, np.zeros(m.T, bool)
+            return False
+        wanted = np.zeros(m.T, bool)
+        for g in self.runnable:
+            wanted |= True if g.mask is None else g.mask
+        if not wanted.any() or (wanted & ~self.held[1]).any():
+            return False
+        self._livelock("a loop changes nothing any more")
+        return True
+
+    def _livelock(self, why: str = f"no end after {MAX_BLOCKS} basic blocks") -> None:
         g = self.runnable[0]
         inst = self.m.function.insts[self.blocks[g.block].start]
         thread = 0 if g.mask is None else int(np.argmax(g.mask))
@@ -579,7 +614,7 @@ class Runner:
         self.m.report(
             "deadlock",
             inst,
-            f"no end after {MAX_BLOCKS} basic blocks: a loop waits for what never comes{waiting}",
+            f"{why}: it waits for what never comes{waiting}",
             thread,
         )
         raise Stop

@@ -203,3 +203,34 @@ def test_mistakes_are_named() -> None:
         with pytest.raises(wd.TraceError, match=text) as caught:
             compiled(use)
         assert __file__ in str(caught.value)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+def locked(lock: wd.Memory[N, wd.i32], count: wd.Memory[M, wd.i32]):
+    def take(_):
+        return wd.atomic_cas(zero, zero + 1, lock, mapping=wd.IndexMapping((), {N: 0}))
+
+    zero = wd.Register[wd.i32](0)
+    wd.while_loop(lambda got: got != 0, take, [zero + 1])
+    wd.atomic_xchg(zero, lock, mapping=wd.IndexMapping((), {N: 0}))
+    wd.write(zero + 1, count)
+
+
+def test_the_evaluator_says_that_workgroups_wait_for_each_other() -> None:
+    """It went round for ever: it runs all workgroups in step, and who has a lock does not give it back meanwhile."""
+    with pytest.raises(wd.ConstraintError, match="goes round for ever") as caught:
+        locked.evaluate(np.zeros(1, np.int32), np.zeros(3, np.int32))
+    assert "emulate" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_lock_that_is_never_given_back_is_found(target: str) -> None:
+    """Loops counted their trips although nothing asked for the count, which kept the emulators from seeing that nothing
+    changes any more; on NVIDIA two million blocks were run before that was said."""
+    lock, count = np.zeros(1, np.int32), np.zeros(3, np.int32)
+    compiled = locked.compile(lock, count, target=target)
+    compiled.emulate(lock, count)
+    assert count.tolist() == [1, 1, 1] and lock[0] == 0
+    with pytest.raises(wd.EmulationError, match="deadlock") as caught:
+        compiled.emulate(np.ones(1, np.int32), count)
+    assert "for what never comes" in str(caught.value) and "test_op_control.py" in str(caught.value)

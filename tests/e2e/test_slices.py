@@ -161,16 +161,34 @@ def test_run_time_start_stops_at_the_values_own_end(target: str) -> None:
     agree(kernel, [a, np.int32(4), b], want, target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_steps_of_a_dimension_that_has_them(target: str) -> None:
+    """`a[::2]` was refused, with a hint at a mapping that named no dimension."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def turned(a: wd.Memory[M, 2 * N, wd.f16], b: wd.Memory[3 * M, 2 * N, wd.f16]):
+        even, odd = wd.read(a[:, ::2]), wd.read(a[:, 1::2])
+        wd.write(even - odd, b[2::3, ::2])
+        wd.write(even + odd, b[2::3, 1::2])
+
+    for m, n in ((16, 64), (9, 21)):
+        a, b = numbers(m, 2 * n), np.full((3 * m, 2 * n), 5, np.float16)
+        want = b.copy()
+        want[2::3, ::2], want[2::3, 1::2] = a[:, ::2] - a[:, 1::2], a[:, ::2] + a[:, 1::2]
+        agree(turned, [a, b], want, target)
+
+
 @pytest.mark.parametrize(
     ("subscript", "message"),
     [
-        (lambda a: a[::2, :], "a step of 2"),
+        (lambda a: a[::2, :], "a step of 2 along M"),
+        (lambda a: a[::-1, :], "a step of -1 along M"),
         (lambda a: a[1:, 1:, 1:], "has 2 dimensions"),
         (lambda a: a[1:][1:], "cannot be indexed again"),
         (lambda a: a["x", :], "is no place along M"),
         (lambda a: a[wd.index(M) :, :], "has dimensions M"),
     ],
-    ids=["step", "too-many", "again", "string", "dimensions"],
+    ids=["step", "backwards", "too-many", "again", "string", "dimensions"],
 )
 def test_subscripts_that_are_refused(subscript: Callable[[Any], Any], message: str) -> None:
     @wd.wave(TILES)

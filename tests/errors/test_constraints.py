@@ -195,3 +195,35 @@ def test_all_of_a_dimension_that_is_cut_for_a_loop(target: str) -> None:
     assert_points_at(raised.value, "wd.read(a)")
     assert "@wd.iterate(N, …)" in raised.value.hint
     kernel.compile(subs={m: 8, n: 16}, target=target)
+
+
+@pytest.mark.parametrize(
+    ("choice", "target", "said"),
+    [
+        ({"persistent": True}, "gfx942", "gfx942 has no warpgroups"),
+        ({"persistent": True}, "sm_80", "sm_80 has no warpgroups"),
+        ({"persistent": True}, "sm_90a", r"depends on a value it computes \(wd.cond or wd.exit_if\)"),
+        ({"split_k": 2}, "gfx942", "in front of any wd.exit_if"),
+    ],
+)
+def test_choices_that_an_exit_stands_against(choice: dict, target: str, said: str) -> None:
+    """Messages named an operation of the graph, or spoke of a condition around a loop that stands behind an exit."""
+    m, n, k = wd.symbols("M N K")
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(m, 64, 0), wd.WorkgroupConstraint(n, 64, 1), wd.TilingConstraint(k, 64)],
+        schedule=wd.Schedule(**choice),
+    )
+    def kernel(
+        a: wd.Memory[m, k, wd.f16], b: wd.Memory[n, k, wd.f16], c: wd.Memory[m, n, wd.f32], by: wd.Scalar[wd.i32]
+    ):  # fmt: skip
+        wd.exit_if(by + wd.tile_start(m) < 0)
+
+        @wd.iterate(k, init_args=[wd.Register[m, n, wd.f32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    with pytest.raises(wd.ConstraintError, match=said):
+        kernel.compile(subs={m: 128, n: 128, k: 128}, target=target)

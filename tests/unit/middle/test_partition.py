@@ -48,6 +48,15 @@ def test_the_compiler_divides_what_the_user_left_open():
     assert p.waves == 4 and (p.dims[M].wave, p.dims[N].wave) == (16, 32)
 
 
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("m, n, waves", [(80, 80, (5, 1)), (112, 112, (7, 1)), (48, 80, (1, 5)), (96, 80, (6, 1))])
+def test_tiles_of_an_odd_number_of_atoms_are_divided_too(m, n, waves, target):
+    """One wave had all of them: on NVIDIA, 80 rows and columns were more registers than a thread has."""
+    tiles = [wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), *BASE[2:]]
+    p = partition(tiles, SIZES, target)
+    assert (p.dims[M].waves, p.dims[N].waves) == waves
+
+
 def test_wave_digits_are_mixed_radix_in_axis_order():
     p = partition([*BASE, wd.WaveConstraint(M, 16), wd.WaveConstraint(N, 16)], SIZES)
     assert p.waves == 8
