@@ -16,7 +16,7 @@ from typing import Any
 from wavedsl.ir.cluster_shape import ClusterShape
 from wavedsl.ir.graph import PRODUCTS, Graph, Node, loop_bounds, region_nodes
 from wavedsl.ir.partition import Partition
-from wavedsl.ir.symbols import symbol
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.tile_dims import number_dims, tile_dims
 from wavedsl.ir.turns import MEMBERS
 
@@ -26,7 +26,7 @@ AXES = ("first", "second", "third")
 def has_members(partition: Partition) -> bool:
     """Whether tiles are handed to clusters as a whole (`turns`): which of them a workgroup takes is its place along
     dimensions of the grid that mean nothing else."""
-    return any(symbol(name) in partition.dims for name in MEMBERS)
+    return any(dim_name(d) in MEMBERS for d in partition.dims)
 
 
 def along(partition: Partition, axis: int) -> set[str]:

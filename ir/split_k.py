@@ -255,11 +255,14 @@ def divided(graph: Graph, loop: Node) -> tuple[list[Node], list[Node]]:
     return before, [n for n in graph.region.nodes if n.id not in kept and n is not loop]
 
 
-def split(graph: Graph, dims: Mapping[Any, Any], parts: int, keeps: bool = True) -> Split:
+def split(
+    graph: Graph, dims: Mapping[Any, Any], parts: int, keeps: bool = True, cluster: Sequence[int] = ()
+) -> Split:
     """The graph with its loop cut in `parts`. `keeps`: of two parts the last workgroup adds the other's sums to its
-    own, which it still has. Raises ConstraintError where that would change what it means."""
+    own, which it still has. `cluster`: workgroups of a cluster along the grid's axes, where the user asks for some.
+    Raises ConstraintError where that would change what it means."""
     loop = loop_to_cut(graph)
-    found = _Cut(graph, dims, cuts(graph, dims), loop, parts, keeps).made()
+    found = _Cut(graph, dims, cuts(graph, dims), loop, parts, keeps, cluster).made()
     verify_graph(found.graph, "cutting its loop in parts")
     return found
 
@@ -269,7 +272,7 @@ class _Cut(Edit):
 
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], cut: Mapping[Any, ResolvedDim], loop: Node, parts: int,
-        keeps: bool,
+        keeps: bool, cluster: Sequence[int],
     ):  # fmt: skip
         super().__init__(graph, loop.loc)
         self.loop, self.parts, self.keeps = loop, parts, keeps and parts == 2
@@ -281,6 +284,13 @@ class _Cut(Edit):
         self.shapes: dict[Any, Any] = {}
         self.grid = [d for d in cut.values() if d.axis is not None]
         self.along = cut[self.body.dim]
+        self.past: dict[Any, int] = {}
+        """Dimension → tiles past its end that workgroups may have: those of a cluster that run-time extents do not fill
+        work on nothing, but have places for their sums and a counter like any other."""
+        for axis, size in enumerate(cluster):
+            own = [d for d in self.grid if d.axis == axis]
+            if any(not isinstance(d.extent, int) for d in own):
+                self.past |= {d.dim: size - 1 for d in own}
         axes = {d.axis for d in self.grid}
         axis = 2 if 2 not in axes or 1 in axes else 1
         self.part, self.all = symbol(PART), symbol(PARTS)
@@ -347,8 +357,9 @@ class _Cut(Edit):
         if over or hidden == TICKETS:
             count: Any = 1
             for d in over:
-                tile = d.workgroup or 1
-                count = count * (-(-d.extent // tile) if isinstance(d.extent, int) else sympy.ceiling(d.dim / tile))
+                tile, past = d.workgroup or 1, self.past.get(d.dim, 0)
+                tiles = -(-d.extent // tile) if isinstance(d.extent, int) else sympy.ceiling(d.dim / tile)
+                count = count * (tiles + past)
             own = symbol(f"{name}_tiles")
             self.dims[own] = count if isinstance(count, int) else _dynamic(over)
             self.shapes[own] = count
@@ -400,11 +411,11 @@ class _Cut(Edit):
         return self.whole(0) if found is None else found
 
     def count(self, d: ResolvedDim) -> Node:
-        tile = d.workgroup or 1
+        tile, past = d.workgroup or 1, self.past.get(d.dim, 0)
         if isinstance(d.extent, int):
-            return self.whole(-(-d.extent // tile))
+            return self.whole(-(-d.extent // tile) + past)
         size = self.add("size", (), {"expr": d.dim})
-        return self.both("floordiv", self.both("add", size, self.whole(tile - 1)), self.whole(tile))
+        return self.both("floordiv", self.both("add", size, self.whole(tile * (past + 1) - 1)), self.whole(tile))
 
     def finish(
         self, names: Sequence[str], lacking: Sequence[Sequence[ResolvedDim]], own: Sequence[Node], part: Node,

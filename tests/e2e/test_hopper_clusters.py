@@ -123,6 +123,18 @@ def test_parts_of_sums(shape: tuple[int, ...]) -> None:
     assert "multicast::cluster" in compiled.asm and compiled.graph.traced is not None
 
 
+@pytest.mark.parametrize(("shape", "m", "n"), [((2, 1, 1), 64, 200), ((2, 2, 1), 192, 64), slow((1, 2, 1), 128, 64)])
+def test_parts_of_sums_past_the_end(shape: tuple[int, ...], m: int, n: int) -> None:
+    """Workgroups without a tile, where a run-time extent does not fill the last cluster, count their parts apart from
+    the tiles' that follow."""
+    kernel = hopper.gemm(BF16, schedule=clustered(shape, split_k=2))
+    compiled = kernel.compile(target="sm_90a", subs={**SMALL, K: 136}, dynamic=(M, N))
+    a, b = numbers((m, 136), wd.bf16, 1), numbers((n, 136), wd.bf16, 2)
+    c = np.full((m, n), products.SENTINEL).astype(BF16.out.storage)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
+
+
 def two_products(schedule: wd.Schedule) -> Any:
     """Two products of the same rows."""
 
