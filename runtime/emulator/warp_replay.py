@@ -509,6 +509,7 @@ class WarpReplay(Queue):
                 clocks = event[1]
                 if op.kind == COPY:  # what a copy brings passes by later
                     sm.pipe = max(sm.pipe, t) + clocks
+                    self._taken(sm, clocks)
                     self.busy["lsu"] += clocks
                     continue
                 done = max(done, self._served(sm, t, clocks) + clocks - 1 + chip.shared_latency)
