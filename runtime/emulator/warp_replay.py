@@ -14,7 +14,7 @@ per issued instruction:
 * A fence beyond the workgroup waits until what its warp has loaded and stored is done.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
   operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
-  bulk copies bring, a product makes up for while it runs, in up to half of its clocks.
+  copies bring, a product makes up for while it runs, in up to half of its clocks.
 
 Divergent lanes go one after the other, as they were recorded. Code fetch, address translation, power and clock changes
 are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `codegen/ptx/isa*.py`.
