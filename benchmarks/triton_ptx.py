@@ -409,8 +409,11 @@ def compared(row: Row, found: Sequence[Text], sampled: Sampled, before: dict[str
         mine = row.ours()
     else:
         mine = Side(before["ours"], *(before[x] / predicted.SECONDS for x in ("us", "us without L2")))
-        more = ((x["us"] / predicted.SECONDS, x["us without L2"] / predicted.SECONDS) for x in before["tried"])
-        theirs += [Side(x["what"], *each) for x, each in zip(before["tried"], more)]
+        known = {side.what for side in theirs}
+        theirs += [
+            Side(x["what"], *(x[us] / predicted.SECONDS for us in ("us", "us without L2")))
+            for x in before["tried"] if x["what"] not in known
+        ]  # fmt: skip
         theirs.sort(key=lambda side: side.seconds)
     best = theirs[0]
     us = [max(row.least, side.seconds) * predicted.SECONDS for side in (mine, best)]

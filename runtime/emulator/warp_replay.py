@@ -14,7 +14,7 @@ per issued instruction:
 * A fence beyond the workgroup waits until what its warp has loaded and stored is done.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
   operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
-  bulk copies bring, a product makes up for while it runs, in up to half of its clocks.
+  copies bring, a product makes up for while it runs, in up to half of its clocks.
 
 Divergent lanes go one after the other, as they were recorded. Code fetch, address translation, power and clock changes
 are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `codegen/ptx/isa*.py`.
@@ -509,6 +509,7 @@ class WarpReplay(Queue):
                 clocks = event[1]
                 if op.kind == COPY:  # what a copy brings passes by later
                     sm.pipe = max(sm.pipe, t) + clocks
+                    self._taken(sm, clocks)
                     self.busy["lsu"] += clocks
                     continue
                 done = max(done, self._served(sm, t, clocks) + clocks - 1 + chip.shared_latency)

@@ -209,6 +209,18 @@ def test_loads_do_not_queue_behind_operands_of_products_to_come():
     assert behind < alone + 60, "400 clocks of arithmetic go by while the products run"
 
 
+@pytest.mark.parametrize("copies", [8, 24])
+def test_what_copies_bring_takes_shared_memory_from_products(copies):
+    """Products of 64 columns ask for all that shared memory gives, so they take longer by what is copied meanwhile: 512
+    bytes a warp and `cp.async`, four clocks."""
+    products = groups(False, 32, 64).replace("wgmma.wait_group.sync.aligned 1;\n", "")
+    head = "mov.u32 %r5, %tid.x;\nshl.b32 %r6, %r5, 4;\nmov.u32 %r7, smem;\nadd.u32 %r7, %r7, %r6;\n"
+    head += "ld.param.u64 %rd5, [p];\n"
+    copy = "".join(f"cp.async.cg.shared.global [%r7+{2048 * i}], [%rd5], 16;\n" for i in range(copies))
+    alone, beside = (clocks(f"{head}{x}{products}", "sm_90a", 4) for x in ("", copy))
+    assert beside - alone == pytest.approx(copies * 4 * 4, abs=20)
+
+
 # ---- mbarriers
 
 
