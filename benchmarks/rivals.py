@@ -26,6 +26,8 @@ def cublas(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
 CONFIGS = [(128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 4, 4), (256, 128, 64, 8, 3), (64, 256, 64, 4, 4)]
 """BM, BN, BK (of 16-bit elements), warps, stages."""
 SMALL = [(16, 128, 128, 4, 5), (32, 128, 128, 4, 5), (64, 128, 64, 4, 5)]
+PERSISTENT = [(128, 256, 64, 8, 4, True, False), (128, 256, 64, 4, 3, False, True), (256, 128, 64, 4, 4, True, True)]
+"""Further choices of persistent programs: the same, whether results leave in halves, whether warps have roles."""
 GROUP = 8
 """Rows of tiles that are walked together, for L2."""
 
@@ -68,11 +70,17 @@ def descriptors(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
     units = torch.cuda.get_device_properties("cuda").multi_processor_count
 
     def run(config: tuple[int, ...]) -> None:
-        bm, bn, bk, warps, stages = config
+        bm, bn, bk, warps, stages, halves, roles = config
         grid = (min(units, -(-m // bm) * -(-n // bn)),)
-        kernels.persistent[grid](a, b, c, m, n, k, bm, bn, bk, GROUP, units, num_warps=warps, num_stages=stages)
+        kernels.persistent[grid](
+            a, b, c, m, n, k, bm, bn, bk, GROUP, units, HALVES=halves, ROLES=roles, num_warps=warps, num_stages=stages
+        )
 
-    return _fastest(torch, run, ("descriptors", m, n, k, a.dtype), configs(m, a.element_size()))
+    size = a.element_size()
+    choices = [(*config, False, False) for config in configs(m, size)]
+    if m >= 128:
+        choices += [(bm, bn, bk * 2 // size, *rest) for bm, bn, bk, *rest in PERSISTENT]
+    return _fastest(torch, run, ("descriptors", m, n, k, a.dtype), choices)
 
 
 _CHOSEN: dict[Any, Any] = {}

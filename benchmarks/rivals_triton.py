@@ -41,16 +41,23 @@ def tiles(
 @triton.jit
 def persistent(
     a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr,
-    PRECISION: tl.constexpr = "ieee",
+    PRECISION: tl.constexpr = "ieee", HALVES: tl.constexpr = False, ROLES: tl.constexpr = False,
 ):
+    """`HALVES`: results leave in two pieces, which leaves room for a stage more. `ROLES`: some warps load, others
+    multiply."""
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
     right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
-    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN // 2 if HALVES else BN])
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    for tile in tl.range(tl.program_id(0), rows * columns, UNITS, flatten=True):
+    for tile in tl.range(tl.program_id(0), rows * columns, UNITS, flatten=not ROLES, warp_specialize=ROLES):
         row, column = place(tile, rows, columns, GROUP)
         acc = tl.zeros((BM, BN), tl.float32)
         for k in range(0, tl.cdiv(K, BK)):
             x, y = left.load([row * BM, k * BK]), right.load([column * BN, k * BK])
             acc = tl.dot(x, y.T, acc, input_precision=PRECISION)
-        out.store([row * BM, column * BN], acc.to(c.dtype.element_ty))
+        if HALVES:
+            low, high = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
+            out.store([row * BM, column * BN], low.to(c.dtype.element_ty))
+            out.store([row * BM, column * BN + BN // 2], high.to(c.dtype.element_ty))
+        else:
+            out.store([row * BM, column * BN], acc.to(c.dtype.element_ty))

@@ -137,7 +137,7 @@ KERNELS = (
     # kernel, kind, chip, types of its arguments, constants, warps, stages
     ("gemm", tiles, "products", 90, STRIDED, {"BM": 128, "BN": 256, "BK": 64, **PRODUCT}, 8, 3),
     ("gemm persistent, TMA", persistent, "products", 90, GEMM,
-     {"BM": 128, "BN": 256, "BK": 64, "UNITS": 132, **PRODUCT}, 8, 3),
+     {"BM": 128, "BN": 256, "BK": 64, "UNITS": 132, **PRODUCT, "HALVES": False, "ROLES": False}, 8, 3),
     ("gemm", tiles, "products", 80, STRIDED, {"BM": 128, "BN": 128, "BK": 32, **PRODUCT}, 4, 4),
     *(("attention " + str(d) + " causal" * causal, attention, "scores", 90, ATTENTION,
        {"D": d, "BM": 128, "BN": 128 if d == 64 else 64, "CAUSAL": causal}, 8, 3)
