@@ -69,11 +69,13 @@ def _workgroup_tile(run: Run, dim: Any) -> int:
 
 @meaning("random")
 def _random(run: Run, node: Node) -> Named:
-    seed, offset = (run.get(i).array.astype(np.int64).astype(np.uint64) for i in node.inputs)
-    dims = node.attrs["dims"]
+    numbers = [run.get(i) for i in node.inputs]
+    counted = node.attrs["dims"]
+    dims = run.union(Named(counted, np.zeros((1,) * len(counted))), *numbers)  # numbers differ between workgroups
+    seed, offset = (run.aligned(x, dims).astype(np.int64).astype(np.uint64) for x in numbers)
     linear = np.zeros((1,) * len(dims), np.uint64)
-    for axis, d in enumerate(dims):
-        own = np.arange(*run.span(d), dtype=np.uint64).reshape([-1 if a == axis else 1 for a in range(len(dims))])
+    for d in counted:
+        own = np.arange(*run.span(d), dtype=np.uint64).reshape([-1 if a == d else 1 for a in dims])
         linear = linear * np.uint64(run.extent(d)) + own
     low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
     word = philox((linear & low, linear >> high, offset & low, offset >> high), (seed & low, seed >> high))[0]

@@ -19,6 +19,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import names
 from wavedsl.tracer.builder import Builder
+from wavedsl.tracer.flags import flags, words
 from wavedsl.tracer.operands import NUMBERS, counted, describe, python_number
 from wavedsl.tracer.proxy import Value
 
@@ -68,9 +69,9 @@ def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
             "cond: the function returns a value, but there is no other branch", loc,
             hint="give wd.cond a third argument that returns the value where the condition does not hold",
         )  # fmt: skip
-    inits = [_zero(b, n.type, loc) for n in found]
-    b.carries(first, [n.type for n in found], [("result", loc)] * len(found))
-    first.yields = tuple(found)
+    first.yields = tuple(words(b, found, loc, first))
+    inits = [_zero(b, n.type, loc) for n in first.yields]
+    b.carries(first, [n.type for n in inits], [("result", loc)] * len(found))
     results = _when(b, flag, inits, first, loc)
     if otherwise is None:
         return None
@@ -78,14 +79,16 @@ def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
     second = Region(loc=loc)
     b.carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
     other = _branch(b, "cond", otherwise, (), second, loc)
-    if not _alike(other, [n.type for n in passed]):
-        have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, passed))
+    if not _alike(other, [n.type for n in found]):
+        have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, found))
         raise TraceError(
             f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
         )
-    second.yields = tuple(other)
+    second.yields = tuple(words(b, other, loc, second))
     opposite = b.emit("invert", (flag,), {}, loc)
     results = _when(b, opposite, passed, second, loc)
+    if isinstance(results, tuple):
+        results = tuple(flags(b, results, found, loc))
     return results[0] if isinstance(results, tuple) and len(results) == 1 else results
 
 
@@ -109,31 +112,33 @@ def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
     if each:
         _check_elements(first, inits, loc)
         inits, first = [*inits, b.emit("cast", (first,), {"dtype": dt.i32}, loc)], _any(b, first, loc)
+    meant, inits = inits, words(b, inits, loc)
     types = [n.type for n in inits]
     outer = Region(loc=loc)
     spots = [(f"value {i}", loc) for i in range(len(inits))]
     carried = b.carries(outer, types, spots)
     inner = Region(loc=loc)
-    arguments = b.carries(inner, types, spots)
+    arguments = flags(b, b.carries(inner, types, spots), meant, loc, inner)
     found = _branch(b, "while_loop", body, arguments[:count], inner, loc)
-    if not _alike(found, types[:count]):
-        have = ", ".join(str(n.type) for n in found) or "nothing"
+    if not _alike(found, [n.type for n in meant[:count]]):
+        have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (found, meant[:count]))
         raise TraceError(
-            f"while_loop: carries {', '.join(map(str, types[:count]))}, but the function returns {have}", loc,
+            f"while_loop: carries {want}, but the function returns {have}", loc,
             hint="return one value per entry of init_args, of the same type",
         )  # fmt: skip
     if each:
         _check_effects(inner, loc)
-        inner.yields = _elements_that_go_on(b, inner, arguments, found, ask, loc)
+        after = _elements_that_go_on(b, inner, arguments, found, ask, loc)
     else:
-        inner.yields = (*found, ask(found, inner))
+        after = (*found, ask(found, inner))
+    inner.yields = (*words(b, after[:-1], loc, inner), after[-1])
     b.regions.append(outer)
     try:
         results = b.results(b.emit("repeat", [v.node for v in carried], {"body": inner}, loc))
     finally:
         b.regions.pop()
     outer.yields = tuple(v.node for v in results)
-    results = _when(b, first, inits, outer, loc)
+    results = tuple(flags(b, _when(b, first, inits, outer, loc), meant, loc))
     return results[0] if count == 1 else results[:count]
 
 

@@ -17,6 +17,7 @@ from wavedsl.ir.source import definition, parameter
 from wavedsl.ir.symbols import names
 from wavedsl.tracer.annotations import Namespace, RegisterType, resolve
 from wavedsl.tracer.builder import Builder
+from wavedsl.tracer.flags import flags, words
 from wavedsl.tracer.operands import counted, describe
 from wavedsl.tracer.proxy import Array, Value
 from wavedsl.tracer.user_code import parameter_at
@@ -44,7 +45,8 @@ def iterate(
     region = Region(dim=dim, loc=definition(body.__code__))
     _check_parameters(b, body, inits, region)
     attrs: dict[str, Any] = {"dim": dim, "body": region}
-    count = len(inits)
+    count, meant = len(inits), inits
+    inits = words(b, inits, loc)
     if any(x is not None for x in bounds):
         places: list[int | None] = []
         for name, x in zip(("start", "stop"), bounds):
@@ -62,11 +64,13 @@ def iterate(
     code = body.__code__
     parameters = [parameter_at(code, i) for i in range(len(inits))]
     spots = [(name, parameter(code, name)) for name in parameters]
-    arguments = b.carries(region, [n.type for n in inits], spots)
+    arguments = flags(b, b.carries(region, [n.type for n in inits], spots), meant, loc, region)
     returned = b.run_region(body, arguments, region)
-    region.yields = _yields(b, returned, inits, region, body)
+    region.yields = tuple(words(b, _yields(b, returned, meant, region, body), loc, region))
     node.type = tuple(n.type for n in inits)  # type: ignore[misc]
     results = b.results(node)
+    if isinstance(results, tuple):
+        results = tuple(flags(b, results, meant, loc))
     return results[0] if isinstance(results, tuple) and len(results) == 1 else results
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import sympy
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Argument
+from wavedsl.ir.graph import Argument, Node
+from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer.mapping import IndexMapping
@@ -114,10 +115,23 @@ def _length(start: Any, stop: Any) -> Any:
     if not isinstance(start, Value) and not isinstance(stop, Value):
         return sympy.expand(stop - start)
     if isinstance(start, Value) and isinstance(stop, Value) and stop.node.op == "add":
-        rest = [n for n in stop.node.inputs if n is not start.node]
+        rest = [n for n in stop.node.inputs if not _same(n, start.node)]
         if len(rest) == 1 and rest[0].op == "size":
             return rest[0].attrs["expr"]
     return None
+
+
+def _same(x: Node, y: Node) -> bool:
+    """Whether two numbers are one, or computed alike, as in `x[at + 1 : at + 1 + M]`."""
+    if x is y:
+        return True
+    alike = x.op == y.op and x.attrs == y.attrs and len(x.inputs) == len(y.inputs)
+    if not alike or (ROWS[x.op].compute is None and x.op not in _NUMBERS):
+        return False
+    return all(map(_same, x.inputs, y.inputs))
+
+
+_NUMBERS = ("constant", "size", "index")
 
 
 def _places_hint(view: View) -> str:

@@ -234,3 +234,75 @@ def test_a_lock_that_is_never_given_back_is_found(target: str) -> None:
     with pytest.raises(wd.EmulationError, match="deadlock") as caught:
         compiled.emulate(np.ones(1, np.int32), count)
     assert "for what never comes" in str(caught.value) and "test_op_control.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_flags_are_carried_and_chosen(target: str) -> None:
+    """Loops and conditions could not hand on i1 values: "a loop cannot carry i1 values", at the kernel's first line."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.TilingConstraint(N, 16)])
+    def kernel(
+        x: wd.Memory[M, N, wd.i32], given: wd.Memory[M, wd.i1], large: wd.Memory[M, wd.i1], total: wd.Memory[M, wd.i32],
+        chosen: wd.Memory[M, wd.i1], how: wd.Scalar[wd.i32],
+    ):  # fmt: skip
+        start = [wd.read(given), wd.Register[M, wd.i32](0), wd.Register[wd.i1](True)]
+
+        @wd.iterate(N, init_args=start)
+        def loop(seen: wd.Register[M, wd.i1], total, counting):
+            tile = wd.read(x)
+            total = total + wd.sum(wd.where(counting, tile, 0), dim=N)
+            return seen | wd.any(tile > 2, dim=N), total, counting & (how > 0)
+
+        wd.write(loop[0], large)
+        wd.write(loop[1], total)
+        both = wd.cond(how > 1, lambda: loop[0] & loop[2], lambda: ~loop[0])
+        wd.write(both, chosen)
+
+    for how, (m, n) in ((0, (8, 64)), (1, (13, 37)), (2, (13, 37))):
+        x = np.random.default_rng(how).integers(-3, 4, (m, n)).astype(np.int32)
+        given = np.arange(m) % 3 == 0
+        arguments = [x, given, np.zeros(m, bool), np.zeros(m, np.int32), np.zeros(m, bool), np.int32(how)]
+        agree(kernel, arguments, target)
+        kernel.evaluate(*arguments)
+        seen = given | (x > 2).any(1)
+        assert (arguments[2] == seen).all() and (arguments[4] == (seen & (how > 0) if how > 1 else ~seen)).all()
+        assert (arguments[3] == x[:, : None if how else 16].sum(1)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_loops_of_flags_that_end_by_value(target: str) -> None:
+    """Reachable nodes of a graph, for a row at a time; parities, for each element."""
+
+    @wd.wave([wd.WorkgroupConstraint(B, 4, 0)])
+    def reach(edge: wd.Memory[B, M, N, wd.i1], first: wd.Memory[B, M, wd.i1], out: wd.Memory[B, M, wd.i1]):
+        edges = wd.read(edge)
+
+        def grow(found, _):
+            more = found | wd.any(edges & wd.reshape(found, B, N), dim=N)
+            return more, wd.any(more != found, dim=M)
+
+        start = [wd.read(first), wd.Register[B, wd.i1](True)]
+        found, _ = wd.while_loop(lambda found, changed: wd.any(changed, dim=B), grow, start)
+        wd.write(found, out)
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def parity(x: wd.Memory[N, wd.i32], odd: wd.Memory[N, wd.i1]):
+        def step(odd, rest):
+            return odd ^ (rest & 1 == 1), rest >> 1
+
+        found, _ = wd.while_loop(lambda odd, rest: rest > 0, step, [wd.read(x) < 0, wd.read(x)])
+        wd.write(found, odd)
+
+    for b, m in ((4, 16), (3, 13)):
+        edge, first = np.random.default_rng(0).random((b, m, m)) < 0.15, np.zeros((b, m), bool)
+        first[:, 0] = True
+        out = np.zeros((b, m), bool)
+        agree(reach, [edge, first, out], target)
+        reach.evaluate(edge, first, out)
+        want = np.linalg.matrix_power(edge.astype(np.float64) + np.eye(m), m)[:, :, 0] > 0
+        np.testing.assert_array_equal(out, want)
+    for n in (64, 77):
+        x, odd = np.arange(n, dtype=np.int32) * 7 - 20, np.zeros(n, bool)
+        agree(parity, [x, odd], target)
+        parity.evaluate(x, odd)
+        np.testing.assert_array_equal(odd, [v < 0 or bin(v).count("1") % 2 == 1 for v in x.tolist()])

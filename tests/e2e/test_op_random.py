@@ -53,3 +53,23 @@ def test_run_time_sizes_and_dropout(target: str) -> None:
     compiled.emulate(x, got)
     dropout.evaluate(x, want)
     assert np.array_equal(got, want) and 0.15 < (got == 0).mean() < 0.35
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_seed_and_an_offset_of_each_workgroup(target: str) -> None:
+    """The evaluator laid a number per workgroup along whatever dimension the numbers had, or ended in NumPy's error."""
+
+    @wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(seeds: wd.Memory[B, wd.i64], out: wd.Memory[B, M, N, wd.u32]):
+        word = wd.random(wd.read(seeds), M, N, offset=wd.tile_start(M) + wd.index(B), dtype=wd.u32)
+        wd.write(word, out)
+
+    for shape in ((3, 16, 3), (2, 13, 21), (2, 2, 2)):
+        seeds, out = np.arange(5, 5 + shape[0]), np.zeros(shape, np.uint32)
+        agree(kernel, [seeds, out], target)
+        kernel.evaluate(seeds, out)
+        place = np.arange(shape[1] * shape[2]).reshape(shape[1:])
+        for b, m in np.ndindex(shape[:2]):
+            zeros = np.zeros(shape[2], np.int64)
+            words = philox((place[m], zeros, zeros + m // 8 * 8 + b, zeros), (int(seeds[b]), 0))[0]
+            np.testing.assert_array_equal(out[b, m], words)

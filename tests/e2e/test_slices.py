@@ -162,6 +162,19 @@ def test_run_time_start_stops_at_the_values_own_end(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_start_that_is_computed_twice(target: str) -> None:
+    """`a[at + 1 : at + 1 + M]` had the dimension of the array: its starts are two values, computed alike."""
+
+    @wd.wave(TILES)
+    def kernel(a: wd.Memory[P, Q, wd.f16], at: wd.Scalar[wd.i32], b: wd.Memory[M, N, wd.f16]):
+        wd.write(wd.read(a[at * 2 + 1 : at * 2 + 1 + M, at % 4 : at % 4 + N]), b)
+
+    for m, n in SIZES:
+        a, b = numbers(m + 9, n + 9), np.zeros((m, n), np.float16)
+        agree(kernel, [a, np.int32(3), b], a[7 : 7 + m, 3 : 3 + n], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_steps_of_a_dimension_that_has_them(target: str) -> None:
     """`a[::2]` was refused, with a hint at a mapping that named no dimension."""
 
