@@ -200,9 +200,9 @@ def test_all_of_a_dimension_that_is_cut_for_a_loop(target: str) -> None:
 @pytest.mark.parametrize(
     ("choice", "target", "said"),
     [
-        ({"persistent": True}, "gfx942", "gfx942 has no warpgroups"),
-        ({"persistent": True}, "sm_80", "sm_80 has no warpgroups"),
-        ({"persistent": True}, "sm_90a", r"depends on a value it computes \(wd.cond or wd.exit_if\)"),
+        ({"specialize": True}, "gfx942", "is not available on gfx942"),
+        ({"specialize": True}, "sm_80", "is not available on sm_80"),
+        ({"specialize": True}, "sm_90a", r"depends on a value it computes \(wd.cond or wd.exit_if\)"),
         ({"split_k": 2}, "gfx942", "in front of any wd.exit_if"),
     ],
 )
