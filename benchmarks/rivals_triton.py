@@ -39,6 +39,17 @@ def tiles(
 
 
 @triton.jit
+def leave(c, acc, row, column, BM: tl.constexpr, BN: tl.constexpr, HALVES: tl.constexpr):
+    """Stores a tile of results through a tensor map, with `HALVES` in two pieces."""
+    if HALVES:
+        left, right = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
+        c.store([row, column], left.to(c.dtype))
+        c.store([row, column + BN // 2], right.to(c.dtype))
+    else:
+        c.store([row, column], acc.to(c.dtype))
+
+
+@triton.jit
 def persistent(
     a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr,
     PRECISION: tl.constexpr = "ieee", HALVES: tl.constexpr = False, ROLES: tl.constexpr = False,
@@ -55,9 +66,4 @@ def persistent(
         for k in range(0, tl.cdiv(K, BK)):
             x, y = left.load([row * BM, k * BK]), right.load([column * BN, k * BK])
             acc = tl.dot(x, y.T, acc, input_precision=PRECISION)
-        if HALVES:
-            low, high = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
-            out.store([row * BM, column * BN], low.to(c.dtype.element_ty))
-            out.store([row * BM, column * BN + BN // 2], high.to(c.dtype.element_ty))
-        else:
-            out.store([row * BM, column * BN], acc.to(c.dtype.element_ty))
+        leave(out, acc, row * BM, column * BN, BM, BN, HALVES)

@@ -30,7 +30,7 @@ from triton.compiler import ASTSource, compile
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
-from rivals_triton import place, tiles
+from rivals_triton import leave, persistent, place, tiles
 
 
 @triton.jit
@@ -54,44 +54,13 @@ def maps(
 
 
 @triton.jit
-def roles(
-    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, UNITS: tl.constexpr,
-    HALVES: tl.constexpr,
-):  # fmt: skip
-    """`rivals_triton.persistent` with specialised warps: some load, two warpgroups share a tile. Triton divides tiles
-    so only where the kernel makes the tensor maps."""
-    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
-    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
-    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN // 2 if HALVES else BN])
-    rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    for tile in tl.range(tl.program_id(0), rows * columns, UNITS, warp_specialize=True):
-        row, column = place(tile, rows, columns, GROUP)
-        acc = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, tl.cdiv(K, BK)):
-            x, y = left.load([row * BM, k * BK]), right.load([column * BN, k * BK])
-            acc = tl.dot(x, y.T, acc)
-        leave(out, acc, row * BM, column * BN, BM, BN, HALVES)
-
-
-@triton.jit
-def leave(c, acc, row, column, BM: tl.constexpr, BN: tl.constexpr, HALVES: tl.constexpr):
-    """Stores a tile of results through a tensor map."""
-    if HALVES:
-        left, right = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
-        c.store([row, column], left.to(c.dtype))
-        c.store([row, column + BN // 2], right.to(c.dtype))
-    else:
-        c.store([row, column], acc.to(c.dtype))
-
-
-@triton.jit
 def attention(
     q, k, v, o, lse, scale, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
-    ROLES: tl.constexpr,
+    MADE: tl.constexpr, ROLES: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries of one head over tensor maps, of the host or, with specialised warps, of the kernel; blocks
-    without a mask first, then those with one. `scale` has log2(e) in it."""
-    if ROLES:
+    """A tile of queries of one head over tensor maps of the host, or `MADE` in the kernel, as Triton asks for where
+    warps have `ROLES`; blocks without a mask first, then those with one. `scale` has log2(e) in it."""
+    if MADE:
         rows = tl.num_programs(1) * N
         k = tl.make_tensor_descriptor(k, [rows, D], [D, 1], [BN, D])
         v = tl.make_tensor_descriptor(v, [rows, D], [D, 1], [BN, D])
@@ -169,7 +138,8 @@ def products(dtype: str) -> Iterator[Row]:
         tile = {"BM": bm, "BN": bn, "BK": bk * deeper, "GROUP": GROUP, "UNITS": UNITS}
         for stages in (3, 4):
             options = {"num_warps": 4, "num_stages": stages}
-            yield f"gemm {dtype}", roles, pointers, {**tile, "HALVES": stages > 3}, options
+            constants = {**tile, "PRECISION": "ieee", "HALVES": stages > 3, "ROLES": True}
+            yield f"gemm {dtype}", persistent, pointers, constants, options
 
 
 def heads(d: int, causal: bool) -> Iterator[Row]:
@@ -182,7 +152,7 @@ def heads(d: int, causal: bool) -> Iterator[Row]:
             # Of two loops that follow each other Triton 3.9 specialises none.
             for special in (False, True) if warps == 4 and not causal else (False,):
                 types = (dict.fromkeys(boxes, "*bf16") if special else kept) | more
-                constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal, "ROLES": special}
+                constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal, "MADE": special, "ROLES": special}
                 yield f"attention {d}{' causal' * causal}", attention, types, constants, options
 
 
@@ -217,7 +187,8 @@ def main(words: list[str]) -> None:
         if made.metadata.shared <= SHARED:
             found.append(
                 {
-                    "name": name, "kernel": kernel.__name__, "constants": constants, "options": options, "types": types,
+                    "name": name, "kernel": "roles" if kernel is persistent else kernel.__name__,
+                    "constants": constants, "options": options, "types": types,
                     "threads": 32 * made.metadata.num_warps, "shared": made.metadata.shared,
                     "room": made.metadata.global_scratch_size, "text": made.asm["ptx"],
                 }

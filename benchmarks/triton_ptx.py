@@ -96,7 +96,7 @@ class Text:
     def __str__(self) -> str:
         c, o = self.constants, self.options
         tile = "x".join(str(c[x]) for x in ("BM", "BN", "BK") if x in c)
-        more = [x.lower() for x in ("HALVES", "ROLES") if c.get(x)]
+        more = [x.lower() for x in ("HALVES", "ROLES") if c.get(x) and x.lower() != self.kernel]
         return " ".join([self.kernel, f"{tile}/{o['num_stages']}", f"{self.threads // 32} warps", *more])
 
     @functools.cached_property

@@ -22,45 +22,7 @@ from triton.compiler import ASTSource, compile
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 from rivals_triton import persistent, tiles
-
-
-@triton.jit
-def attention(
-    q, k, v, o, lse, scale, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr
-):  # fmt: skip
-    """A tile of queries of one head over tensor descriptors; blocks without a mask first, then those with one."""
-    start = tl.program_id(0) * BM
-    head = tl.program_id(1) * N
-    keys = tl.make_tensor_descriptor(k, [tl.num_programs(1) * N, D], [D, 1], [BN, D])
-    values = tl.make_tensor_descriptor(v, [tl.num_programs(1) * N, D], [D, 1], [BN, D])
-    queries = tl.make_tensor_descriptor(q, [tl.num_programs(1) * N, D], [D, 1], [BM, D])
-    results = tl.make_tensor_descriptor(o, [tl.num_programs(1) * N, D], [D, 1], [BM, D])
-    rows = start + tl.arange(0, BM)
-    columns = tl.arange(0, BN)
-    top = tl.full((BM,), float("-inf"), tl.float32)
-    total = tl.zeros((BM,), tl.float32)
-    acc = tl.zeros((BM, D), tl.float32)
-    x = queries.load([head + start, 0])
-    for at in tl.range(0, start if CAUSAL else N, BN):
-        scores = tl.dot(x, keys.load([head + at, 0]).T)
-        higher = tl.maximum(top, tl.max(scores, 1) * scale)
-        weights = tl.math.exp2(scores * scale - higher[:, None])
-        less = tl.math.exp2(top - higher)
-        total = total * less + tl.sum(weights, 1)
-        acc = tl.dot(weights.to(tl.bfloat16), values.load([head + at, 0]), acc * less[:, None])
-        top = higher
-    if CAUSAL:
-        for at in tl.range(start, start + BM, BN):
-            scores = tl.dot(x, keys.load([head + at, 0]).T)
-            scores = scores * scale + tl.where(rows[:, None] >= (at + columns)[None, :], 0, -1.0e6)
-            higher = tl.maximum(top, tl.max(scores, 1))
-            weights = tl.math.exp2(scores - higher[:, None])
-            less = tl.math.exp2(top - higher)
-            total = total * less + tl.sum(weights, 1)
-            acc = tl.dot(weights.to(tl.bfloat16), values.load([head + at, 0]), acc * less[:, None])
-            top = higher
-    tl.store(lse + head + rows, top + tl.math.log2(total))
-    results.store([head + start, 0], (acc / total[:, None]).to(tl.bfloat16))
+from triton_cuda import attention
 
 
 @triton.jit
@@ -140,7 +102,8 @@ KERNELS = (
      {"BM": 128, "BN": 256, "BK": 64, "UNITS": 132, **PRODUCT, "HALVES": False, "ROLES": False}, 8, 3),
     ("gemm", tiles, "products", 80, STRIDED, {"BM": 128, "BN": 128, "BK": 32, **PRODUCT}, 4, 4),
     *(("attention " + str(d) + " causal" * causal, attention, "scores", 90, ATTENTION,
-       {"D": d, "BM": 128, "BN": 128 if d == 64 else 64, "CAUSAL": causal}, 8, 3)
+       {"D": d, "BM": 128, "BN": 128 if d == 64 else 64, "CAUSAL": causal,
+        "MADE": True, "ROLES": False}, 8, 3)
       for d in (64, 128) for causal in (False, True)),
     *(row for chip in (90, 80) for row in (
         ("softmax", softmax, "bytes", chip, ROWS, {"BLOCK": 8192, "STAGES": 4 if chip == 90 else 2}, 8, 3),

@@ -76,9 +76,9 @@ class Selector:
         self.current = kernel.body
         self.labels: set[str] = set()
         self.order: dict[Op, Any] = {}
+        """Where each op stands (`select_async`)."""
         self.addends: dict[Op, tuple[Reg, ...]] = {}
         """Registers that asynchronous products of the group that is begun take their addends in."""
-        """Where each op stands (`select_async`)."""
         self.prologue: list[Any] = []
         self.out.append(self.prologue)
 

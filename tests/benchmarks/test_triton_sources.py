@@ -67,6 +67,6 @@ def test_kernels_of_amd(without_triton: Any, target: str) -> None:
 
 def test_kernels_of_the_replay(without_triton: Any) -> None:
     rows = without_triton("triton_cuda").kernels()
-    assert {kernel.__name__ for _, kernel, *_ in rows} == {"tiles", "maps", "roles", "attention"}
+    assert {kernel.__name__ for _, kernel, *_ in rows} == {"tiles", "maps", "persistent", "attention"}
     for name, kernel, kept, constants, _ in rows:
         _fits(kernel, kept, constants, name)
