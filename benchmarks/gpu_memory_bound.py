@@ -10,10 +10,10 @@ Every result is compared with a NumPy or torch reference before it is timed. A r
 algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
 the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
 the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
-why. Streams are tried in a few cuts first (tiles, waves that share a row), as a tuned kernel would be, and timed in the
-fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and versions go to
-results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the context is named,
-and the next one runs (`units`).
+why. Kernels are tried in a few cuts first (tiles, waves that share a row, for products what `gemm_choices` lists), as
+tuned kernels would be, and timed in the fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and
+versions go to results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the
+context is named, and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -129,26 +129,49 @@ def transpose(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ...]], Work]:
-    """C = A B^T of M, N, K by the strategy that the roofline recommends."""
+    """C = A B^T of M, N, K by the strategy that the roofline recommends; its cuts are the first `gemm_choices`."""
 
     def make(space: Space, size: tuple[int, ...]) -> Work:
-        from wavedsl.strategies import plan_gemm
+        from wavedsl.strategies import gemm_choices, plan_gemm
 
         m, n, k = size
         (a, x), (b, y) = space.array((m, k), dtype), space.array((n, k), dtype)
         c = space.empty((m, n), dtype)
-        plan = plan_gemm(a, b, c, transpose_b=True)
-        bound = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
 
-        def run() -> None:
-            for launch in bound:
-                launch()
+        def bind(choice: Any) -> Callable[[], None]:
+            plan = plan_gemm(a, b, c, transpose_b=True, choice=choice)
+            bound = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
 
-        calls = space.products(run, a, b, c)
+            def run() -> None:
+                for launch in bound:
+                    launch()
+
+            return run
+
+        choices = functools.cache(lambda: gemm_choices(a, b, c, transpose_b=True, most=MOST_CHOICES))
+
+        def chosen(place: int) -> Any:
+            if place >= len(choices()):
+                raise wd.ConstraintError(f"there are {len(choices())} choices for this product")
+            return choices()[place]
+
+        calls = space.products(_first(bind, (None,)), a, b, c)
         moved = (m * k + n * k + m * n) * dtype.bits // 8
-        return Work(calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k)
+        return Work(
+            calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k,
+            bind=lambda place: bind(chosen(place)), named=lambda place: str(chosen(place)),
+        )  # fmt: skip
 
     return make
+
+
+MOST_CHOICES = 6
+"""Ways to compute a product that are tried: compiling one takes a fraction of a second of a borrowed chip."""
+
+
+def _choices(size: tuple[int, ...]) -> Sequence[Any]:
+    """Places in the list of choices, which depends on the chip."""
+    return range(MOST_CHOICES)
 
 
 def grouped(space: Space, size: tuple[int, ...]) -> Work:
@@ -190,14 +213,14 @@ CASES = (
     Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
     Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
     Case("transpose", transpose, [(4096, 4096), (8192, 8192)], [(70, 90)], _squares),
-    Case("gemv", product(wd.bf16, 2e-2), [(1, 8192, 8192), (4, 16384, 4096)], [(2, 70, 140)]),
-    Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)]),
-    Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)]),
-    Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)]),
-    Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)]),
+    Case("gemv", product(wd.bf16, 2e-2), [(1, 8192, 8192), (4, 16384, 4096)], [(2, 70, 140)], _choices),
+    Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)], _choices),
+    Case("small_k", product(wd.bf16, 2e-2), [(8192, 8192, k) for k in (16, 32, 64, 128)], [(40, 50, 24)], _choices),
+    Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)], _choices),
+    Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)], _choices),
     Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
-    Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
-    Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)]),
+    Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
+    Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
 )
 
 
@@ -247,7 +270,9 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
     from wavedsl.testing import bench
 
     right, work, torch = held.right, held.work, held.space.torch
+    named: dict[str, Any] = {}
     try:
+        named = {"cut": work.named(cut)} if work.named is not None else {}
         call = held.ours(cut)
         found = {"seconds": bench(call, 0.005, 0.02).median} if timing else {}
         work.result[...] = math.nan
@@ -255,10 +280,11 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
     except wd.WaveError as error:
         if torch is not None:
             torch.cuda.synchronize()  # what was launched before it must not be blamed on the next
-        return {"unfit": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        return {**named, "unfit": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
     off = float(abs(held.now() - right).max())  # NaN where something was not written
     allowed = work.tolerance * max(1.0, float(abs(right).max()))
-    return {**found, "error": math.inf if math.isnan(off) else off / allowed if allowed else math.inf if off else 0.0}
+    error = math.inf if math.isnan(off) else off / allowed if allowed else math.inf if off else 0.0
+    return {**named, **found, "error": error}
 
 
 def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
@@ -313,13 +339,14 @@ def _tried(done: Any, held: Held, key: str, row: dict[str, Any], timing: bool) -
         one = functools.partial(trial, held, cut, timing)
         kinds = ("memory cuts", f"one case {held.case.name}")
         tries[cut] = done.run(f"{key} cut {cut}", {}, one, units.CHECK_LIMIT, kinds)
-    row["tried"] = {str(cut): t.get("unfit") or t.get("failed") or t.get("seconds") for cut, t in tries.items()}
-    wrong = {str(cut): t["error"] for cut, t in tries.items() if not t.get("error", 0.0) <= 1}
+    names = {cut: t.get("cut", str(cut)) for cut, t in tries.items()}
+    row["tried"] = {names[cut]: t.get("unfit") or t.get("failed") or t.get("seconds") for cut, t in tries.items()}
+    wrong = {names[cut]: t["error"] for cut, t in tries.items() if not t.get("error", 0.0) <= 1}
     if wrong:
         row["wrong"] = wrong
     right = [cut for cut, t in tries.items() if t.get("error", math.inf) <= 1]
     best = min(right, key=lambda c: tries[c].get("seconds", 0.0), default=cuts[0])
-    row["cut"] = str(best)
+    row["cut"] = names[best]
     return best
 
 

@@ -24,7 +24,7 @@ TORCH = {
 class Work:
     """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
     `tolerance` of the largest number, or by what `allowed` gives for each. `bind(cut)`: our call in one of the case's
-    cuts."""
+    cuts, which is `named(cut)` where its own text does not say enough."""
 
     calls: dict[str, Callable[[], Any]]
     result: Any
@@ -34,6 +34,7 @@ class Work:
     flops: int = 0
     allowed: Callable[[], np.ndarray] | None = None
     bind: Callable[[Any], Callable[[], Any]] | None = None
+    named: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from wavedsl.ir.symbols import evaluate_int
 import wavedsl as wd
 from wavedsl.analysis.played_warps import sm_of
 from wavedsl.analysis.roofline import analyze_compiled, product_named
+from wavedsl.strategies import choices
 from wavedsl.strategies import plan as plans
 from wavedsl.strategies.warpgroups import BETWEEN
 from wavedsl.targets import get_target
@@ -154,7 +155,8 @@ def launched(row: Row) -> tuple[list[Launch], list[str], tuple[int, int, str]]:
     own = plans.plan_gemm
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(wd.Kernel, "bind", bound_to))
-        stack.enter_context(mock.patch.object(plans, "chip_of", lambda product, *arrays: PRODUCT))
+        for module in (plans, choices):
+            stack.enter_context(mock.patch.object(module, "chip_of", lambda product, *arrays: PRODUCT))
         stack.enter_context(mock.patch("wavedsl.strategies.plan_gemm", planned))
         return found, said, row.launch()
 

@@ -11,6 +11,8 @@ import numpy as np
 import numpy_torch
 import pytest
 
+from wavedsl.strategies import GEMM_STRATEGIES
+
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_memory_bound.py"
 
 
@@ -62,6 +64,20 @@ def test_streams_are_tried_in_all_their_cuts(benchmark, tmp_path):
         assert list(row["tried"]) == [str(cut) for cut in case.cuts(case.tiny[0])]
         assert "wrong" not in row and "failed" not in row
     assert len(rows[0]["tried"]) > 1 and len(benchmark.kernels.rows_shared_by(4096)) == 4
+
+
+def test_products_are_tried_in_several_ways(benchmark, tmp_path):
+    """Each is right on the emulator, and a row names it; what a product has too few of does not fit."""
+    cases = [case for case in benchmark.CASES if case.name in ("gemv", "split_k")]
+    done = benchmark.units.Units(tmp_path / "rows.json", keep=False)
+    for row in benchmark.run_cases(done, benchmark.Space(), cases, timing=False, tiny=True):
+        assert "wrong" not in row and "failed" not in row
+        named = [name for name, why in row["tried"].items() if why is None]
+        assert len(named) >= 2 and row["cut"] == named[0]
+        assert {name.split()[0] for name in named} <= set(GEMM_STRATEGIES)
+    held = benchmark.Held(benchmark.Space(), cases[0], cases[0].tiny[0])
+    held.work.named = lambda cut: cases[0].make(held.space, held.size).named(99)
+    assert "there are" in benchmark.trial(held, 99, False)["unfit"]
 
 
 def test_the_fastest_right_cut_is_timed(benchmark):

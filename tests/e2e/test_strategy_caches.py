@@ -18,8 +18,9 @@ from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import plan_gemm, plan_grouped
 from wavedsl.strategies.caching import depth, hints, needed_bytes
+from wavedsl.strategies.gemv_cuts import gemv_cut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
-from wavedsl.strategies.plan import chip_of, gemv_cut, one_pass_cut
+from wavedsl.strategies.plan import chip_of, one_pass_cut
 from wavedsl.targets import get_target
 
 BF16 = Form(wd.bf16, wd.bf16, True)

@@ -8,19 +8,21 @@ sum is added in one order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
 from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
-from wavedsl.analysis.strategy import GEMV_ROWS, VECTOR_BYTES, WAVE_TILE, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.strategy import GEMV_ROWS, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
+from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
@@ -29,16 +31,8 @@ GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
 )  # fmt: skip
 
-LEAST_STEPS = 2
-"""K steps below which a workgroup's share of a tile is not worth a part of its own."""
-WAVES = 4
-"""Waves that share K."""
 WAVE_BYTES = 128
 """Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
-GEMV_REGISTERS = 128
-"""Registers of a lane that loads and sums of a matrix-vector product may take."""
-GEMV_WAVES = 5
-"""Waves per SIMD that such a kernel leaves room for."""
 ONE_PASS_K = 16
 """Elements of K that fragments of one pass have at least: a matrix instruction's."""
 ONE_PASS_OTHERS = 16
@@ -51,6 +45,27 @@ class Launch:
 
     kernel: Any
     arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy and how it cuts a product: tiles and parts of K of warpgroups, columns and steps of a matrix-vector
+    product, or what the others make their tiles of."""
+
+    strategy: str
+    cut: warpgroups.Cut | GemvCut | TileChoice
+
+    def __str__(self) -> str:
+        cut = self.cut
+        if isinstance(cut, GemvCut):
+            deep = f"{cut.columns} columns by {cut.deep}, {cut.waves} waves"
+            return f"{self.strategy} {deep}" + (f", {cut.split} parts" if cut.split > 1 else "")
+        if isinstance(cut, TileChoice):
+            parts = f", {cut.split} parts" if cut.split > 1 else ""
+            stages = f", {cut.pipeline_stages} stages" if cut.pipeline_stages else ""
+            return f"{self.strategy} {cut.tile_m}x{cut.tile_n}x{cut.tile_k}{stages}{parts}"
+        parts = f", {cut.parts} parts" + " added by a second launch" * cut.apart if cut.parts > 1 else ""
+        return f"{self.strategy} {'x'.join(map(str, cut.tile))}{parts}"
 
 
 @dataclass
@@ -66,6 +81,8 @@ class Plan:
     in_flight: int = 0
     """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many
     (`ir/memory_depth.py`). The chip needs `caching.needed_bytes`."""
+    choice: Choice | None = None
+    """What `plan_gemm` makes the same plan of again; None of groups, and where there is nothing to add up."""
 
     def run(self) -> None:
         """Launch in order."""
@@ -107,12 +124,13 @@ def plan_gemm(
     transpose_b: bool = False,
     strategy: str = "auto",
     product: str | Product | None = None,
+    choice: Choice | None = None,
 ) -> Plan:
-    """The launches of `matmul`. Raises LaunchError for shapes that do not fit, ConstraintError for a strategy."""
+    """The launches of `matmul`; with `choice`, which has a strategy of its own, as that says. Raises LaunchError for
+    shapes that do not fit, ConstraintError for a strategy."""
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
-    m, n, k = _shape(a, b, c, transpose_b)
-    form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
+    form, (m, n, k) = problem(a, b, c, beta, transpose_b)
     chip = chip_of(product, a, b, c)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
@@ -121,20 +139,54 @@ def plan_gemm(
         plan = Plan(strategy, "K = 0: alpha times nothing", tiles)
         _loop(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
         return plan
+    why = "asked for"
+    if choice is None:
+        choice, why = chosen(strategy, form, (m, n, k), chip, 2 if has_room(c) else 1)
+    cut = choice.cut
+    tiles = cut if isinstance(cut, TileChoice) else choose_tiles("gemv", GemmShape(m, n, k, form.dtype))
+    plan = Plan(choice.strategy, why, tiles, choice=choice)
+    job = form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta))
+    if isinstance(cut, warpgroups.Cut):
+        _by_warpgroups(plan, *job, cut)
+    elif isinstance(cut, GemvCut):
+        _gemv(plan, *job, cut)
+    elif choice.strategy in _BUILD:
+        _BUILD[choice.strategy](plan, *job)
+    else:
+        raise ConstraintError(f"{choice.strategy} is not cut by {cut!r}", hint="take choices from gemm_choices")
+    return plan
+
+
+def chosen(
+    strategy: str, form: Form, sizes: tuple[int, int, int], chip: Product, launches: int
+) -> tuple[Choice, str]:  # fmt: skip
+    """The cut of a product by a strategy, in so many launches at most, and why."""
+    m, n, k = sizes
     record = analyze_gemm(m, n, k, form.dtype, product=chip, out=form.out, beta=form.beta)
-    chosen = record.recommended_strategy if strategy == "auto" else strategy
-    shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
-    tiles = choose_tiles(chosen, shape, chip)
+    name, why = (record.recommended_strategy, record.why) if strategy == "auto" else (strategy, "asked for")
+    many = name != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
+    suits = warpgroups.suits if name in _LOOPS else warpgroups.suits_shallow
+    if strategy == "auto" and many and suits(form, sizes, chip):
+        cut = warpgroups.best_cut(form, sizes, chip, launches)
+        why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
+        return Choice(warpgroup_strategy(name, cut), cut), why
+    if name == "gemv":
+        if min(m, n) > GEMV_ROWS:
+            raise ConstraintError(
+                f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny"
+            )
+        return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
+    tiles = choose_tiles(name, GemmShape(m, n, k, form.dtype, form.out, form.beta), chip)
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
-    plan = Plan(chosen, record.why if strategy == "auto" else "asked for", tiles)
-    many = chosen != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
-    suits = warpgroups.suits if chosen in _LOOPS else warpgroups.suits_shallow
-    if strategy == "auto" and many and suits(form, (m, n, k), chip):
-        _estimated(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
-        return plan
-    _BUILD[chosen](plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
-    return plan
+    return Choice(name, tiles), why
+
+
+def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
+    """What tiles of warpgroups are called that stand in a recommended strategy's place."""
+    if recommended not in _LOOPS:
+        return "cache_persistent"
+    return "skinny" if recommended in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
 
 
 def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
@@ -151,6 +203,12 @@ def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
 
 def factor(form: Form, value: float) -> Any:
     return int(value) if form.sums.is_int else float(value)
+
+
+def problem(a: Any, b: Any, c: Any, beta: float, transpose_b: bool) -> tuple[Form, tuple[int, int, int]]:
+    """The form of a product of arrays, and M, N, K. Raises LaunchError where they do not fit together."""
+    sizes = _shape(a, b, c, transpose_b)
+    return Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0), sizes
 
 
 def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
@@ -324,81 +382,24 @@ def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps
     return found
 
 
-def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
-    """For few columns instead of few rows the operands change places, by views."""
-    a, b, c = arrays
+def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, int, int]:
+    """The form, M, N and K of a product whose few rows are those of M: where columns are few, operands change places,
+    by views. C^T = B^T A^T: B is then the left operand [N, K], A the right one with rows of K."""
     m, n, k = sizes
-    if m > n:
-        # C^T = B^T A^T: B is then the left operand [N, K], A the right one with rows of K.
+    return (Form(form.dtype, form.out, True, form.beta), n, m, k) if m > n else (form, m, n, k)
+
+
+def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: GemvCut) -> None:
+    """A few rows against all columns."""
+    a, b, c = arrays
+    if sizes[0] > sizes[1]:
         a, b, c = (b if form.b_rows else b.T), a, c.T
-        form = Form(form.dtype, form.out, True, form.beta)
-        m, n = n, m
-    if m > GEMV_ROWS:
-        raise ConstraintError(f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny")
-    cut = gemv_cut(form, m, n, k, chip)
+    form, m, n, k = long_columns(form, sizes)
     plan.tiles = replace(plan.tiles, tile_m=m, tile_n=cut.columns, tile_k=cut.deep, split=cut.split)
     plan.in_flight = cut.in_flight(form, n, chip)
     plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
     kernel = kernels.gemv(form, cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
     plan.launches.append(Launch(kernel, (a, b, c, *factors)))
-
-
-@dataclass(frozen=True)
-class GemvCut:
-    """What a workgroup of a matrix-vector product has: `columns`, `deep` steps along K per trip, which its `waves`
-    share. `split`: workgroups that share the trips of the same columns."""
-
-    columns: int
-    deep: int
-    waves: int
-    split: int = 1
-
-    def groups(self, n: int) -> int:
-        """Workgroups for n columns."""
-        return ceil(n / self.columns) * self.split
-
-    def in_flight(self, form: Form, n: int, chip: Product) -> int:
-        """Bytes of B per unit that one trip of all its resident workgroups loads."""
-        room = max(1, GEMV_WAVES * get_target(chip.target).simds // self.waves)
-        return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
-
-
-def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> GemvCut:
-    """How to cut a matrix-vector product: loads of 16 bytes, as many per lane as bring what is in flight to what the
-    chip needs while registers hold them; then no more columns than leave every unit something to do, and where the
-    fewest leave some idle, as many parts of K as units ask for."""
-    target = get_target(chip.target)
-    size = max(1, form.dtype.bits // 8)
-    width = VECTOR_BYTES // size
-    words = max(1, form.sums.bits // 32)
-
-    def fits(held: float, wide: float, sums: int) -> bool:
-        """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and sums of each row."""
-        return held * 4 + wide * width * words + m * sums * words <= GEMV_REGISTERS
-
-    if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
-        run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
-        waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
-        cuts = [GemvCut(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
-    else:  # along N: some lanes side by side, the others and the waves on rows of their own
-        cuts = []
-        for segment in (256, 128, 64):
-            rows = target.wave_size * VECTOR_BYTES // segment
-            for loads in (2, 4, 8):
-                if not fits(loads, loads + m * loads / width, width):
-                    continue
-                waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
-                cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
-    need = needed_bytes(chip)
-    busy = [x for x in cuts if x.groups(n) >= chip.units] or [_shared(x, n, k, chip) for x in cuts[-1:]]
-    enough = [x for x in busy if x.in_flight(form, n, chip) >= need]
-    return enough[0] if enough else max(busy, key=lambda x: x.in_flight(form, n, chip))
-
-
-def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
-    """The cut with as many parts of K as give every unit one, each of LEAST_STEPS trips or more."""
-    parts = min(ceil(chip.units / cut.groups(n)), ceil(k / cut.deep) // LEAST_STEPS)
-    return replace(cut, split=max(1, parts))
 
 
 def _dealt(
@@ -424,17 +425,11 @@ def _split(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, facto
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
-def _estimated(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
-    """The tile, and the parts of K, that an estimate of clocks finds best for warpgroups; rings take all of shared
-    memory."""
+def _by_warpgroups(
+    plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: warpgroups.Cut
+) -> None:  # fmt: skip
+    """Tiles and parts of K for warpgroups; rings take all of shared memory."""
     m, n, k = sizes
-    cut = warpgroups.best_cut(form, sizes, chip, 2 if has_room(arrays[2]) else 1)
-    if plan.strategy in _LOOPS:
-        few = plan.strategy in ("skinny", "gemv")
-        plan.strategy = "skinny" if few else "split_k" if cut.parts > 1 else "wave_parallel"
-    else:
-        plan.strategy = "cache_persistent"
-    plan.why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
     plan.tiles = replace(
         plan.tiles, tile_m=cut.tile[0], tile_n=cut.tile[1], tile_k=cut.tile[2], pipeline_stages=0,
         waves_m=cut.waves[0], waves_n=cut.waves[1], prefetch_distance=0, split=cut.parts,
@@ -478,11 +473,10 @@ def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, fact
     _dealt(plan, form, chip, arrays, sizes, factors, cut, (*waves_of(tiles, form, chip), 1))
 
 
-_BUILD = {
+_BUILD: dict[str, Callable[..., None]] = {
     "shallow_k": _shallow,
     "cache_persistent": _loop,
     "skinny": _loop,
-    "gemv": _gemv,
     "split_k": _split,
     "wave_parallel": _wave_parallel,
     "stream_k": _stream,

@@ -5,6 +5,7 @@ In: an array of the caller's. Out: an array of the same package on the same devi
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,49 @@ def filled(like: Any, values: np.ndarray) -> Any:
     raise _unknown(package)
 
 
+def copied(array: Any) -> Any:
+    """Another array of the same numbers, where this one lies."""
+    if isinstance(array, np.ndarray) or _package(array) == "cupy":
+        return array.copy()
+    if _package(array) == "torch":
+        return array.clone()
+    raise _unknown(_package(array))
+
+
+def not_a_number(like: Any) -> Any:
+    """An array as large, where `like` lies: NaN, or of integers the least one."""
+    if _package(like) == "torch":
+        import torch
+
+        whole = not like.dtype.is_floating_point
+        return torch.full(tuple(like.shape), torch.iinfo(like.dtype).min if whole else math.nan, device=like.device)
+    whole = np.issubdtype(like.dtype, np.integer)
+    found = np.full(like.shape, np.iinfo(like.dtype).min if whole else math.nan, like.dtype)
+    return found if isinstance(like, np.ndarray) else filled(like, found)
+
+
+def put(array: Any, values: Any) -> None:
+    """Write values that lie where the array does over its own, rounded to its dtype."""
+    array[...] = values
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest difference of two arrays that lie in one place, relative to the largest number of the other (or to 1
+    where all are smaller); infinite where a number is NaN."""
+    if 0 in one.shape:
+        return 0.0
+    if _package(one) == "torch":
+        import torch
+
+        left, right = (x.double() if x.dtype == torch.float64 else x.float() for x in (one, other))
+        off, size = (left - right).abs().max().item(), right.abs().max().item()
+    else:
+        wide = np.float64 if isinstance(one, np.ndarray) or one.dtype.itemsize == 8 else np.float32
+        left, right = one.astype(wide), other.astype(wide)
+        off, size = float(abs(left - right).max()), float(abs(right).max())
+    return math.inf if math.isnan(off) else off / max(1.0, size)
+
+
 def _package(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
@@ -61,4 +105,4 @@ def _unknown(package: str) -> LaunchError:
     return LaunchError(f"no array can be made beside one of {package}", hint="pass NumPy, torch or CuPy arrays")
 
 
-__all__ = ["filled", "has_room", "room"]
+__all__ = ["copied", "difference", "filled", "has_room", "not_a_number", "put", "room"]

@@ -126,9 +126,11 @@ def span(form: Form, k: int) -> int:
     return min(STEP, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
 
 
-def cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
-    """All that are considered."""
-    return _cuts(form, sizes, Rates.of(chip))
+def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Iterator[Cut]:
+    """All that are considered, in so many launches at most."""
+    yield from _cuts(form, sizes, Rates.of(chip))
+    if launches > 1:
+        yield from _cuts_apart(form, sizes, Rates.of(chip))
 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:

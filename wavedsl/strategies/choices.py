@@ -1,0 +1,159 @@
+"""The ways to compute one product that are worth trying, where a chip can say which is fastest.
+
+In: arrays as for `matmul`. Out: `Choice`s, each of which `plan_gemm(choice=)` makes a plan of. The first is what `auto`
+takes. The others differ from it by more than a step of one size: an estimate cannot tell such neighbours apart, nor
+would trying them all say much. They come from several sources, in turns:
+
+    warpgroups     the cuts of least estimated clocks, with K whole, in parts, and in parts that a second launch adds
+    streams        multiply-adds for a few rows: more or fewer columns, waves and parts
+    tiles          the strategy's tiles twice and half as long, deeper rings, shares of K where tiles leave units idle
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+from math import ceil
+from typing import Any
+
+from wavedsl.analysis.strategy import GEMV_ROWS, PERSISTENT_K, GemmShape, TileChoice, choose_tiles
+from wavedsl.ir.product import Product
+from wavedsl.strategies import warpgroups
+from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.plan import MOST_SUMS, Choice, chip_of, chosen, long_columns, problem, warpgroup_strategy
+from wavedsl.strategies.rooms import has_room
+from wavedsl.targets import get_target
+
+MOST = 8
+"""Choices by default: compiling one takes a fraction of a second."""
+NEAR = 1.4
+"""Tiles of warpgroups whose sides differ by less than this factor are taken for neighbours."""
+HOPELESS = 1.5
+"""Factor of the least estimated clocks beyond which a cut is not tried."""
+LEAST_SIDE, MOST_SIDE = 16, 256
+"""Rows and columns of tiles."""
+MOST_WAVES = 8
+
+
+def gemm_choices(
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    beta: float = 0.0,
+    transpose_b: bool = False,
+    product: str | Product | None = None,
+    most: int = MOST,
+) -> list[Choice]:
+    """Up to `most` ways to compute C = A B (+ beta C), `auto`'s first; arguments and errors are `matmul`'s. Empty where
+    there is nothing to multiply. A way may still turn out to be none when it is compiled."""
+    form, sizes = problem(a, b, c, beta, transpose_b)
+    if 0 in sizes:
+        return []
+    chip = chip_of(product, a, b, c)
+    launches = 2 if has_room(c) else 1
+    first, _ = chosen("auto", form, sizes, chip, launches)
+    sources = [
+        _warpgroups(first, form, sizes, chip, launches),
+        _streams(form, sizes, chip),
+        _tiles(first, form, sizes, chip),
+    ]
+    if isinstance(first.cut, GemvCut) and warpgroups.suits(form, sizes, chip):
+        sources.pop()  # their tiles do the same with fewer barriers
+    kin = next((i for i, kind in enumerate((warpgroups.Cut, GemvCut, TileChoice)) if isinstance(first.cut, kind)))
+    sources.insert(0, sources.pop(kin))
+    found: dict[Choice, None] = {first: None}
+    for row in zip_longest(*sources):
+        found |= {choice: None for choice in row if choice is not None}
+    return list(found)[:most]
+
+
+def _warpgroups(
+    first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product, launches: int
+) -> Iterator[Choice]:  # fmt: skip
+    """Cuts by their estimated clocks, none of which is a neighbour of one before."""
+    if not (warpgroups.suits(form, sizes, chip) or warpgroups.suits_shallow(form, sizes, chip)):
+        return
+    taken: list[warpgroups.Cut] = []
+    for cut in sorted(warpgroups.cuts(form, sizes, chip, launches), key=lambda x: x.clocks):
+        if taken and cut.clocks > HOPELESS * taken[0].clocks:
+            return
+        if not any(_neighbours(cut, other) for other in taken):
+            taken.append(cut)
+            yield Choice(warpgroup_strategy(first.strategy, cut), cut)
+
+
+def _neighbours(one: warpgroups.Cut, other: warpgroups.Cut) -> bool:
+    near = all(1 / NEAR < x / y < NEAR for x, y in zip(one.tile, other.tile))
+    return near and one.waves == other.waves and (one.parts, one.apart) == (other.parts, other.apart)
+
+
+def _streams(form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
+    """Cuts of a matrix-vector product, then each with half and twice the waves."""
+    if min(sizes[:2]) > GEMV_ROWS:
+        return
+    turned, m, n, k = long_columns(form, sizes)
+    cuts = gemv_cuts(turned, m, n, k, chip)
+    for cut in cuts:
+        yield Choice("gemv", cut)
+    for cut in cuts:
+        run = cut.deep // cut.waves
+        for waves in (cut.waves * 2, cut.waves // 2):
+            if 1 <= waves <= MOST_WAVES and run * (waves // 2) < k:
+                yield Choice("gemv", replace(cut, waves=waves, deep=run * waves))
+
+
+def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
+    """What loops over tiles in shared memory may be made of."""
+    m, n, k = sizes
+    shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
+    dealt = None
+    if isinstance(first.cut, warpgroups.Cut):  # their tiles, dealt to as many workgroups as there are units
+        (rows, columns, deep), waves = first.cut.tile, first.cut.waves
+        dealt = TileChoice(rows, columns, deep, 0, *waves, 1, 0)
+        starts = [("stream_k", dealt)]
+    else:
+        name = first.strategy if isinstance(first.cut, TileChoice) else "skinny"
+        own = first.cut if isinstance(first.cut, TileChoice) else choose_tiles(name, shape, chip)
+        starts = [(name, own)]
+        if k >= 2 * PERSISTENT_K:
+            starts += [(x, choose_tiles(x, shape, chip)) for x in ("stream_k", "split_k") if x != name]
+    for strategy, start in starts:
+        for tiles in [start] if dealt else _around(start):
+            idle = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) % chip.units
+            if strategy in ("stream_k", "split_k") and not idle:
+                continue
+            if _fits(tiles, form, sizes, chip):
+                yield Choice(strategy, tiles)
+
+
+def _around(tiles: TileChoice) -> Iterator[TileChoice]:
+    """The tiles; a slot more of their ring; tiles twice and half as long along one side or both."""
+    yield tiles
+    if tiles.pipeline_stages:
+        yield replace(tiles, pipeline_stages=tiles.pipeline_stages + 1)
+    for up, down in ((1, 0), (0, 1), (1, 1), (-1, 0), (0, -1), (-1, -1), (1, -1), (-1, 1)):
+        yield replace(
+            tiles, tile_m=_scaled(tiles.tile_m, up), tile_n=_scaled(tiles.tile_n, down),
+            waves_m=max(1, _scaled(tiles.waves_m, up)), waves_n=max(1, _scaled(tiles.waves_n, down)),
+        )  # fmt: skip
+
+
+def _scaled(count: int, doublings: int) -> int:
+    return count << doublings if doublings >= 0 else count >> -doublings
+
+
+def _fits(tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Product) -> bool:
+    """Whether sides are sensible, no tile is more than half empty, and registers hold its sums."""
+    sides = (tiles.tile_m, tiles.tile_n)
+    if not all(
+        LEAST_SIDE <= side <= MOST_SIDE and (side < 2 * x or side == LEAST_SIDE) for side, x in zip(sides, sizes)
+    ):
+        return False
+    lanes = get_target(chip.target).wave_size * MOST_WAVES
+    return tiles.tile_m * tiles.tile_n * form.sums.bits // 32 <= MOST_SUMS * lanes
+
+
+__all__ = ["gemm_choices"]

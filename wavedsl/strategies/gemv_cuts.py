@@ -1,0 +1,89 @@
+"""How matrix-vector products are cut: columns of a workgroup, steps along K that its waves share, parts of K.
+
+In: a form, the few rows M, N and K, a chip. Out: a `GemvCut`, or all that are considered. Loads are of 16 bytes, as
+many per lane as bring what is in flight to what the chip needs while registers hold them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from wavedsl.analysis.strategy import VECTOR_BYTES
+from wavedsl.ir.product import Product
+from wavedsl.strategies.caching import needed_bytes
+from wavedsl.strategies.kernels import Form
+from wavedsl.targets import get_target
+
+LEAST_STEPS = 2
+"""K steps below which a workgroup's share of a tile is not worth a part of its own."""
+WAVES = 4
+"""Waves that share K."""
+REGISTERS = 128
+"""Registers of a lane that loads and sums of a matrix-vector product may take."""
+RESIDENT = 5
+"""Waves per SIMD that such a kernel leaves room for."""
+
+
+@dataclass(frozen=True)
+class GemvCut:
+    """What a workgroup of a matrix-vector product has: `columns`, `deep` steps along K per trip, which its `waves`
+    share. `split`: workgroups that share the trips of the same columns."""
+
+    columns: int
+    deep: int
+    waves: int
+    split: int = 1
+
+    def groups(self, n: int) -> int:
+        """Workgroups for n columns."""
+        return ceil(n / self.columns) * self.split
+
+    def in_flight(self, form: Form, n: int, chip: Product) -> int:
+        """Bytes of B per unit that one trip of all its resident workgroups loads."""
+        room = max(1, RESIDENT * get_target(chip.target).simds // self.waves)
+        return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
+
+
+def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut]:
+    """All that registers hold and that leave no unit idle, the most columns first; where the fewest columns leave some
+    idle, those with as many parts of K as units ask for."""
+    target = get_target(chip.target)
+    size = max(1, form.dtype.bits // 8)
+    width = VECTOR_BYTES // size
+    words = max(1, form.sums.bits // 32)
+
+    def fits(held: float, wide: float, sums: int) -> bool:
+        """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and sums of each row."""
+        return held * 4 + wide * width * words + m * sums * words <= REGISTERS
+
+    if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
+        run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
+        waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
+        cuts = [GemvCut(c, run * waves, waves) for c in (16, 8, 4, 2, 1) if fits(c + m, c + m, c)]
+    else:  # along N: some lanes side by side, the others and the waves on rows of their own
+        cuts = []
+        for segment in (256, 128, 64):
+            rows = target.wave_size * VECTOR_BYTES // segment
+            for loads in (2, 4, 8):
+                if not fits(loads, loads + m * loads / width, width):
+                    continue
+                waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
+                cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
+    return [x for x in cuts if x.groups(n) >= chip.units] or [_shared(x, n, k, chip) for x in cuts[-1:]]
+
+
+def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> GemvCut:
+    """The first of `gemv_cuts` that keeps what the chip needs in flight, else the one that keeps most."""
+    cuts = gemv_cuts(form, m, n, k, chip)
+    enough = [x for x in cuts if x.in_flight(form, n, chip) >= needed_bytes(chip)]
+    return enough[0] if enough else max(cuts, key=lambda x: x.in_flight(form, n, chip))
+
+
+def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
+    """The cut with as many parts of K as give every unit one, each of LEAST_STEPS trips or more."""
+    parts = min(ceil(chip.units / cut.groups(n)), ceil(k / cut.deep) // LEAST_STEPS)
+    return replace(cut, split=max(1, parts))
+
+
+__all__ = ["LEAST_STEPS", "WAVES", "GemvCut", "gemv_cut", "gemv_cuts"]
