@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from wavedsl.analysis.strategy import GEMV_ROWS, PERSISTENT_K, GemmShape, TileChoice, choose_tiles
@@ -22,7 +22,16 @@ from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.plan import MOST_SUMS, Choice, chip_of, chosen, long_columns, problem, warpgroup_strategy
+from wavedsl.strategies.plan import (
+    MOST_SUMS,
+    Choice,
+    chip_of,
+    chosen,
+    long_columns,
+    problem,
+    warpgroup_strategy,
+    waves_of,
+)
 from wavedsl.strategies.rooms import has_room
 from wavedsl.targets import get_target
 
@@ -35,6 +44,7 @@ HOPELESS = 1.5
 LEAST_SIDE, MOST_SIDE = 16, 256
 """Rows and columns of tiles."""
 MOST_WAVES = 8
+"""Waves of a workgroup: more leave a lane of NVIDIA's too few registers for products by multiply-adds."""
 
 
 def gemm_choices(
@@ -151,6 +161,8 @@ def _fits(tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Prod
     if not all(
         LEAST_SIDE <= side <= MOST_SIDE and (side < 2 * x or side == LEAST_SIDE) for side, x in zip(sides, sizes)
     ):
+        return False
+    if prod(waves_of(tiles, form, chip)) > MOST_WAVES:
         return False
     lanes = get_target(chip.target).wave_size * MOST_WAVES
     return tiles.tile_m * tiles.tile_n * form.sums.bits // 32 <= MOST_SUMS * lanes
