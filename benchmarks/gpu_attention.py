@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.symbols import evaluate_int
 
 import wavedsl as wd
 
@@ -122,7 +123,10 @@ def launch(place: Place, kernel: Any, given: dict[str, Any], subs: dict[Any, int
     names = [p.name for p in kernel.parameters]
     there = [place.put(given[name]) for name in names]
     if place.rehearsal is not None:
-        place.rehearsal.add(kernel.compile(*there, target=place.rehearsal.target, subs=subs))
+        if subs:
+            place.rehearsal.add(kernel.compile(*there, target=place.rehearsal.target, subs=subs))
+        else:
+            kernel.bind(*there)
         return
     (kernel.compile(*there, subs=subs) if subs else kernel)(*there)
     for name, x in zip(names, there):
@@ -567,14 +571,23 @@ def tutorial_at(path: str | None) -> Any:
     return module
 
 
-def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]], word: str | None, timed_only: bool) -> int:
+def compile_all(
+    rehearsal: Rehearsal, shapes: Sequence[tuple[int, int, bool]], word: str | None, timed_only: bool
+) -> None:  # fmt: skip
     """Compile every kernel of the checks (`word`: of those whose name has it), and every one that would be timed."""
-    rehearsal = Rehearsal(target)
-    place = Place(rehearsal=rehearsal)
+    target, place = rehearsal.target, Place(rehearsal=rehearsal)
+
+    def checked(run: Any) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            run(place, target, 0)  # whose verdict is of outputs that nobody wrote
+
+    def bound(kernels: Sequence[Any], subs: dict[Any, int]) -> None:
+        for kernel in kernels:
+            kernel.bind(*empty_arguments(kernel, subs))
+
     for name, run in () if timed_only else checks(tiny=False):
         if not skipped(name, target, word):
-            with rehearsal.unit(f"check {name}", timed=False), contextlib.redirect_stdout(io.StringIO()):
-                run(place, target, 0)  # whose verdict is of outputs that nobody wrote
+            rehearsal.run(f"check {name}", functools.partial(checked, run), timed=False)
     for d, n, causal in () if word else shapes:
         variant = forward.Variant(wd.bf16, causal=causal, lse=True)
         subs = extents(n, d)
@@ -583,12 +596,17 @@ def compile_all(target: str, shapes: Sequence[tuple[int, int, bool]], word: str 
         for choice in candidates(target, n, d, causal):
             units[f"{what}, {choice}"] = [forward_kernel(variant, choice)]
         for name, kernels in units.items():
-            with rehearsal.unit(name):
-                for kernel in kernels:
-                    used = kernel.trace().named
-                    own = {s: extent for s, extent in subs.items() if s in used}
-                    rehearsal.add(kernel.compile(target=target, subs=own))
-    return rehearsal.report()
+            rehearsal.run(name, functools.partial(bound, kernels, subs))
+
+
+def empty_arguments(kernel: Any, subs: dict[Any, int]) -> list[Any]:
+    """Arguments of these extents, with nothing in the arrays."""
+    found: dict[str, Any] = {}
+    for argument in kernel.trace().arguments:
+        if argument.dims:
+            shape = tuple(evaluate_int(dim, subs) for dim in argument.dims)
+            found[argument.name] = np.empty(shape, argument.dtype.storage)
+    return [found.get(p.name, np.float32(1.0)) for p in kernel.parameters]
 
 
 def skipped(name: str, target: str, word: str | None) -> bool:
@@ -611,7 +629,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     shapes = [(d, n, causal) for d in given.d for causal in (False, True) for n in given.sequence]
     if given.compile:
-        return compile_all(given.compile, shapes, given.only, given.skip_checks)
+        rehearsal = Rehearsal(given.compile)
+        compile_all(rehearsal, shapes, given.only, given.skip_checks)
+        return rehearsal.report()
     torch: Any = None
     if given.emulate:
         os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.emulate}"

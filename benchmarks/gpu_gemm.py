@@ -423,23 +423,23 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> Path:
 # ----------------------------------------------------------------------------------------------------------------- run
 
 
-def compile_all(checks: Sequence[Check], cases: Sequence[Case], target: str) -> int:
+def compile_all(checks: Sequence[Check], cases: Sequence[Case], rehearsal: Rehearsal) -> None:
     """Compile every check, and every candidate of every case, at full sizes."""
-    rehearsal = Rehearsal(target)
     space = Space(empty_arrays=True)
+
+    def check_made(check: Check) -> None:
+        for kernel, arguments in made(space, check, check.size).launches:
+            kernel.bind(*arguments)
+
     for check in checks:
-        with rehearsal.unit(f"check {check.name}", timed=False):
-            for kernel, arguments in made(space, check, check.size).launches:
-                kernel.bind(*arguments)
+        rehearsal.run(f"check {check.name}", functools.partial(check_made, check), timed=False)
     for case in cases:
         for size in case.sizes:
             operands = Products(space, case.form, size, False).sets[0]
             for config in candidates(case.form, size[0], False):
-                with rehearsal.unit(f"{case.name} {size} {config}"):
-                    kernels.product(case.form, config).bind(*operands)
-            with rehearsal.unit(f"{case.name} {size} strategy"):
-                _strategy(*operands)
-    return rehearsal.report()
+                kernel = kernels.product(case.form, config)
+                rehearsal.run(f"{case.name} {size} {config}", functools.partial(kernel.bind, *operands))
+            rehearsal.run(f"{case.name} {size} strategy", functools.partial(_strategy, *operands))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -455,7 +455,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [c for c in CASES if given.cases is None or c.name in given.cases]
     checks = [] if given.skip_checks else [c for c in CHECKS if given.checks is None or c.name in given.checks]
     if given.compile:
-        return compile_all(checks, cases, given.compile)
+        rehearsal = Rehearsal(given.compile)
+        compile_all(checks, cases, rehearsal)
+        return rehearsal.report()
     torch = None if given.tiny else _torch_with_gpu()
     tiny = torch is None
     if tiny:

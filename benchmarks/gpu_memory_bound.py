@@ -19,6 +19,7 @@ context is named, and the next one runs (`units`).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import math
@@ -152,7 +153,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
 
         def chosen(place: int) -> Any:
             if place >= len(choices()):
-                raise wd.ConstraintError(f"there are {len(choices())} choices for this product")
+                raise NoSuchCut(f"there are {len(choices())} choices for this product")
             return choices()[place]
 
         calls = space.products(_first(bind, (None,)), a, b, c)
@@ -163,6 +164,10 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
         )  # fmt: skip
 
     return make
+
+
+class NoSuchCut(wd.ConstraintError):
+    """A case has fewer cuts on this chip."""
 
 
 MOST_CHOICES = 6
@@ -452,19 +457,23 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
     return table(heads, out)
 
 
-def compile_all(cases: Sequence[Case], target: str) -> int:
-    """Compile every case at its full size, as a run on the chip would."""
-    rehearsal = Rehearsal(target)
+def compile_all(cases: Sequence[Case], rehearsal: Rehearsal) -> None:
+    """Compile every case at its full size, as a run on the chip would: in all cuts, or as it is without."""
     space = Space(empty_arrays=True)
     for case in cases:
         for size in case.sizes:
-            with rehearsal.unit(f"{case.name} {size}"):
-                work = case.make(space, size)
+            if not case.cuts(size):
+                rehearsal.run(f"{case.name} {size}", functools.partial(case.make, space, size))
+                continue
+            bind = case.make(space, size).bind
             for cut in case.cuts(size):
-                with rehearsal.unit(f"{case.name} {size} cut {cut}"):
-                    work.bind(cut)
-        print(f"{case.name}: {len(case.sizes)} sizes compile for {target}")
-    return rehearsal.report()
+                rehearsal.run(f"{case.name} {size} cut {cut}", functools.partial(_fitting, bind, cut))
+
+
+def _fitting(bind: Callable[[Any], Any], cut: Any) -> None:
+    """Bind in a cut, if the case has it on this chip."""
+    with contextlib.suppress(NoSuchCut):
+        bind(cut)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -478,7 +487,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [c for c in CASES if not given.cases or c.name in given.cases]
     torch = None
     if given.compile:
-        return compile_all(chosen, given.compile)
+        rehearsal = Rehearsal(given.compile)
+        compile_all(chosen, rehearsal)
+        return rehearsal.report()
     if given.emulate:
         os.environ["WAVEDSL_DEVICE"] = f"emulator:{given.emulate}"
     else:

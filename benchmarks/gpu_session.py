@@ -71,6 +71,10 @@ PARTS = ("ladder", "checks", "rates", "gemm", "attention", "memory")
 SHARES = {"ladder": 0.15, "checks": 0.35, "rates": 0.12, "gemm": 0.5, "attention": 0.35, "memory": 0.35}
 """Of the time of a call, that a part may take before the others have had their turn."""
 TIMED = ("gemm", "attention", "memory", "rates")
+WORTH = {"squares bf16": 0, "fp8": 1, "squares f16": 2, "depths": 3}
+"""The order of products."""
+ATTENTION = [(d, n, causal) for d in (128, 64, 256) for n in (4096, 16384, 8192, 2048) for causal in (True, False)]
+"""Head sizes, keys, and whether masked, in this order."""
 RESERVE = 15.0
 """Seconds in which tables and plots are written."""
 AGAIN = 75
@@ -153,8 +157,8 @@ class Session:
         import gpu_gemm
 
         every = [(c, size) for c in gpu_gemm.CASES for size in (c.tiny if self.tiny else c.sizes)]
-        worth = {"squares bf16": 0, "fp8": 1, "squares f16": 2, "depths": 3}
-        every.sort(key=lambda x: (x[1] != (8192, 8192, 8192) or worth.get(x[0].name, 9) > 1, worth.get(x[0].name, 9)))
+        worth = {case.name: WORTH.get(case.name, len(WORTH)) for case in gpu_gemm.CASES}
+        every.sort(key=lambda x: (x[1] != (8192, 8192, 8192) or worth[x[0].name] > 1, worth[x[0].name]))
         product = gpu_gemm.product_called(self.chip or "")
         part = Part(self.done, "gemm")
         return [gpu_gemm.run_case(part, self.space, c, size, bool(self.tiny), product) for c, size in every]
@@ -164,11 +168,10 @@ class Session:
 
         if self.tiny:
             return []
-        shapes = [(d, n, causal) for d in (128, 64, 256) for n in (4096, 16384, 8192, 2048) for causal in (True, False)]
         place = gpu_attention.Place(self.torch)
         with contextlib.redirect_stdout(sys.stderr):
             tutorial = None if self.torch is None else gpu_attention.tutorial_at(None)
-            return gpu_attention.measure(place, self.target, shapes, tutorial, Part(self.done, "attention"))
+            return gpu_attention.measure(place, self.target, ATTENTION, tutorial, Part(self.done, "attention"))
 
     def memory(self) -> list[dict[str, Any]]:
         import gpu_memory_bound
@@ -287,7 +290,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options += [f"--commit={given.commit}", f"--call={began:.0f}"]
         options += [f"--tiny={given.tiny}"] if given.tiny else []
         command = [sys.executable, str(Path(__file__).resolve()), "--worker", *options]
-        why = supervise(command, kept, given.out / "log.txt", began + given.limit - RESERVE)
+        import ahead
+
+        with ahead.beside(given.out / "log.txt", given.part, ahead.gpu_at_hand(), 0 if given.tiny else None):
+            why = supervise(command, kept, given.out / "log.txt", began + given.limit - RESERVE)
     said = report(given.out, why)
     print(said)
     return 0

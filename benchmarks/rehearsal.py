@@ -1,9 +1,8 @@
 """What a benchmark would compile on a GPU, compiled and assembled without one: what fails, spills, or is serialised.
 
     rehearsal = Rehearsal("sm_90a")
-    with rehearsal.unit("softmax (8192, 4096)"):
-        case.make(space, size)                  # what is bound or called here is compiled for the target, nothing runs
-    return rehearsal.report()
+    rehearsal.run("softmax (8192, 4096)", lambda: case.make(space, size))     # what is bound there is compiled for the
+    return rehearsal.report()                                                  # target, nothing runs
 
 For a chip of NVIDIA every text also goes through ptxas (where it is at hand): spills, its coded remarks (C75xx: matrix
 instructions run one after another, setmaxnreg is ignored) and warnings are named with the registers.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import wavedsl as wd
@@ -31,6 +30,11 @@ class Rehearsal:
         self._seen: set[str] = set()
         self._new: list[Any] = []
         os.environ["WAVEDSL_DEVICE"] = f"emulator:{target}"
+
+    def run(self, name: str, work: Callable[[], Any], timed: bool = True) -> None:
+        """A unit that is this function."""
+        with self.unit(name, timed):
+            work()
 
     @contextlib.contextmanager
     def unit(self, name: str, timed: bool = True) -> Iterator[None]:
