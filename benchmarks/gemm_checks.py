@@ -79,7 +79,7 @@ CHECKS = (
     _fixed("cluster", (1024, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=False),
     _fixed("persistent", (4000, 1208, 1096), (200, 72, 136), persistent=True),
     _fixed("cluster, persistent", (4096, 1208, 1096), (256, 72, 136), cluster=(2, 1, 1), persistent=True),
-    _fixed("cluster along both axes", (4096, 1208, 1096), (256, 72, 136), cluster=(2, 2, 1)),
+    _fixed("cluster along both axes", (4096, 1272, 1096), (256, 72, 136), cluster=(2, 2, 1)),
     _fixed("ping-pong", (4000, 1208, 1096), (200, 72, 136), persistent=True, ping_pong=True),
     _fixed("parts of K", RAGGED, (72, 80, 264), split_k=3),
     _fixed("dealt", (1000, 1208, 4096), (200, 80, 264), stream_k=True),

@@ -218,3 +218,11 @@ def test_a_rehearsal_names_what_spills_and_what_fails(benchmark, capsys, monkeyp
     assert failed.startswith("FAILED: fp8 (8192, 8192, 8192) 512x512x64/64x64: ")
     assert noted.endswith("plain, 168 registers: 8 bytes of spills; (C7510) serialized") and "NOTE" in noted
     assert last == "1 kernels for sm_90a, 1 failures, 1 with notes"
+
+
+@pytest.mark.slow
+def test_every_check_compiles_at_its_full_size(benchmark):
+    """As on the chip: tiny sizes say nothing of how many tiles a cluster divides."""
+    rehearsal = benchmark.Rehearsal("sm_90a")
+    benchmark.compile_all(benchmark.CHECKS, (), rehearsal)
+    assert not rehearsal.failed and rehearsal.kernels >= len(benchmark.CHECKS) / 2
