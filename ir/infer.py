@@ -232,8 +232,8 @@ def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Pa
         if theirs not in chosen:
             chosen[theirs] = coarse_layout(chosen[own], n)
             changed = True
-    elif rule in ("same", "lift") or n.attrs.get("mapping") is not None:
-        for x in n.inputs:
+    elif rule in ("same", "lift") or n.attrs.get("mapping") is not None or n.op == "shuffle":
+        for x in n.inputs[n.op == "shuffle" :]:
             if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                 theirs = classes.find(x.id)
                 if theirs not in chosen:
@@ -388,7 +388,7 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
             want = project_to(mine, map(str, n.inputs[1].dims))
             if n.inputs[1].dims and not same_layout(out.layouts[n.inputs[1].id], want):
                 out.demands[n.id, 1] = want
-            if not same_layout(out.layouts[n.inputs[0].id], mine):
+            if set(n.dims) == set(n.inputs[0].dims) and not same_layout(out.layouts[n.inputs[0].id], mine):
                 out.demands[n.id, 0] = mine
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):

@@ -73,7 +73,7 @@ def join_sums(region: Region, classes: Classes) -> None:
             if added is not None:
                 classes.join(n.id, added.id)
         elif n.op in ("scan", "cumsum", "shuffle"):
-            if not is_packed_read(n.inputs[0]):
+            if not is_packed_read(n.inputs[0]) and set(n.dims) == set(n.inputs[0].dims):
                 classes.join(n.id, n.inputs[0].id)
         elif n.op.startswith("atomic_"):
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
@@ -87,6 +87,8 @@ def join_region(region: Region, classes: Classes) -> None:
         body = n.attrs.get("body")
         if body is not None and n.op in REGIONS:
             join_region(body, classes)
+        if n.op == "shuffle" and set(n.dims) != set(n.inputs[0].dims) and set(n.dims) == set(n.inputs[1].dims):
+            classes.join(n.id, n.inputs[1].id)  # each index lies where what it names goes
         apart = (*PRODUCTS, "result", "scan", "cumsum", "shuffle")
         if n.op in apart or not isinstance(n.type, ValueType) or n.op.startswith("atomic_"):
             continue
