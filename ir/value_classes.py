@@ -47,15 +47,16 @@ def is_packed_read(n: Node) -> bool:
     return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
 
 
-def join_sums(region: Region, classes: Classes) -> None:
+def join_sums(region: Region, classes: Classes, starts: bool = True) -> None:
     """What lies alike whatever the user means: what a loop carries, a product and its addend, what an operation with a
-    result of its own layout takes."""
+    result of its own layout takes. `starts`: what a loop starts from lies as what it carries, too."""
     for n in region.nodes:
         body = n.attrs.get("body")
         if body is not None and n.op in REGIONS:
-            join_sums(body, classes)
+            join_sums(body, classes, starts)
             for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
-                classes.join(init.id, carry.id)
+                if starts:
+                    classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
         if n.op == "result":
             source = n.inputs[0]
