@@ -2,6 +2,7 @@
 
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
+    part      sums along what workgroups share, which atomics add to memory                     partial_sums.py
     join      elements that atomics send to one place                                 sum_before_atomics.py
     plan      ways to cut and to lay out, best first                                              plans.py
       apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
@@ -40,6 +41,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.lower import lower
+from wavedsl.ir.partial_sums import mark_parts
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import (
     DEAD_CODE,
@@ -100,7 +102,7 @@ def build_kernel(
 
 def prepared(graph: Graph, target: Target) -> Graph:
     """The graph as it is cut and laid out for a target."""
-    return sum_before_atomics(scale_by_hand(at_precision(graph, target), target))
+    return sum_before_atomics(mark_parts(scale_by_hand(at_precision(graph, target), target)))
 
 
 def lowered(

@@ -442,7 +442,13 @@ def tile_stop(dim: Any) -> Value:
 
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:
-    """Adds `value` to array `mem` indivisibly and gives what was there before."""
+    """Adds `value` to array `mem` indivisibly and gives what was there before.
+
+    A sum or product along a dimension that workgroups share is added in parts, one per workgroup, where nothing reads
+    what was there before and nothing but factors stands between:
+
+        wd.atomic_add(wd.mma(ds, wd.read(k)) * scale, dq)  # N, which both have, is spread over workgroups
+    """
     return access.atomic(current("atomic_add"), "atomic_add", (value,), mem, mapping)
 
 
