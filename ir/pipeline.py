@@ -58,7 +58,7 @@ from wavedsl.ir.passes import (
 )
 from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_partition
 from wavedsl.ir.precision import at_precision
-from wavedsl.ir.retile import finer, lighter
+from wavedsl.ir.retile import finer, fitting, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.target import Target
@@ -122,16 +122,28 @@ def lowered(
             plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
+    def fitted(plan: Plan) -> tuple[Plan, Kernel]:
+        """A plan with finer tiles where there is no other way, and its kernel. What is refused is refused as it was
+        first."""
+        try:
+            return plan, by(plan)
+        except ConstraintError as refused:
+            problem = refused
+            while (cuts := fitting(plan.graph, plan.partition, plan.inference, problem, choices)) is not None:
+                try:
+                    plan = with_partition(plan, cuts)
+                except ConstraintError:
+                    break
+                try:
+                    return plan, by(plan)
+                except ConstraintError as again:
+                    problem = again
+            raise
+
     for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns):
         try:
-            try:
-                kernel = by(plan)
-            except ConstraintError:
-                cut_again = finer(plan.graph, plan.partition, plan.inference, None, choices)
-                if cut_again is None:
-                    raise
-            else:
-                cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
+            plan, kernel = fitted(plan)
+            cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
             if cut_again is not None:
                 plan = with_partition(plan, cut_again)
                 kernel = by(plan)
