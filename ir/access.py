@@ -228,11 +228,11 @@ class GlobalAccess:
         self.padded = [
             d for d in self.names
             if self.covers[d][0] > self.covers[d][1]
-            and (store or info.written or plans[d].role == "loop")
+            and (store or info.written or plans[d].role == "loop" or plans[d].summed)
             and plans[d].role != "index"
         ]  # fmt: skip
         """Dimensions whose tile is padded: elements past the tile are another tile's to store, and no part of this
-        trip."""
+        trip, or of this workgroup's sum."""
         self.buffer, self.voff, self.soff = self._addressed(in_voff)
         least = self.voff if isinstance(self.voff, int) else self.voff.lo
         self.signed = bool(self.limits) and (least is None or least < 0)

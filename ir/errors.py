@@ -31,7 +31,14 @@ class TraceError(WaveError):
 
 
 class ConstraintError(WaveError):
-    """Constraints, sizes or arguments that no launch can satisfy on the target."""
+    """Constraints, sizes or arguments that no launch can satisfy on the target.
+
+    `tile`: where shared memory does not hold a tile, its dimensions; the compiler may cut some of them finer.
+    """
+
+    def __init__(self, message: str, location: Loc | None = None, hint: str = "", tile: tuple[str, ...] = ()):
+        super().__init__(message, location, hint)
+        self.tile = tile
 
 
 class NotHandedOut(ConstraintError):

@@ -79,7 +79,12 @@ def _coordinates(
 
 def _carried_out(run: Run, node: Node, active: Named, dims: tuple[Any, ...]) -> Any:
     """Where an access happens, over its own dimensions. Along those of the condition that it does not have, workgroups
-    access the same elements: reads and writes give the same if any of them does; of an atomic, who counts?"""
+    access the same elements: reads and writes give the same if any of them does, and so do atomics that add the parts
+    of a sum; of other atomics, who counts?"""
+    joined = run.parts.atomics.get(node.id)
+    if joined in active.dims:
+        at = active.dims.index(joined)
+        active = Named(active.dims[:at] + active.dims[at + 1 :], active.array.any(axis=at))
     stray = tuple(d for d in active.dims if d not in dims)
     array, along = run.aligned(active, (*stray, *dims)), tuple(range(len(stray)))
     found = array.any(axis=along)

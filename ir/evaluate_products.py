@@ -45,7 +45,7 @@ def _mma(run: Run, node: Node) -> Named:
     a, b = node.inputs[:2]
     acc = node.inputs[2] if len(node.inputs) > 2 else None
     over = _contracted(a, b, acc)
-    x, y = run.whole(a), run.whole(b)
+    x, y = run.summed(node, run.whole(a)), run.summed(node, run.whole(b))
     if node.attrs.get("precision") == "tf32":
         x, y = (Named(side.dims, convert(side.array, dt.f32, dt.tf32)) for side in (x, y))
     return _product(run, node, x, y, over, acc)
@@ -64,7 +64,7 @@ def _scaled_mma(run: Run, node: Node) -> Named:
     sides = []
     for value, scale in ((x, x_scale), (y, y_scale)):
         block = scale_block(value.type, scale.type, over)  # type: ignore[arg-type]
-        whole = run.whole(value, last=over)
+        whole = run.summed(node, run.whole(value, last=over))
         blocked = next(d for d in scale.dims if d not in value.dims)
         factors = run.whole(scale, last=blocked)
         repeated = np.repeat(_scale_factor(factors.array), block or 1, axis=-1)[..., : whole.array.shape[-1]]

@@ -35,8 +35,9 @@ def highest(dtype: DType) -> Any:
 @meaning("sum")
 def _sum(run: Run, node: Node) -> Named:
     value, array, dtype = _along(run, node)
-    total = np.sum(array, axis=-1, dtype=array.dtype)
-    return Named(value.dims[:-1], run.round(np.asarray(total), dtype))
+    there = run.summed(node, Named(value.dims, array))
+    total = np.sum(there.array, axis=there.dims.index(node.attrs["dim"]), dtype=array.dtype)
+    return Named(tuple(d for d in there.dims if d != node.attrs["dim"]), run.round(np.asarray(total), dtype))
 
 
 @meaning("max", "min")

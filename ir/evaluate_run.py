@@ -23,6 +23,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.partial_sums import parts_of
 from wavedsl.ir.rounding import pack, to_float, unpack
 from wavedsl.ir.symbols import evaluate as evaluate_expr
 from wavedsl.ir.symbols import scale_of
@@ -65,6 +66,7 @@ class Run:
         self.active: list[Named] = []
         """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
+        self.parts = parts_of(graph)
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
 
@@ -182,6 +184,18 @@ class Run:
         array = self.aligned(value, dims)
         shape = tuple(n if d in value.dims else self.size(d) for d, n in zip(dims, array.shape))
         return Named(dims, np.broadcast_to(array, shape))
+
+    def summed(self, node: Node, value: Named) -> Named:
+        """An operand of a sum, with 0 for the elements of workgroups that do not come to it, where each adds its part
+        (`partial_sums`)."""
+        dim = self.parts.sums.get(node.id)
+        flags = [a for a in self.active if dim in a.dims]
+        if dim is None or not flags:
+            return value
+        there = self.all_of(*flags)
+        dims = self.union(value, there)
+        array = self.aligned(value, dims)
+        return Named(dims, np.where(self.aligned(there, dims), array, np.zeros((), array.dtype)))
 
     def union(self, *values: Named) -> tuple[Any, ...]:
         widest = max(values, key=lambda v: len(v.dims)).dims

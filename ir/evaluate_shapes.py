@@ -49,24 +49,26 @@ def _shuffle(run: Run, node: Node) -> Named:
     dim = node.attrs["dim"]
     value = run.whole(node.inputs[0], last=dim)
     index = run.get(node.inputs[1])
-    dims = tuple(_PLACE if d == dim else d for d in index.dims)
-    if dim not in index.dims:  # every element along the dimension is the same one
-        length = value.array.shape[-1]
-        index = Named((*index.dims, dim), np.repeat(index.array[..., None], length, axis=-1))
-        dims = (*dims, _PLACE)
-    taken = _taken(run, value, Named(dims, index.array))
-    return Named(tuple(dim if d is _PLACE else d for d in taken.dims), taken.array)
+    new = [d for d in node.dims if d not in node.inputs[0].dims]
+    along = new[0] if new else dim  # of the result
+    if along not in index.dims:  # every element along the dimension is the same one
+        length = run.size(along)
+        index = Named((*index.dims, along), np.repeat(index.array[..., None], length, axis=-1))
+    taken = _taken(run, value, Named(tuple(_PLACE if d == along else d for d in index.dims), index.array))
+    return Named(tuple(along if d is _PLACE else d for d in taken.dims), taken.array)
 
 
 _PLACE = sympy.Symbol("_place")
 """Stands for the places that are taken along a dimension."""
+_FROM = sympy.Symbol("_from")
+"""Stands for the dimension that they are taken along, which the places may have too."""
 
 
 def _taken(run: Run, value: Named, places: Named) -> Named:
     """Elements of the last dimension of `value` at `places`, 0 outside."""
-    along, length = value.dims[-1], value.array.shape[-1]
+    length = value.array.shape[-1]
     dims = tuple(dict.fromkeys((*value.dims[:-1], *(d for d in places.dims if d is not _PLACE))))
-    table = run.aligned(value, (*dims, along))
+    table = run.aligned(Named((*value.dims[:-1], _FROM), value.array), (*dims, _FROM))
     index = run.aligned(places, (*dims, _PLACE))
     sizes = np.broadcast_shapes(table.shape[:-1], index.shape[:-1])
     table = np.broadcast_to(table, (*sizes, table.shape[-1]))

@@ -28,6 +28,7 @@ from wavedsl.ir.errors import CompileError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
+from wavedsl.ir.lane_gather import LaneGather, lane_gather
 from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
@@ -126,17 +127,16 @@ def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
     return {c.bit_length() - 1: number_of(x) for x, c in columns if c and kind_of(x) == "l"}
 
 
-def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str, fixed: bool) -> bool:
-    """Whether elements are taken along `dim` without shared memory: one `fixed` place by an exchange between lanes, or
-    another for every element where lanes alone hold the dimension."""
-    lanes = lane_bits(source, dim)
-    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes.values())
-    if not near or not source.inner.monomial():
-        return False
-    if fixed:
-        return same_layout(source.project(dim), layout)
-    alone = len(lanes) == source.inner.width(dim) and dict(source.extents)[dim] == source.box(dim)
-    return alone and same_layout(source, layout)
+def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str) -> bool:
+    """Whether elements at one known place along `dim` are taken without shared memory, by an exchange between lanes."""
+    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lane_bits(source, dim).values())
+    return near and source.inner.monomial() and same_layout(source.project(dim), layout)
+
+
+def gathered_in_lanes(n: Node, source: Layout, layout: Layout) -> LaneGather | None:
+    """How a shuffle takes its elements from other lanes; None where it goes through shared memory."""
+    kind = scalar_type(n.dtype)
+    return lane_gather(source, layout, str(n.attrs["dim"]), 1 if kind is PRED else kind.words)
 
 
 def swap_mask(low: Lowering, n: Node, source: Layout, layout: Layout) -> int | None:
@@ -168,12 +168,13 @@ def _xor_of_index(n: Node, dim: Any) -> int | None:
 def pick_bytes(low: Lowering, n: Node) -> int:
     """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
     kind, source = scalar_type(n.dtype), low.inference.operand_layout(n, 0)
-    fixed = n.op == "extract" and n.attrs["new"] is None and n.attrs["start"] is not None
-    whole = n.op == "shuffle" or fixed
-    if whole and picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"]), fixed):
-        return 0
-    if n.op == "shuffle" and swap_mask(low, n, source, low.layout(n)) is not None:
-        return 0
+    if n.op == "shuffle":
+        swaps = swap_mask(low, n, source, low.layout(n)) is not None
+        if swaps or gathered_in_lanes(n, source, low.layout(n)) is not None:
+            return 0
+    elif n.attrs["new"] is None and n.attrs["start"] is not None:
+        if picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"])):
+            return 0
     tile = prod(size for _, size in source.extents)
     return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16
 

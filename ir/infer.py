@@ -83,17 +83,24 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError
     where no matrix instruction fits, CompileError on a conflict."""
     try:
-        return _infer(graph, partition, target, hardware, rows, apart=False)
+        return _infer(graph, partition, target, hardware, rows)
     except _Conflict:
+        pass
+    try:
         return _infer(graph, partition, target, hardware, NO_ROWS, apart=True)
+    except _Conflict:
+        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True, starts=False)
 
 
-def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool) -> Inference:
+def _infer(
+    graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool = False,
+    starts: bool = True,
+) -> Inference:  # fmt: skip
     """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
-    convert."""
+    convert. `starts`: nor are what loops start from and what they carry, unless this is true."""
     classes = Classes()
     nodes = {n.id: n for n in graph.all_nodes()}
-    join_sums(graph.region, classes)
+    join_sums(graph.region, classes, starts)
     if apart:
         classes.settled = {classes.find(n.id) for n in nodes.values() if n.op in PRODUCTS}
     join_region(graph.region, classes)
@@ -130,6 +137,8 @@ def _infer(graph: Graph, partition: Partition, target: Target, hardware: Any, ro
         changed = False
         for n in values:
             changed |= _hand_on(n, chosen, classes, partition)
+        for n in order if not starts else ():
+            changed |= n.op in REGIONS and _starts_alike(n, chosen, classes)
         if not changed:
             free = [c for c in members if c not in chosen and widest[c].dims]
             pending = [c for c in free if not waits_for_other(c, members, classes, chosen)] or free
@@ -232,13 +241,25 @@ def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Pa
         if theirs not in chosen:
             chosen[theirs] = coarse_layout(chosen[own], n)
             changed = True
-    elif rule in ("same", "lift") or n.attrs.get("mapping") is not None:
-        for x in n.inputs:
+    elif rule in ("same", "lift") or n.attrs.get("mapping") is not None or n.op == "shuffle":
+        for x in n.inputs[n.op == "shuffle" :]:
             if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                 theirs = classes.find(x.id)
                 if theirs not in chosen:
                     chosen[theirs] = project_to(chosen[own], map(dim_name, x.dims))
                     changed = True
+    return changed
+
+
+def _starts_alike(n: Node, chosen: dict[int, Layout], classes: Classes) -> bool:
+    """Let what a loop starts from lie as the first value that is carried from it, where it may; whether one does now.
+    Other values that are carried from it, and one whose layout is settled, are converted in front of the loop."""
+    changed = False
+    for init, carry in zip(initial_values(n), n.attrs["body"].carries):
+        own, theirs = classes.find(init.id), classes.find(carry.id)
+        if own not in chosen and theirs in chosen:
+            chosen[own] = chosen[theirs]
+            changed = True
     return changed
 
 
@@ -346,7 +367,7 @@ def _settle_result(
         raise _Conflict(
             "two matrix products that meet in one value need it in different layouts",
             n.loc,
-            "give both the same mma_type and tiles, or keep the values apart",
+            "add them up, x + wd.mma(y, z), which converts one of them, or give both the same mma_type and tiles",
         )
     classes.leave(*(x.id for x in alone))
     chosen[classes.find(n.id)] = layout
@@ -376,6 +397,11 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
     for n in order:
         if n.attrs.get("mapping") is not None:
             _index_demands(out, n)
+        if n.op in REGIONS:
+            first = n.op == "when"  # the condition
+            for i, (init, carry) in enumerate(zip(initial_values(n), n.attrs["body"].carries), first):
+                if not same_layout(out.layouts[init.id], out.layouts[carry.id]):
+                    out.demands[n.id, i] = out.layouts[carry.id]
         if not isinstance(n.type, ValueType) or n.op in (*PRODUCTS, *REGIONS, "carry", "result"):
             continue
         mine = out.layouts[n.id]
@@ -388,7 +414,7 @@ def _edge_demands(out: Inference, order: list[Node]) -> None:
             want = project_to(mine, map(str, n.inputs[1].dims))
             if n.inputs[1].dims and not same_layout(out.layouts[n.inputs[1].id], want):
                 out.demands[n.id, 1] = want
-            if not same_layout(out.layouts[n.inputs[0].id], mine):
+            if set(n.dims) == set(n.inputs[0].dims) and not same_layout(out.layouts[n.inputs[0].id], mine):
                 out.demands[n.id, 0] = mine
             continue
         if ROWS[n.op].index_rule not in ("same", "lift", "relabel"):

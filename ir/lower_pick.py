@@ -1,9 +1,10 @@
 """`extract`, `shuffle` and `repeat_interleave`: elements of a value in registers by their place along a dimension.
 
 A number that is known and lies in registers of the same lane is a renaming; one that other lanes hold is one exchange
-between lanes per element. So is a shuffle along a dimension that lanes alone hold, and one to `index ^ mask`, of which
-the bits that registers hold cost nothing. Everything else goes through the wave's part of the scratch buffer: every
-element is written at its number in the wave's tile, and read where the index says.
+between lanes per element. So is a shuffle to `index ^ mask`, of which the bits that registers hold cost nothing, and
+one along a dimension that lanes hold (`lane_gather`). Everything else goes through the wave's part of the scratch
+buffer: every element is written at its number in the wave's tile, and read where the index says. A result along another
+dimension than the one that the elements are taken along goes the same two ways.
 
 Indices outside the dimension give 0, as elements beyond a bound are absent.
 """
@@ -14,10 +15,11 @@ from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, cells_of, lane_bits, order, picked_in_lanes, swap_mask
+from wavedsl.ir.exchange import SCRATCH, cells_of, gathered_in_lanes, lane_bits, order, picked_in_lanes, swap_mask
 from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
+from wavedsl.ir.lane_gather import LaneGather, Origin
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_values import emitter, operand
 from wavedsl.ir.lowering import Lowering
@@ -58,8 +60,10 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     for offsets in layout.element_offsets():
         e = index.layout.element_at(dict(zip(index.layout.dims, (offsets[a] for a in have)))) if have else 0
         wanted.append(index.element(b, e))
-    moved = between_lanes(low, value, layout, dim, extent, wanted)
-    return moved if moved is not None else through_scratch(low, n, value, layout, dim, extent, wanted)
+    plan = gathered_in_lanes(n, value.layout, layout)
+    if plan is not None:
+        return between_lanes(low, value, layout, dim, extent, wanted, plan)
+    return through_scratch(low, n, value, layout, dim, extent, wanted)
 
 
 @emitter("repeat_interleave")
@@ -95,7 +99,7 @@ def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: 
     b, source = low.b, value.layout
     if not 0 <= at < dict(source.extents)[dim]:
         return from_elements(b, layout, value.dtype, [b.zero(scalar_type(value.dtype))] * layout.elements_per_lane)
-    if not picked_in_lanes(low, source, layout, dim, True):
+    if not picked_in_lanes(low, source, layout, dim):
         return None
     lanes = lane_bits(source, dim)
     taken = sum(1 << o for o in lanes)
@@ -111,28 +115,44 @@ def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: 
 
 
 def between_lanes(
-    low: Lowering, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Value]
-) -> Fragment | None:
-    """A shuffle along a dimension that lanes alone hold; None where registers hold a part of it."""
+    low: Lowering, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Value], plan: LaneGather
+) -> Fragment:
+    """A gather of which every element is pulled from the lane that has it, as `plan` says."""
     b, source = low.b, value.layout
-    if not picked_in_lanes(low, source, layout, dim, False):
-        return None
-    lanes = lane_bits(source, dim)
-    rest = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
-    homes: dict[int, tuple[Value, Value]] = {}
-    axes = [layout.dims.index(d) for d in source.dims]
+    rest = b.and_(b.lane(), ~sum(1 << lane for lane, _ in plan.homes) & 0x7F)
     out = []
     for offsets, index in zip(layout.element_offsets(), wanted):
-        if index.id not in homes:
-            home = rest
-            for o, lane in lanes.items():
-                bit = b.and_(index, 1 << o)
-                home = b.or_(home, b.shl(bit, lane - o) if lane >= o else b.lshr(bit, o - lane))
-            homes[index.id] = home, b.cmp("ult", index, extent)
-        home, inside = homes[index.id]
-        e = source.element_at(dict(zip(source.dims, (offsets[a] for a in axes))))
-        out.append(_or_zero(low, inside, from_lane(low, value, e, home)))
+        at = dict(zip(layout.dims, offsets))
+        home = rest
+        for lane, origin in plan.homes:
+            home = b.or_(home, _bit_of(low, origin, at, index, lane))
+        pulled = [from_lane(low, value, e, home) for e in plan.registers(source, at)]
+        for origin in plan.choices:
+            high = b.cmp("ne", _bit_of(low, origin, at, index, origin.bit), 0)
+            pulled = [_either(low, high, y, x) for x, y in zip(pulled[::2], pulled[1::2])]
+        out.append(_or_zero(low, b.cmp("ult", index, extent), pulled[0]))
     return from_elements(b, layout, value.dtype, out)
+
+
+def _bit_of(low: Lowering, origin: Origin, at: dict[str, int], index: Value, place: int) -> Value:
+    """A bit of the coordinate of what an element of the result is pulled from, at bit `place` of a number."""
+    b = low.b
+    if origin.gathered:
+        number, bit = index, origin.bit
+    elif origin.lane is not None:
+        number, bit = b.lane(), origin.lane
+    else:
+        return b.i32((at[origin.dim] >> origin.bit & 1) << place)
+    one = b.and_(number, 1 << bit)
+    return b.shl(one, place - bit) if place >= bit else b.lshr(one, bit - place)
+
+
+def _either(low: Lowering, condition: Value, x: Value, y: Value) -> Value:
+    """x where the condition holds, else y."""
+    b = low.b
+    if x.type is PRED:
+        return b.por(b.pand(condition, x), b.pand(b.pnot(condition), y))
+    return b.select(condition, x, y)
 
 
 def swapped(

@@ -20,7 +20,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.graph import PRODUCTS, Node, Region
 from wavedsl.ir.in_place import sums_one
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.layout import Layout, high_lanes
@@ -165,7 +165,14 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
             mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
             before = "is 0 before" if n.op == "sum" else "holds the identity before"
             hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that {before}: "
-            hint += f"wd.{atomic}(x, out, mapping={mapping}); for a result per tile, {rows}"
+            each = f"wd.{atomic}(x, out, mapping={mapping})"
+            if n.op == "sum" and rest:
+                each = f"wd.atomic_add(wd.sum(x, dim={d}), out), with nothing but factors on the way"
+            hint += f"{each}; for a result per tile, {rows}"
+        elif n.op in PRODUCTS:
+            hint += ", or let each workgroup add its part to an array that is 0 before: "
+            hint += f"wd.atomic_add(wd.{n.op}(…), out), in 32 bits or more, the product from 0 and with nothing but "
+            hint += f"factors on the way; for a result per tile, {rows}"
         else:
             hint += f", or {rows}"
         raise CompileError(f"{n.op} along {d}, which is spread over workgroups", n.loc, hint)

@@ -27,7 +27,7 @@ from wavedsl.ir.early_tiles import wait_for_early_tiles
 from wavedsl.ir.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, chunk_count, standard
-from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType, initial_values, next_values, region_nodes
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType, next_values, region_nodes
 from wavedsl.ir.kernel_ir import ENDLESS, I32, I64, Value
 from wavedsl.ir.late_parts import Parts, adds_parts
 from wavedsl.ir.late_reads import is_late, late_step
@@ -39,7 +39,7 @@ from wavedsl.ir.loop_registers import kept_in_shared, room_for_loads, scarce_reg
 from wavedsl.ir.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
 from wavedsl.ir.lower_matrix import mma_steps
 from wavedsl.ir.lower_reads import direct_steps, fragment_steps, staged_steps
-from wavedsl.ir.lower_values import emit_node
+from wavedsl.ir.lower_values import emit_fill, emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import made_before, store_step
@@ -233,12 +233,12 @@ def _first_values(
 ) -> list[tuple[Key, Value]]:
     """What a loop carries into its first trip, chunk by chunk; nothing that its first product overwrites."""
     carried: list[tuple[Key, Value]] = []
-    for init, carry in zip(n.inputs, region.carries):
+    for i, (init, carry) in enumerate(zip(n.inputs, region.carries)):
         if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
             value = undefined(low, carry)
             low.zero_started.add(carry.id)
         else:
-            value = standard(low.b, relaid(low, low.value(init, env), low.layout(carry)))
+            value = standard(low.b, first_value(low, n, i, env))
             if carry.id in sums:
                 value = started_once(low, sums[carry.id], init, value)
         carried += list(zip(low.keys(carry), value.chunks))
@@ -356,10 +356,19 @@ def emit_region(
 def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tuple[Key, Value]]:
     """What a node carries into its region, chunk by chunk."""
     carried: list[tuple[Key, Value]] = []
-    for init, carry in zip(initial_values(n), region.carries):
-        value = standard(low.b, relaid(low, low.value(init, env), low.layout(carry)))
+    for i, carry in enumerate(region.carries, n.op == "when"):  # which has its condition first
+        value = standard(low.b, first_value(low, n, i, env))
         carried += list(zip(low.keys(carry), value.chunks))
     return carried
+
+
+def first_value(low: Lowering, n: Node, position: int, env: Env) -> Fragment:
+    """What a node of `REGIONS` starts from, in the layout that its region carries it in."""
+    source, wanted = n.inputs[position], low.inference.demands.get((n.id, position))
+    if wanted is not None and source.op in ("fill", "constant"):
+        return emit_fill(low, source, wanted)
+    value = low.value(source, env)
+    return value if wanted is None else convert(low, value, wanted)
 
 
 def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Any]) -> None:
@@ -411,7 +420,7 @@ def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> Non
 
 
 def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
-    """A loop's initial or yielded value in the layout that the loop keeps it in."""
+    """A value that a loop yields in the layout that the loop keeps it in."""
     return value if same_layout(value.layout, layout) else convert(low, value, layout)
 
 

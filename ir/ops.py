@@ -541,12 +541,15 @@ def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 
 
 def _shuffle(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-    require_dim(types[0], attrs["dim"], "shuffle")
-    extra = [d for d in types[1].dims if d not in types[0].dims]
-    if types[1].dtype is not dt.i32 or extra:
-        what = f"has {names(extra)}, which the value lacks" if extra else f"is {types[1].dtype}"
-        raise TraceError(f"shuffle: the index {what}", hint="an i32 value with dimensions of the value")
-    return types[0]
+    value, index, dim = types[0], types[1], attrs["dim"]
+    require_dim(value, dim, "shuffle")
+    if index.dtype is not dt.i32:
+        raise TraceError(f"shuffle: the index is {index.dtype}", hint="wd.cast(index, wd.i32)")
+    if set(index.dims) <= set(value.dims):
+        return value
+    places = tuple(d for d in index.dims if d == dim or d not in value.dims)
+    dims = tuple(e for d in value.dims for e in (places if d == dim else (d,)))
+    return ValueType(dims, value.dtype)
 
 
 def repeated_dim(x: ValueType, dim: Any) -> tuple[Any, int]:
@@ -790,7 +793,7 @@ _add("reshape", "reshape(x, *dims)", "regroup", _reshape,
 _add("extract", "extract(x, where)", "any", _extract,
      "Elements at one place along a dimension, or evenly spaced ones under a new dimension.")  # fmt: skip
 _add("shuffle", "shuffle(x, index, dim)", "family", _shuffle,
-     "The element that `index` names along `dim`, for every element; 0 for indices outside.")  # fmt: skip
+     "The elements that `index` names along `dim`, or along dimensions of the index in its place.")  # fmt: skip
 _add("repeat_interleave", "repeat_interleave(x, dim)", "any", _repeat_interleave,
      "Each element along a part of `dim`, such as `dim / 32`, for all the elements that it stands for.")  # fmt: skip
 

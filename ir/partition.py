@@ -13,14 +13,14 @@ workgroup axis, then over those of loops and of rows that no constraint cuts.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm, prod
 from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType
+from wavedsl.ir.graph import Graph, Node, Region, ValueType, factors
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.row_waves import share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of
@@ -53,6 +53,8 @@ class DimPlan:
     """Trips that one tile of the user's was cut into (`retile.py`)."""
     inside: bool = False
     """Whether the tile at hand is known to lie inside the extent (`whole_tiles.py`)."""
+    summed: bool = False
+    """Whether workgroups add parts of sums along it (`partial_sums.py`): what lies past the tile is in another part."""
 
     @property
     def waves(self) -> int:
@@ -195,6 +197,10 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool
     for d, (base, factor) in derived.items():
         _cut_along(dims[d], dims[base], factor)
     _check_loops(graph.region, dims, frozenset())
+    for d, plan in dims.items():
+        shared = plan.role == "workgroup" and plan.trips not in (0, 1)
+        summed = shared and (derived[d][0] if d in derived else d) in _contracted(matrix)
+        dims[d] = replace(plan, summed=True) if summed else plan
     partition = Partition(dims, order, prod(dims[d].waves for d in order), derived, widened)
     check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
     wanted_lanes = resolved.hardware.threads_per_wave
@@ -293,7 +299,23 @@ def _wave_tiles(
     for base, factor in tiles.derived.values():
         parts[base] = lcm(parts.get(base, 1), factor.denominator)
     shared = {d: tiles.free[d] for d in order}
-    return default_waves(shared, multiples, min(wanted, limit), tiles.fixed, rows, parts)
+    # Waves that share a contracted dimension add their sums through shared memory: they do where rows are too few.
+    inner = {d: shared[d] for d in shared if d in _contracted(matrix) and d not in multiples and d not in tiles.fixed}
+    found = default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **inner}, rows, parts)
+    if not inner:
+        return found
+    multiples |= dict.fromkeys(inner, CONTRACTED)
+    others = {d: w for d, w in found.items() if d not in inner}
+    return default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **others}, parts=parts)
+
+
+CONTRACTED = 128
+"""Elements that each of the waves that share a contracted dimension has: what the longest instruction takes."""
+
+
+def _contracted(matrix: Sequence[Node]) -> set[Any]:
+    """The dimensions that products sum over."""
+    return {d for n in matrix for i in factors(n) for d in n.inputs[i].dims if d not in n.dims}
 
 
 def _rank(plan: DimPlan, turns: int | None) -> int:

@@ -2,6 +2,7 @@
 
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
+    part      sums along what workgroups share, which atomics add to memory                     partial_sums.py
     join      elements that atomics send to one place                                 sum_before_atomics.py
     plan      ways to cut and to lay out, best first                                              plans.py
       apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
@@ -40,6 +41,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.lower import lower
+from wavedsl.ir.partial_sums import mark_parts
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import (
     DEAD_CODE,
@@ -56,7 +58,7 @@ from wavedsl.ir.passes import (
 )
 from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_partition
 from wavedsl.ir.precision import at_precision
-from wavedsl.ir.retile import finer, lighter
+from wavedsl.ir.retile import finer, fitting, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.target import Target
@@ -100,7 +102,7 @@ def build_kernel(
 
 def prepared(graph: Graph, target: Target) -> Graph:
     """The graph as it is cut and laid out for a target."""
-    return sum_before_atomics(scale_by_hand(at_precision(graph, target), target))
+    return sum_before_atomics(mark_parts(scale_by_hand(at_precision(graph, target), target)))
 
 
 def lowered(
@@ -120,16 +122,28 @@ def lowered(
             plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
         )
 
+    def fitted(plan: Plan) -> tuple[Plan, Kernel]:
+        """A plan with finer tiles where there is no other way, and its kernel. What is refused is refused as it was
+        first."""
+        try:
+            return plan, by(plan)
+        except ConstraintError as refused:
+            problem = refused
+            while (cuts := fitting(plan.graph, plan.partition, plan.inference, problem, choices)) is not None:
+                try:
+                    plan = with_partition(plan, cuts)
+                except ConstraintError:
+                    break
+                try:
+                    return plan, by(plan)
+                except ConstraintError as again:
+                    problem = again
+            raise
+
     for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns):
         try:
-            try:
-                kernel = by(plan)
-            except ConstraintError:
-                cut_again = finer(plan.graph, plan.partition, plan.inference, None, choices)
-                if cut_again is None:
-                    raise
-            else:
-                cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
+            plan, kernel = fitted(plan)
+            cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
             if cut_again is not None:
                 plan = with_partition(plan, cut_again)
                 kernel = by(plan)

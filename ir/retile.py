@@ -1,7 +1,7 @@
 """Loop tiles that the compiler makes finer than the user's, because a pipeline of two, or its registers, fit only then.
 
-In: a graph, its partition, the kernel that was lowered from them, if it could be. Out: the partition with which to
-lower again, or None where the first one stays.
+In: a graph, its partition, the kernel that was lowered from them, or why it could not be. Out: the partition with which
+to lower again, or None where the first one stays.
 
 A tile of K that fills shared memory leaves one slot: copies and products then take turns, with two barriers between.
 Half the tile in two slots takes the same memory, and one tile is copied while the other is multiplied. A loop that does
@@ -12,8 +12,9 @@ A trip of a wide tile may hold more than a wave has registers for: what it adds 
 on its way to shared memory for the next. Allocation then computes addresses anew in the loop, and moves or spills what
 does not fit. Half the tile has half of all but the sums.
 
-A loop whose trips workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they
-read (unless it lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
+Tiles of such a loop that shared memory does not hold even once are halved until it does (`fitting`). A loop whose trips
+workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they read (unless it
+lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.column_pairs import Rows
+from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.infer import Inference
@@ -45,19 +47,30 @@ tiles move accumulators or have vector instructions, with 208 none."""
 
 
 def finer(
-    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel | None, choices: Choices
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices
 ) -> Partition | None:
-    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only. Without a
-    kernel, tiles do not fit: those of the loop that workgroups share are halved."""
+    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
     if choices.stages is not None:
         return None
-    shared = {str(n.attrs["body"].dim) for n in graph.all_nodes() if n.op == "iterate" and n.attrs.get("aligned")}
-    if kernel is None:
-        single = shared
-    else:
-        loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
-        single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
+    shared = _shared_loops(graph)
+    loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
+    single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
     return _halved(graph, partition, inference, single)
+
+
+def fitting(
+    graph: Graph, partition: Partition, inference: Inference, refused: ConstraintError, choices: Choices
+) -> Partition | None:
+    """The partition with halved tiles of loops that consist of products only, where with `partition` the kernel is
+    refused: of the loops whose tile is too large for shared memory, and of those that workgroups share."""
+    if choices.stages is not None:
+        return None
+    return _halved(graph, partition, inference, {*refused.tile, *_shared_loops(graph)})
+
+
+def _shared_loops(graph: Graph) -> set[str]:
+    """Dimensions of the loops whose trips workgroups share."""
+    return {str(n.attrs["body"].dim) for n in graph.all_nodes() if n.op == "iterate" and n.attrs.get("aligned")}
 
 
 def lighter(

@@ -456,6 +456,7 @@ def too_large(extents: Mapping[str, int], elsize: int, slots: int, budget: int) 
     return ConstraintError(
         f"a shared tile of {tile} elements of {elsize} bytes, {slots} times, {left}",
         hint=f"smaller tiles or fewer pipeline stages{fewer}",
+        tile=tuple(extents),
     )
 
 

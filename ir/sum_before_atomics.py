@@ -51,7 +51,7 @@ def _joined(copy: Copy, n: Node, dims: tuple[Any, ...]) -> Node:
         value = copy.add(_JOINED[n.op], (value,), {"dim": d, "partial": True}, left, n.loc)
     mapping = n.attrs["mapping"]
     mapping = replace(mapping, dims=tuple(d for d in mapping.dims if d not in dims))
-    attrs = {**n.attrs, "mapping": mapping, "joined": tuple(map(str, dims))}
+    attrs = {**n.attrs, "mapping": mapping, "joined": (*n.attrs.get("joined", ()), *map(str, dims))}
     return copy.same(n, (value, *rest), attrs=attrs, type=value.type)
 
 

@@ -47,15 +47,16 @@ def is_packed_read(n: Node) -> bool:
     return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
 
 
-def join_sums(region: Region, classes: Classes) -> None:
+def join_sums(region: Region, classes: Classes, starts: bool = True) -> None:
     """What lies alike whatever the user means: what a loop carries, a product and its addend, what an operation with a
-    result of its own layout takes."""
+    result of its own layout takes. `starts`: what a loop starts from lies as what it carries, too."""
     for n in region.nodes:
         body = n.attrs.get("body")
         if body is not None and n.op in REGIONS:
-            join_sums(body, classes)
+            join_sums(body, classes, starts)
             for init, carry, last in zip(initial_values(n), body.carries, next_values(n)):
-                classes.join(init.id, carry.id)
+                if starts:
+                    classes.join(init.id, carry.id)
                 classes.join(carry.id, last.id)
         if n.op == "result":
             source = n.inputs[0]
@@ -73,7 +74,7 @@ def join_sums(region: Region, classes: Classes) -> None:
             if added is not None:
                 classes.join(n.id, added.id)
         elif n.op in ("scan", "cumsum", "shuffle"):
-            if not is_packed_read(n.inputs[0]):
+            if not is_packed_read(n.inputs[0]) and set(n.dims) == set(n.inputs[0].dims):
                 classes.join(n.id, n.inputs[0].id)
         elif n.op.startswith("atomic_"):
             for x in n.inputs[: ATOMIC_VALUES[n.op]]:
@@ -87,6 +88,8 @@ def join_region(region: Region, classes: Classes) -> None:
         body = n.attrs.get("body")
         if body is not None and n.op in REGIONS:
             join_region(body, classes)
+        if n.op == "shuffle" and set(n.dims) != set(n.inputs[0].dims) and set(n.dims) == set(n.inputs[1].dims):
+            classes.join(n.id, n.inputs[1].id)  # each index lies where what it names goes
         apart = (*PRODUCTS, "result", "scan", "cumsum", "shuffle")
         if n.op in apart or not isinstance(n.type, ValueType) or n.op.startswith("atomic_"):
             continue

@@ -395,12 +395,16 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
 
 
 def shuffle(x: Any, index: Any, dim: Any) -> Value:
-    """For every element of `x` the one that `index` names along `dim`, as numpy.take_along_axis does.
+    """The elements of `x` that `index` names along `dim`, as numpy.take_along_axis gives them.
 
-    `index` is an i32 value with dimensions of `x`, counted from the dimension's first element; what lies outside
-    gives 0. The dimension must lie in one wave as a whole.
+    `index` is an i32 value, counted from the dimension's first element; what lies outside gives 0. Other dimensions
+    that both have are taken together; one that the index lacks is taken whole for every index. Where the index has
+    dimensions that `x` lacks, the result has them in the place of `dim`, so that it may be longer or shorter: an `x` of
+    [M, N] by an index of [M, J] or [J] is [M, J]. `dim` must lie in one wave as a whole; the others are cut as usual.
+    Raises TraceError for an index that is not i32 and for a `dim` that `x` lacks.
 
         neighbour = wd.shuffle(x, wd.index(N) ^ 1, N)
+        picked = wd.shuffle(x, wd.read(columns), N)
     """
     builder = current("shuffle")
     nodes = (builder.node_of(x, "shuffle"), builder.node_of(index, "shuffle"))
@@ -438,7 +442,13 @@ def tile_stop(dim: Any) -> Value:
 
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:
-    """Adds `value` to array `mem` indivisibly and gives what was there before."""
+    """Adds `value` to array `mem` indivisibly and gives what was there before.
+
+    A sum or product along a dimension that workgroups share is added in parts, one per workgroup, where nothing reads
+    what was there before and nothing but factors stands between:
+
+        wd.atomic_add(wd.mma(ds, wd.read(k)) * scale, dq)  # N, which both have, is spread over workgroups
+    """
     return access.atomic(current("atomic_add"), "atomic_add", (value,), mem, mapping)
 
 

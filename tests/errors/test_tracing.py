@@ -122,6 +122,8 @@ CASES = [
      "wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.i32](0))", "wd.Register[M, N, wd.f32](0)"),
     ("mma-operand-dtypes", "x = wd.mma(wd.read(a), wd.cast(wd.read(b), wd.f32))",
      "mma: operands have dtypes f16 and f32", "wd.mma(wd.read(a), wd.cast(wd.read(b), wd.f32))", "cast one of them"),
+    ("shuffle-by-a-float", "x = wd.shuffle(wd.read(c), wd.read(c), N)", "shuffle: the index is f32",
+     "wd.shuffle(wd.read(c), wd.read(c), N)", "wd.cast(index, wd.i32)"),
     ("integer-division", "x = wd.cast(wd.read(c), wd.i32) / 2", "div: needs floating point, not i32",
      "wd.cast(wd.read(c), wd.i32) / 2", "wd.cast(x, wd.f32)"),
     ("float-with-int", "x = wd.index(M) * 0.5", "mul: the number 0.5 with i32 values", "wd.index(M) * 0.5", "wd.cast"),
