@@ -19,7 +19,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise
+from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise, solve
 from wavedsl.tracer.annotations import MemoryType
 
 
@@ -377,11 +377,9 @@ class _Extents:
         128."""
         p, free = axis.parameter, sorted(rest.free_symbols, key=str)
         if len(free) == 1:
-            found = sympy.solve(sympy.Eq(rest, axis.elements), free[0], dict=False)
-            solutions = [s for s in found if s.is_Integer and s >= 0]
-            if len(solutions) == 1:
-                self.actual[free[0]] = int(solutions[0])
-                self.source[free[0]] = p.name
+            found = solve(rest, axis.elements)
+            if found is not None:
+                self.actual[free[0]], self.source[free[0]] = found, p.name
                 return axis.elements
         raise LaunchError(
             f"{self.name}: {names(free)} has no value, and {axis.elements} elements of argument {p.name} along "
