@@ -60,7 +60,11 @@ def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[An
     """Arguments by parameter name, as Python would bind them; LaunchError where a call does not fit the signature."""
     declared = ", ".join(p.name for p in parameters)
     if len(args) > len(parameters):
-        raise LaunchError(f"{name} takes {len(parameters)} arguments, got {len(args)}", hint=f"{name}({declared})")
+        raise LaunchError(
+            f"{name} takes {len(parameters)} arguments, got {len(args)}",
+            parameters[-1].loc if parameters else None,
+            hint=f"{name}({declared})",
+        )
     bound = {p.name: value for p, value in zip(parameters, args)}
     known = {p.name for p in parameters}
     for key, value in kwargs.items():
@@ -69,15 +73,16 @@ def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[An
         if key in bound:
             raise LaunchError(f"{name} got two values for {key}", hint=f"{name}({declared})")
         bound[key] = value
-    missing = []
+    missing: list[Parameter] = []
     for p in parameters:
         if p.name not in bound:
             if p.default is inspect.Parameter.empty:
-                missing.append(p.name)
+                missing.append(p)
             else:
                 bound[p.name] = p.default
     if missing:
-        raise LaunchError(f"{name} lacks a value for {names(missing)}", hint=f"{name}({declared})")
+        lacking = ", ".join(p.name for p in missing)
+        raise LaunchError(f"{name} lacks a value for {lacking}", missing[0].loc, hint=f"{name}({declared})")
     return {p.name: bound[p.name] for p in parameters}
 
 
