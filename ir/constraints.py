@@ -16,7 +16,17 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.mma_type import MMAType, MMATypeName
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, is_dim, names, normalise
+from wavedsl.ir.symbols import (
+    DYNAMIC,
+    AddressSpace,
+    Dynamic,
+    evaluate,
+    is_dim,
+    names,
+    normalise,
+    scale_of,
+    with_numbers,
+)  # fmt: skip
 
 __all__ = [
     "HardwareConstraint",
@@ -305,15 +315,13 @@ class ResolvedConstraints:
         return found if found is not None else self._derived(dim)
 
     def _derived(self, dim: Any) -> ResolvedDim:
-        from wavedsl.ir.symbols import scale_of
-
         extent = evaluate(dim, self.values)
-        for base in getattr(dim, "free_symbols", ()):
+        for base in sorted(getattr(dim, "free_symbols", ()), key=str):
             source = self.dims.get(base)
             factor = scale_of(dim, base) if source is not None else None
             if source is None or factor is None:
                 continue
-            factor = factor.xreplace({s: sympy.Integer(v) for s, v in self.values.items() if isinstance(v, int)})
+            factor = with_numbers(factor, self.values)
             scaled: dict[str, Any] = {}
             for part in ("workgroup", "loop", "wave"):
                 size = getattr(source, part)

@@ -22,6 +22,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
+from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import names, scale_of
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
@@ -219,6 +220,11 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
             if extra:
                 what.append(f"has {names(extra)} besides")
             hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
+            if extra and not missing and values and op.startswith("atomic"):
+                where = f"wd.IndexMapping(({names(t.dims)}), {{{want[0]}: {want[0]}}})" if want else ""
+                hint += f", or say where each element goes: mapping={where}" if where else ""
+            if missing and not extra:
+                hint += f"; of a batch, one at a time: wd.WorkgroupConstraint({missing[0]}, 1, <axis>)"
             if extra and len(extra) == len(missing):
                 hint = f"if {names(extra)} and {names(missing)} are the same, give them one name; else {hint}"
             raise TraceError(
@@ -414,23 +420,24 @@ def _iterate(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueTy
     return tuple(c.type for c in body.carries)  # type: ignore[misc]
 
 
-def _condition(t: ValueType, op: str) -> None:
+def require_single(t: ValueType, op: str, loc: Loc | None = None) -> None:
     """A condition of the whole workgroup is one i1."""
     if t.dtype is not dt.i1 or t.dims:
         what = f"is {t.dtype}" if t.dtype is not dt.i1 else f"has dimensions [{names(t.dims)}]"
         raise TraceError(
             f"{op}: the condition {what}, but a workgroup takes one branch",
+            loc,
             hint="compare single values, reduce it with wd.any(x, dim), or choose element by element with wd.where",
         )
 
 
 def _when(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
-    _condition(types[0], "cond")
+    require_single(types[0], "cond")
     return tuple(c.type for c in attrs["body"].carries)
 
 
 def _repeat(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
-    _condition(attrs["body"].yields[-1].type, "while_loop")
+    require_single(attrs["body"].yields[-1].type, "while_loop")
     return tuple(c.type for c in attrs["body"].carries)
 
 
@@ -533,7 +540,8 @@ def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     dim, new = attrs["dim"], attrs["new"]
     require_dim(types[0], dim, "extract")
     if len(types) > 1 and (types[1].dtype is not dt.i32 or types[1].dims):
-        raise TraceError(f"extract: the start is {types[1]}", hint="a whole number or a single i32 value")
+        each = f"; for each element its own, wd.shuffle(x, index, dim={dim})" if types[1].dims else ""
+        raise TraceError(f"extract: the start is {types[1]}", hint=f"a whole number or a single i32 value{each}")
     if new is not None and new in types[0].dims and new != dim:
         raise TraceError(f"extract: the value already has {new}", hint="name the elements by a dimension of their own")
     dims = tuple(new if d == dim else d for d in types[0].dims if d != dim or new is not None)

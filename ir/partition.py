@@ -23,7 +23,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType, factors
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.row_waves import share_rows
-from wavedsl.ir.symbols import DYNAMIC, scale_of
+from wavedsl.ir.symbols import DYNAMIC, scale_of, with_numbers
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
 
@@ -356,7 +356,7 @@ def _base_of(d: Any, resolved: ResolvedConstraints) -> tuple[Any, Fraction] | No
         factor = scale_of(d, base) if source is not None else None
         if source is None or factor is None or source.index or (source.workgroup is None and source.loop is None):
             continue
-        factor = factor.xreplace({s: v for s, v in resolved.values.items() if isinstance(v, int)})
+        factor = with_numbers(factor, resolved.values)
         if factor.is_Rational:
             return base, Fraction(int(factor.p), int(factor.q))
     return None

@@ -147,6 +147,11 @@ def evaluate(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int | Dynamic | symp
     return result
 
 
+def with_numbers(expr: Any, env: Mapping[sympy.Symbol, Any]) -> Any:
+    """`expr` with those of its symbols replaced that have a number."""
+    return expr.xreplace({s: sympy.Integer(env[s]) for s in expr.free_symbols if isinstance(env.get(s), int)})
+
+
 def is_whole(expr: Any) -> bool:
     """Whether `expr` is a whole number by its form, whatever its symbols are: `N / 2` is not, `N // 2` is."""
     if expr.is_Integer or expr.is_Symbol or expr.func.__name__ in ("floor", "ceiling"):
@@ -161,6 +166,14 @@ def evaluate_int(expr: Any, env: Mapping[sympy.Symbol, Any]) -> int:
     """`evaluate` where every symbol has a number. Raises TypeError where one has not."""
     found: Any = evaluate(expr, env)
     return int(found)
+
+
+def solve(expr: Any, value: int) -> int | None:
+    """The whole number for the one symbol of `expr` with which `expr` is `value`: 4 for `K / 32` is K = 128. None where
+    there is no such number, or several."""
+    (unknown,) = expr.free_symbols
+    found = [n for n in sympy.solve(sympy.Eq(expr, value), unknown, dict=False) if n.is_Integer and n >= 0]
+    return int(found[0]) if len(found) == 1 else None
 
 
 def scale_of(expr: Any, dim: sympy.Symbol) -> sympy.Expr | None:

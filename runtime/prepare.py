@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import sympy
 from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.device_log import SOURCE, Site, new_log
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.symbols import evaluate, solve
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.workspace import ROOMS, TICKETS, Room
@@ -275,7 +277,35 @@ def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[A
                     compiled.location,
                     "arguments of one call must agree on every dimension",
                 )
-    return {dim: extent for dim, (extent, _) in found.items()}
+    extents = {dim: extent for dim, (extent, _) in found.items()}
+    packed = {p.name for p in compiled.params if p.dtype.packed}
+    for dim, (extent, name) in found.items():
+        if isinstance(dim, sympy.Expr) and not dim.is_Symbol:
+            _fit(dim, extent, name, extents, name in packed, compiled.location)
+    return extents
+
+
+def _fit(dim: Any, extent: int, name: str, extents: dict[Any, int], packed: bool, where: Loc | None) -> None:
+    """Check the extent of `dim`, an expression, and add to `extents` its symbol where no argument has that as an extent
+    of its own: N of 2 * N. Bytes of `packed` elements may hold more than there are."""
+    want = evaluate(dim, extents)
+    if isinstance(want, int):
+        if want != extent and not packed:
+            raise LaunchError(
+                f"argument `{name}` has {extent} elements along {dim}, which is {want}",
+                where,
+                "arguments of one call must agree on every dimension",
+            )
+    elif isinstance(want, sympy.Expr) and len(want.free_symbols) == 1:
+        value = solve(want, extent)
+        (symbol,) = want.free_symbols
+        if value is None:
+            raise LaunchError(
+                f"argument `{name}` has {extent} elements along {dim}, and there is no such {symbol}",
+                where,
+                "pass an array of another size",
+            )
+        extents[symbol] = value
 
 
 def _hidden(compiled: Launchable, param: Param, named: Mapping[str, ArrayRef], extents: Mapping[Any, int]) -> int:

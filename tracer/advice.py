@@ -81,12 +81,23 @@ _ELSEWHERE = {
     "range": "wd.iterate(K, init_args=[…])",
     "program_id": "wd.tile_start(M), the first index of the workgroup's tile, or wd.index(M) of each element",
     "mean": "wd.sum(x, dim=N) / N", "softmax": "e = wd.exp(x - wd.max(x, dim=N)), then e / wd.sum(e, dim=N)",
+    "log1p": "wd.log(1 + x)", "expm1": "wd.exp(x) - 1", "silu": "x * wd.sigmoid(x)", "square": "x * x",
+    "gelu": "0.5 * x * (1 + wd.erf(x * 0.5**0.5))", "prod": "wd.reduce(x, lambda a, b: a * b, 1.0, dim=N)",
+    "cumprod": "wd.scan(x, lambda a, b: a * b, 1.0, dim=N)", "flip": "wd.shuffle(x, N - 1 - wd.index(N), dim=N)",
+    "cdiv": "(x + y - 1) // y", "histogram": "wd.atomic_add with a mapping", "gather": "wd.shuffle(x, index, dim=N)",
     "relu": "wd.maximum(x, 0)", "transpose": "nothing: dimensions have names, and mma and write go by them",
     "float16": "wd.f16", "float32": "wd.f32", "float64": "wd.f64", "bfloat16": "wd.bf16", "int8": "wd.i8",
     "int32": "wd.i32", "int64": "wd.i64", "bool": "wd.i1", "astype": "wd.cast(x, wd.f16)", "to": "wd.cast(x, wd.f16)",
     "barrier": "nothing: waits and barriers are placed by the compiler", "constexpr": "subs={BM: 64}",
 }  # fmt: skip
 """What other array languages call something → how it is written here."""
+
+
+_MASKED = {
+    "read": "what lies beyond an end is left out by itself; for others, wd.where(condition, wd.read(a), 0.0)",
+    "write": "what lies beyond an end is skipped by itself; for others, an index outside of the array skips: "
+    "mapping=wd.IndexMapping((N,), {N: wd.where(condition, wd.index(N), -1)})",
+}
 
 
 def for_missing(name: str, module: str) -> str:
@@ -99,6 +110,9 @@ def for_exception(text: str, frame: FrameType | None) -> str:
     for phrase, advice in _PHRASES:
         if re.search(phrase, text):
             return advice
+    masked = re.match(r"(?:\w+\.)*(read|write)\(\) got an unexpected keyword argument '(mask|other)'", text)
+    if masked:
+        return _MASKED[masked[1]]
     called = re.match(r"(?:\w+\.)*(\w+)\(\) (got|missing|takes)", text)
     function = None
     if called and frame is not None:

@@ -15,7 +15,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.graph import REGIONS, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ROWS, require_single
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import names
 from wavedsl.tracer.builder import Builder
@@ -200,6 +200,7 @@ def exit_if(b: Builder, condition: Any) -> None:
     if any(r.dim is not None or r.carries for r in b.regions) or b.combining is not None:
         raise TraceError("exit_if inside a loop or branch", loc, hint="leave a workgroup before its loops")
     flag = b.node_of(condition, "exit_if", loc)
+    require_single(flag.type, "exit_if", loc)
     opposite = b.emit("invert", (flag,), {}, loc)
     region = Region(loc=loc)
     b.emit("when", (opposite,), {"body": region}, loc)

@@ -39,7 +39,8 @@ def describe(x: Any) -> tuple[str, str]:
     if isinstance(x, (bool, np.bool_)):
         return f"the number {x}", "what is known now needs Python's if and else only"
     if isinstance(x, NUMBERS):
-        return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.f32]({x})"
+        dtype = "i32" if isinstance(x, (int, np.integer)) else "f32"
+        return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.{dtype}]({x})"
     if isinstance(x, sympy.Basic):
         return (
             f"the symbol or expression {x}",

@@ -81,11 +81,16 @@ def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, None, int]:
     whole = isinstance(k.step, int) and k.step > 1 and k.stop is None
     if whole and sympy.sympify(d / k.step).is_Symbol and (k.start is None or k.start in range(k.step)):
         return k.start or 0, None, k.step
-    raise TraceError(
-        f"{array.argument.name}[…]: a step of {k.step!r} along {d}", here(),
-        hint=f"of an array of 2 * P, a[::2] is P long; otherwise give the part a name yourself: "
-        f"wd.read(a, mapping=wd.IndexMapping((…, P), {{{d}: 2 * P}}))",
-    )  # fmt: skip
+    step = k.step if isinstance(k.step, int) and k.step > 1 else 2
+    hint = (
+        f"of an array of {step} * P, a[::{step}] is P long; otherwise give the part a name yourself: "
+        f"wd.read(a, mapping=wd.IndexMapping((…, P), {{{d}: {step} * P}}))"
+    )
+    if isinstance(k.step, int) and k.step < 0:
+        back = f"{d} - 1 - wd.index({d})" if k.step == -1 and d.is_Symbol else f"last - wd.index(P) * {-k.step}"
+        dims = names(array.argument.dims) if k.step == -1 and d.is_Symbol else "…, P"
+        hint = f"backwards: wd.read(a, mapping=wd.IndexMapping(({dims}{',' * (dims == str(d))}), {{{d}: {back}}}))"
+    raise TraceError(f"{array.argument.name}[…]: a step of {k.step!r} along {d}", here(), hint=hint)
 
 
 def _bound(array: Array, dim: Any, x: Any) -> Any:

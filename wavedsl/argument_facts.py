@@ -17,7 +17,7 @@ from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Param
-from wavedsl.ir.symbols import DYNAMIC, evaluate
+from wavedsl.ir.symbols import DYNAMIC, evaluate, with_numbers
 
 
 def describe_arguments(
@@ -28,7 +28,7 @@ def describe_arguments(
     arrays: dict[str, ArrayInfo] = {}
     params: list[Param] = []
     offset = 0
-    hidden_sources: list[str] = []
+    hidden_sources: dict[str, str] = {}  # what the kernel asks for → where a launch finds it
 
     def add(name: str, kind: str, dtype: Any, size: int, source: str = "", how: str = "") -> None:
         nonlocal offset
@@ -50,16 +50,19 @@ def describe_arguments(
             info = replace(info, beyond=True)
         arrays[a.name] = info
         for d, n in zip(a.dims, extents):
-            if n is None and f"extent {d}" not in hidden_sources:
-                hidden_sources.append(f"extent {d}")
-        hidden_sources += [f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None]
+            if n is None:
+                hidden_sources[f"extent {d}"] = f"extent {with_numbers(d, dims)}"
+        hidden_sources |= {f"stride {a.name}[{i}]": f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None}
+    # A symbol that is no array's own extent, such as N of [M, 2 * N], has one as a dimension of parts of arrays.
+    alone = {s for a in graph.arguments for d in a.dims for s in d.free_symbols if dims.get(s) is DYNAMIC}
+    hidden_sources |= {f"extent {s}": f"extent {s}" for s in sorted(alone, key=str)}
     hidden: dict[str, int] = {}
     if log_sites(graph)[0]:
         hidden[SOURCE] = len(params)
         add("_log", "pointer", ALL["i32"], 8, SOURCE, "readwrite")
-    for source in hidden_sources:
-        hidden[source] = len(params)
-        add("_" + source.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)
+    for wanted, source in hidden_sources.items():
+        hidden[wanted] = len(params)
+        add("_" + wanted.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)
     return arrays, params, hidden
 
 

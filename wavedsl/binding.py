@@ -19,7 +19,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise
+from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise, solve
 from wavedsl.tracer.annotations import MemoryType
 
 
@@ -60,7 +60,11 @@ def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[An
     """Arguments by parameter name, as Python would bind them; LaunchError where a call does not fit the signature."""
     declared = ", ".join(p.name for p in parameters)
     if len(args) > len(parameters):
-        raise LaunchError(f"{name} takes {len(parameters)} arguments, got {len(args)}", hint=f"{name}({declared})")
+        raise LaunchError(
+            f"{name} takes {len(parameters)} arguments, got {len(args)}",
+            parameters[-1].loc if parameters else None,
+            hint=f"{name}({declared})",
+        )
     bound = {p.name: value for p, value in zip(parameters, args)}
     known = {p.name for p in parameters}
     for key, value in kwargs.items():
@@ -69,15 +73,16 @@ def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[An
         if key in bound:
             raise LaunchError(f"{name} got two values for {key}", hint=f"{name}({declared})")
         bound[key] = value
-    missing = []
+    missing: list[Parameter] = []
     for p in parameters:
         if p.name not in bound:
             if p.default is inspect.Parameter.empty:
-                missing.append(p.name)
+                missing.append(p)
             else:
                 bound[p.name] = p.default
     if missing:
-        raise LaunchError(f"{name} lacks a value for {names(missing)}", hint=f"{name}({declared})")
+        lacking = ", ".join(p.name for p in missing)
+        raise LaunchError(f"{name} lacks a value for {lacking}", missing[0].loc, hint=f"{name}({declared})")
     return {p.name: bound[p.name] for p in parameters}
 
 
@@ -377,11 +382,9 @@ class _Extents:
         128."""
         p, free = axis.parameter, sorted(rest.free_symbols, key=str)
         if len(free) == 1:
-            found = sympy.solve(sympy.Eq(rest, axis.elements), free[0], dict=False)
-            solutions = [s for s in found if s.is_Integer and s >= 0]
-            if len(solutions) == 1:
-                self.actual[free[0]] = int(solutions[0])
-                self.source[free[0]] = p.name
+            found = solve(rest, axis.elements)
+            if found is not None:
+                self.actual[free[0]], self.source[free[0]] = found, p.name
                 return axis.elements
         raise LaunchError(
             f"{self.name}: {names(free)} has no value, and {axis.elements} elements of argument {p.name} along "

@@ -28,7 +28,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split
-from wavedsl.ir.symbols import DYNAMIC, evaluate
+from wavedsl.ir.symbols import DYNAMIC, evaluate, with_numbers
 from wavedsl.ir.target import Target, lacking
 from wavedsl.kernel_object import check_dynamic
 from wavedsl.schedule import Schedule
@@ -254,7 +254,7 @@ def _choices(kernel: Any, schedule: Schedule | None, chip: Target) -> Choices:
 
 def _shape(dim: Any, dims: Mapping[Any, Any]) -> Any:
     value = evaluate(dim, dims)
-    return dim if value is DYNAMIC else value
+    return with_numbers(dim, dims) if value is DYNAMIC else value
 
 
 def _grid(partition: Any, axis: Sequence[Any]) -> Any:

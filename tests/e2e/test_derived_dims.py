@@ -145,3 +145,70 @@ def test_a_scaled_product_whose_waves_share_k(schedule: dict, target: str, oracl
         unit = "mfma" if target.startswith("gfx") else "tensor"
         first, second = ([x.instructions[unit] for x in c.resources.loops] for c in (compiled, plain))
         assert first == second
+
+
+L, N = wd.symbols("L N")
+EVERYWHERE = (*TARGETS, "sm_90a")
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 32, 1)])
+def squares(z: wd.Memory[M, 2 * N, wd.f32], o: wd.Memory[M, 2 * N, wd.f32]):
+    """Complex numbers, pair by pair: no array has N elements along an axis."""
+    re, im = wd.read(z[:, ::2]), wd.read(z[:, 1::2])
+    wd.write(re * re - im * im + N, o[:, ::2])
+    wd.write(2 * re * im, o[:, 1::2])
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 4, 0)], subs={L: 8})
+def grouped(x: wd.Memory[M * L, wd.f32], o: wd.Memory[M * L, wd.f32]):
+    """Groups of L along a dimension: the factor of the extent is a symbol."""
+    own = wd.IndexMapping((M, L), {M * L: wd.index(M) * L + wd.index(L)})
+    x = wd.read(x, mapping=own)
+    wd.write(x / wd.sum(x, dim=L), o, mapping=own)
+
+
+@pytest.mark.parametrize("target", EVERYWHERE)
+@pytest.mark.parametrize("n", [1, 37, 64])
+def test_a_dimension_of_parts_of_arrays_at_run_time(n: int, target: str, oracle: Callable[[str], str]) -> None:
+    """That no array is N long ended in a KeyError."""
+    z = np.arange(10 * n, dtype=np.float32).reshape(5, 2 * n) % 11 - 5
+    for dynamic in ((), (M, N)):
+        compiled = agree(squares, [z, np.zeros_like(z)], target, oracle, dynamic=dynamic)
+    want = z.view(np.complex64) ** 2 + n
+    found = np.zeros_like(z)
+    compiled.emulate(z, found)
+    np.testing.assert_array_equal(found.view(np.complex64), want)
+
+
+@pytest.mark.parametrize("target", EVERYWHERE)
+def test_a_symbol_as_factor_of_an_extent(target: str, oracle: Callable[[str], str]) -> None:
+    """Its value, an int, was asked what sympy's numbers know."""
+    x = np.arange(1, 73, dtype=np.float32)
+    for dynamic in ((), (M,)):
+        agree(grouped, [x, np.zeros_like(x)], target, oracle, dynamic=dynamic)
+    found = np.zeros_like(x)
+    grouped.evaluate(x, found)
+    np.testing.assert_allclose(found.reshape(9, 8).sum(1), np.ones(9), rtol=1e-6)
+
+
+def test_hidden_extents_of_expressions_are_counted_and_launched_from_c() -> None:
+    compiled = grouped.compile(target="sm_90a", dynamic=[M])
+    assert [p.source for p in compiled.params if p.source] == ["extent 8*M", "extent M"]
+    assert "const int64_t number = (8 * n_M);" in compiled.c_header()
+    from wavedsl.analysis.issued import hidden_values
+
+    assert sorted(hidden_values(compiled, {M: 9}).values()) == [9, 72]
+
+
+def test_extents_of_one_call_agree_with_those_that_follow_from_them() -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(K, 32, 1)], dynamic=[M, K])
+    def kernel(x: wd.Memory[M, K, wd.f32], s: wd.Memory[M, K / 4, wd.f32], o: wd.Memory[M, K, wd.f32]):
+        wd.write(wd.read(x) * wd.repeat_interleave(wd.read(s), K), o)
+
+    x, s = np.ones((4, 32), np.float32), np.ones((4, 8), np.float32)
+    compiled = kernel.compile(target="sm_80")
+    compiled.emulate(x, s, x.copy())
+    with pytest.raises(wd.LaunchError, match=r"`x` has 73 elements along 8\*M, and there is no such M"):
+        grouped.compile(target="sm_80", dynamic=[M]).emulate(*np.zeros((2, 73), np.float32))
+    with pytest.raises(wd.LaunchError, match="`s` has 9 elements along K/4, which is 8"):
+        compiled.emulate(x, np.ones((4, 9), np.float32), x.copy())

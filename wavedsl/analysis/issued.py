@@ -23,7 +23,7 @@ import numpy as np
 from wavedsl.analysis.pipes import MANY, SLOW, pipe_of, pipes_of
 from wavedsl.analysis.places import Executions, Place
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.symbols import evaluate_int
+from wavedsl.ir.symbols import evaluate, evaluate_int
 from wavedsl.ir.target import Target
 
 FREE = frozenset(
@@ -139,6 +139,10 @@ def _asks_for_wave(value: Value) -> bool:
 def hidden_values(compiled: Any, extents: Mapping[Any, Any]) -> dict[int, int]:
     """Parameter index → value, for hidden extents."""
     names = {str(k): int(v) for k, v in extents.items() if isinstance(v, int)}
+    for d in sorted({d for dims in compiled.shapes.values() for d in dims if not isinstance(d, int)}, key=str):
+        value = evaluate(d, extents)
+        if isinstance(value, int):
+            names[str(d)] = value
     found = {}
     for i, p in enumerate(compiled.params):
         if p.source.startswith("extent "):
