@@ -90,7 +90,7 @@ def candidates(program: Program, live: Liveness, tail: int = 0) -> list[Candidat
             points = 0
             for at, _ in late:
                 points |= 1 << at
-            dead = {r.reg.id for r in maker.uses if any(points & ~live.live[p] for p in live.pieces(r))}
+            dead = {r.reg.id for r in maker.uses if any(points & live.live[p] != points for p in live.pieces(r))}
         if not dead:
             out.append(found)
         elif len(dead) == 1:

@@ -272,6 +272,8 @@ def _subtract(numbers: np.ndarray, less: Iterable[tuple[int, int]]) -> None:
 
 def _distinct(live: list[int]) -> list[tuple[int, int]]:
     """(points, how many registers have just these)."""
+    if len(live) == 1:
+        return [(live[0], 1)] if live[0] else []
     out: dict[int, int] = {}
     for bits in live:
         if bits:
