@@ -29,6 +29,8 @@ class Samples:
         self.rng = Random(0)
         self.values: dict[Value, Any] = {}
         self.seen: list[tuple[Value, Any, Op]] = []
+        self.masks: list[tuple[int, int, Any]] = []
+        """Runs of `seen` (from, to) of which only some samples are executed, and which those are."""
 
     def run(self) -> None:
         with np.errstate(all="ignore"):
@@ -46,6 +48,8 @@ class Samples:
         highs = np.array([v.hi for v, _, _ in self.seen], np.int64)[:, None]
         zeros = np.array([v.zeros for v, _, _ in self.seen], np.uint64).view(np.int64)[:, None]
         bad = (numbers < lows) | (numbers > highs) | ((numbers & zeros) != 0)
+        for first, last, on in self.masks:
+            bad[first:last] &= on
         for i in map(int, np.flatnonzero(bad.any(axis=1))):
             v, sample, op = self.seen[i]
             number = int(numbers[i][bad[i]][0])
@@ -57,11 +61,12 @@ class Samples:
         """Remember a sample; where the op is not executed any number will do."""
         self.values[v] = sample
         if v.lo is not None:
-            if on is not None:
-                if not on.any():
-                    return
-                sample = np.where(on, sample, sample[on.argmax()])
+            at = len(self.seen)
             self.seen.append((v, sample, op))
+            if on is not None:
+                if self.masks and self.masks[-1][2] is on and self.masks[-1][1] == at:
+                    at = self.masks.pop()[0]
+                self.masks.append((at, len(self.seen), on))
 
     def noise(self) -> Any:
         """Random 64-bit words. (`numpy.random` would take 7 ms to import.)"""

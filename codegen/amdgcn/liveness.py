@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from wavedsl.codegen.amdgcn.machine import Block, Program, Ref
 
 
@@ -41,7 +42,7 @@ class Liveness:
 
 
 def analyse(program: Program) -> Liveness:
-    """Liveness by backward dataflow over blocks, then one backward walk per block. Fixed registers without an id
+    """Liveness by backward dataflow over blocks, then one backward walk over all of them. Fixed registers without an id
     (exec, m0, scc) are not tracked."""
     blocks = program.blocks
     split = _split(program)
@@ -61,9 +62,7 @@ def analyse(program: Program) -> Liveness:
         for p in range(first[ref.reg.id], first[ref.reg.id] + (ref.n if split[ref.reg.id] else 1)):
             found.live[p] |= 1
             found.written[p] |= 1
-    until = [0] * count
-    for block, start, out in zip(blocks, starts, live_out):
-        _walk(block, start, out, found, until)
+    _points(blocks, live_out, found)
     return found
 
 
@@ -84,25 +83,32 @@ def _split(program: Program) -> list[bool]:
 def _flow(program: Program, found: Liveness) -> tuple[list[int], list[int]]:
     """(pieces live on entry, pieces live at the end) of every block, as bit sets of pieces."""
     blocks, first, split = program.blocks, found.first, found.split
-
-    def mask(ref: Ref) -> int:
-        reg = ref.reg
-        if reg.id < 0:
-            return 0
-        if split[reg.id]:
-            return ((1 << ref.n) - 1) << (first[reg.id] + ref.start)
-        return 1 << first[reg.id]
-
+    count = len(found.live)
     use_before, killed = [], []
     for block in blocks:
-        gen = kill = 0
+        gen: set[int] = set()
+        kill: set[int] = set()
         for inst in block.insts:
             for ref in inst.uses:
-                gen |= mask(ref) & ~kill
+                i = ref.reg.id
+                if i < 0:
+                    continue
+                p = first[i]
+                if split[i]:
+                    gen.update([k for k in range(p + ref.start, p + ref.start + ref.n) if k not in kill])
+                elif p not in kill:
+                    gen.add(p)
             for ref in inst.defs:
-                kill |= mask(ref)
-        use_before.append(gen)
-        killed.append(kill)
+                i = ref.reg.id
+                if i < 0:
+                    continue
+                p = first[i]
+                if split[i]:
+                    kill.update(range(p + ref.start, p + ref.start + ref.n))
+                else:
+                    kill.add(p)
+        use_before.append(_bits(gen, count))
+        killed.append(_bits(kill, count))
     live_in = [0] * len(blocks)
     live_out = [0] * len(blocks)
     changed = True
@@ -120,49 +126,64 @@ def _flow(program: Program, found: Liveness) -> tuple[list[int], list[int]]:
     return live_in, live_out
 
 
-def _walk(block: Block, start: int, now: int, found: Liveness, until: list[int]) -> None:
-    """Add a block's points to `live` and `written`, from its end, where `now` is live, to its first instruction, number
-    `start`. `until`: scratch, per piece that is live the end of the stretch being walked."""
+def _points(blocks: list[Block], live_out: list[int], found: Liveness) -> None:
+    """Add all points to `live` and `written`, from the end of the program to its beginning.
+
+    A stretch on which a piece is live is added when its beginning is met; until then `until` has its end, for every
+    piece that is live at the point at hand, and 0 for the others. It runs through blocks that follow each other.
+    """
     first, split, live, written = found.first, found.split, found.live, found.written
-    begin = 2 * start
-    end = begin + 2 * max(1, len(block.insts))  # exclusive
-    rest = now
-    while rest:
-        low = rest & -rest
-        until[low.bit_length() - 1] = end
-        rest ^= low
-    point = end - 2 if block.insts else begin
-    for inst in reversed(block.insts):
-        for ref in inst.defs:
-            reg = ref.reg
-            if reg.id < 0:
-                continue
-            base = first[reg.id]
-            pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
-            at = point if inst.early else point + 1
-            for p in pieces:
-                bit = 1 << p
-                if now & bit:
-                    now ^= bit
-                    live[p] |= (1 << until[p]) - (1 << at)
-                else:
-                    live[p] |= (4 << point) - (1 << at)
-                written[p] |= (4 << point) - (1 << at)
-        for ref in inst.uses:
-            reg = ref.reg
-            if reg.id < 0:
-                continue
-            base = first[reg.id]
-            pieces = range(base + ref.start, base + ref.start + ref.n) if split[reg.id] else (base,)
-            for p in pieces:
-                bit = 1 << p
-                if not now & bit:
-                    now |= bit
-                    until[p] = point + 1
-        point -= 2
-    rest = now
-    while rest:
-        low = rest & -rest
-        p = low.bit_length() - 1
-        live[p] |= (1 << until[p]) - (1 << begin)
-        rest ^= low
+    until = [0] * len(live)
+    behind = 0
+    end = 2 * found.instructions
+    for block, start, entering, out in zip(
+        reversed(blocks), reversed(found.starts), reversed(found.live_in), reversed(live_out)
+    ):
+        for p in _members(behind & ~out):
+            live[p] |= (1 << until[p]) - (1 << end)
+            until[p] = 0
+        for p in _members(out & ~behind):
+            until[p] = end
+        behind, end = entering, 2 * start
+        point = end + 2 * len(block.insts) - 2
+        for inst in reversed(block.insts):
+            for ref in inst.defs:
+                i = ref.reg.id
+                if i < 0:
+                    continue
+                base = first[i]
+                pieces = range(base + ref.start, base + ref.start + ref.n) if split[i] else (base,)
+                low = 1 << (point if inst.early else point + 1)
+                write = (4 << point) - low
+                for p in pieces:
+                    written[p] |= write
+                    if until[p]:
+                        live[p] |= (1 << until[p]) - low
+                        until[p] = 0
+                    else:
+                        live[p] |= write
+            for ref in inst.uses:
+                i = ref.reg.id
+                if i < 0:
+                    continue
+                base = first[i]
+                for p in range(base + ref.start, base + ref.start + ref.n) if split[i] else (base,):
+                    if not until[p]:
+                        until[p] = point + 1
+            point -= 2
+    for p in _members(behind):
+        live[p] |= (1 << until[p]) - 1
+
+
+def _bits(members: set[int], count: int) -> int:
+    """A set of numbers below `count` as a bit set."""
+    marks = np.zeros(count, np.uint8)
+    marks[list(members)] = 1
+    return int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
+
+
+def _members(bits: int) -> list[int]:
+    """The numbers in a bit set."""
+    raw = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    found: list[int] = np.flatnonzero(np.unpackbits(raw, bitorder="little")).tolist()
+    return found

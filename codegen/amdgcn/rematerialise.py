@@ -85,9 +85,12 @@ def candidates(program: Program, live: Liveness, tail: int = 0) -> list[Candidat
         apart = len(late) < len(readers[reg.id])
         cost = sum(10**d for _, d in late) - (0 if apart else 10**depth)
         found = Candidate(reg, maker, cost, tail if apart else 0)
-        dead = {
-            r.reg.id for r in maker.uses if not all(live.live[p] >> at & 1 for p in live.pieces(r) for at, _ in late)
-        }
+        dead = set()
+        if maker.uses:
+            points = 0
+            for at, _ in late:
+                points |= 1 << at
+            dead = {r.reg.id for r in maker.uses if any(points & live.live[p] != points for p in live.pieces(r))}
         if not dead:
             out.append(found)
         elif len(dead) == 1:

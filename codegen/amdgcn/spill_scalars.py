@@ -38,8 +38,7 @@ class Spill:
                 break
             chosen.append(reg)
             words -= reg.n
-        for reg in chosen:
-            self._spill(reg)
+        self._spill(chosen)
         return bool(chosen)
 
     def _candidates(self, liveness: Liveness) -> list[Reg]:
@@ -55,33 +54,53 @@ class Spill:
             if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price or reg.name == SCRATCH_BASE:
                 continue
             first = liveness.first[reg.id]
-            length = bin(liveness.live[first]).count("1")
+            length = liveness.live[first].bit_count()
             if length > 16:
                 out.append((price[reg.id] / (reg.n * length), reg.id, reg))
         return [reg for _, _, reg in sorted(out, key=lambda x: x[:2])]
 
-    def _spill(self, reg: Reg) -> None:
-        self.done.add(reg.id)
-        where = []
-        for _ in range(reg.n):
-            if self.lane == LANES:
-                self._new_home()
-            assert self.home is not None
-            where.append((self.home, self.lane))
-            self.lane += 1
-        self.words += reg.n
-        for block in self.program.blocks:
+    def _spill(self, chosen: list[Reg]) -> None:
+        """Rewrite all that touch the chosen tuples, tuple by tuple: what fills a temporary for an instruction stands
+        before it, what saves one behind it, those of the first tuple outermost."""
+        touching: dict[int, list[tuple[int, int, Inst]]] = {reg.id: [] for reg in chosen}
+        for b, block in enumerate(self.program.blocks):
+            for i, inst in enumerate(block.insts):
+                if inst.row not in (KEPT, GONE):
+                    for key in dict.fromkeys(r.reg.id for r in (*inst.uses, *inst.defs) if r.reg.id in touching):
+                        touching[key].append((b, i, inst))
+        before: dict[tuple[int, int], list[Inst]] = {}
+        behind: dict[tuple[int, int], list[Inst]] = {}
+        cleared: list[Inst] = []
+        for reg in chosen:
+            self.done.add(reg.id)
+            where = []
+            for _ in range(reg.n):
+                if self.home is None or self.lane == LANES:
+                    cleared.insert(0, self._new_home())
+                assert self.home is not None
+                where.append((self.home, self.lane))
+                self.lane += 1
+            self.words += reg.n
+            for b, i, inst in touching[reg.id]:
+                fills, saves = self._rewrite(inst, reg, where)
+                before.setdefault((b, i), []).extend(fills)
+                behind[b, i] = saves + behind.get((b, i), [])
+        for b, block in enumerate(self.program.blocks):
             out: list[Inst] = []
-            for inst in block.insts:
-                self._rewrite(inst, reg, where, out)
+            for i, inst in enumerate(block.insts):
+                out += before.get((b, i), ())
+                out.append(inst)
+                out += behind.get((b, i), ())
             block.insts = out
+        self.program.blocks[0].insts[:0] = cleared
 
-    def _new_home(self) -> None:
+    def _new_home(self) -> Inst:
+        """Go on in another vector register; the instruction that clears it."""
         self.home = Ref(self._reg("v", 1, 1, SCALAR_HOME), 0, 1)
         clear = copy(self.home, 0)
         clear.added = "setup"
-        self.program.blocks[0].insts.insert(0, clear)
         self.lane = 0
+        return clear
 
     def _reg(self, cls: str, n: int, align: int, name: str) -> Reg:
         reg = Reg(len(self.program.regs), cls, n, align, -1, name)
@@ -89,25 +108,22 @@ class Spill:
         self.done.add(reg.id)
         return reg
 
-    def _rewrite(self, inst: Inst, reg: Reg, where: list[tuple[Ref, int]], out: list[Inst]) -> None:
+    def _rewrite(self, inst: Inst, reg: Reg, where: list[tuple[Ref, int]]) -> tuple[list[Inst], list[Inst]]:
+        """Let an instruction touch a temporary in place of the tuple; what fills the temporary, and what saves it."""
         read = [r for r in inst.uses if r.reg is reg]
         written = [r for r in inst.defs if r.reg is reg]
-        if inst.row in (KEPT, GONE) or not (read or written):
-            out.append(inst)
-            return
         fresh = temporary(self.program, reg, 0, reg.n)
         fresh.align = reg.align
         self.done.add(fresh.id)
         rows = self.rows
 
-        def lane_access(row: Any, ops: tuple[Any, ...], added: str) -> None:
+        def lane_access(row: Any, ops: tuple[Any, ...], added: str) -> Inst:
             made = rows.make(row, ops, None, inst.loc)
             made.added = added
-            out.append(made)
+            return made
 
-        for k in sorted({k for r in read for k in range(r.start, r.start + r.n)}):
-            home, lane = where[k]
-            lane_access(rows.v_readlane_b32, (Ref(fresh, k, 1), home, lane), "reload")
+        def words(refs: list[Ref]) -> list[int]:
+            return sorted({k for r in refs for k in range(r.start, r.start + r.n)})
 
         def moved(operand: Any) -> Any:
             if operand.__class__ is Ref and operand.reg is reg:
@@ -117,7 +133,7 @@ class Spill:
             return operand
 
         substitute(inst, moved)
-        out.append(inst)
-        for k in sorted({k for r in written for k in range(r.start, r.start + r.n)}):
-            home, lane = where[k]
-            lane_access(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")
+        fills = [lane_access(rows.v_readlane_b32, (Ref(fresh, k, 1), *where[k]), "reload") for k in words(read)]
+        saves = [lane_access(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")
+                 for k in words(written) for home, lane in (where[k],)]  # fmt: skip
+        return fills, saves

@@ -9,11 +9,15 @@ where it is accessed. Greedily the cheapest per freed register leaves, until pre
 leave, because copies inside a bundle cost nothing in memory either: both sides have one home.
 
 Scratch words are shared by bundles that are never live together, within one round.
+
+Sets of points are bit sets in Python ints, numbers per point arrays; `runs` and `positive` go between the two. Most
+values live in a small part of the program, so what is asked of every bundle is asked of its bits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,13 +39,17 @@ MAX_ROUNDS = 16
 
 @dataclass
 class Choices:
-    """One bundle that could leave: its points as a bit per point, and where it is accessed."""
+    """One bundle that could leave."""
 
     bundle: Bundle
     cost: float
-    frees: np.ndarray
-    """Registers that are free at each point when it has left."""
+    frees: list[tuple[int, int]]
+    """(points, how many registers are free there when it has left)."""
     words: int
+
+    def helps(self, need: int) -> bool:
+        """Whether it frees a register at one of these points."""
+        return any(bits & need for bits, _ in self.frees)
 
 
 @dataclass
@@ -76,12 +84,12 @@ class VectorSpill:
         over = pressure - goal
         if not (over > 0).any():  # it fits by numbers, but not by places
             over = pressure - (int(pressure.max()) - slack)
-        access = accesses(self.program, live, count)
+        access = accesses(self.program, live)
         # What is made again stays that way, so few values are taken at first: fewer than what is stored somewhere.
         few = pressure - (min(limits[cls], int(pressure.max())) - min(slack, 1 << (rounds - 1)))
-        if cls == "v" and self._compute_again(live, few, count, access):
+        if cls == "v" and self._compute_again(live, few, access):
             return True
-        choices = self._choices(bundles, cls, over, count, access)
+        choices = self._choices(bundles, cls, over, access)
         homes: dict[int, Home] = {}
         # an accumulation file that has once been too full takes no more: what is put there would be driven out again
         if cls == "v" and not self.rounds.get("a"):
@@ -93,25 +101,29 @@ class VectorSpill:
 
     # ---- compute again
 
-    def _compute_again(self, live: Liveness, over: np.ndarray, count: int, access: dict[int, np.ndarray]) -> bool:
+    def _compute_again(self, live: Liveness, over: np.ndarray, access: dict[int, list[int]]) -> bool:
         """The cheapest values that can be made again, as many as are needed."""
-        found: list[tuple[float, int, Candidate, np.ndarray]] = []
+        found: list[tuple[float, int, Candidate, int]] = []
         first = bisect_right(live.starts, int(np.argmax(over > 0)) // 2) - 1
+        need = positive(over)
         for c in candidates(self.program, live, tail_of(self.program, first)):
-            points = points_of(live.live[live.first[c.reg.id]], count)
-            points[: 2 * live.starts[c.tail]] = False
-            frees = points & ~_near(access.get(c.reg.id), count)
-            gain = int((frees & (over > 0)).sum()) * c.reg.n
+            points = live.live[live.first[c.reg.id]]
+            if not points & need:
+                continue
+            cut = 2 * live.starts[c.tail]
+            frees = (points >> cut << cut) & ~_near(access.get(c.reg.id, ()))
+            gain = (frees & need).bit_count() * c.reg.n
             if gain:
                 found.append((max(0, c.cost) / gain, c.reg.id, c, frees))
         chosen = []
         left = over.copy()
         for _, _, c, frees in sorted(found, key=lambda f: f[:2]):
-            if not (left > 0).any():
+            if not need:
                 break
-            if (frees & (left > 0)).any():
+            if frees & need:
                 chosen.append(c)
-                left = left - frees * c.reg.n
+                _subtract(left, [(frees, c.reg.n)])
+                need = positive(left)
         chosen = independent(chosen)
         if not chosen:
             return False
@@ -122,28 +134,22 @@ class VectorSpill:
     # ---- bundles that leave
 
     def _choices(
-        self, bundles: list[Bundle], cls: str, over: np.ndarray, count: int, access: dict[int, np.ndarray]
+        self, bundles: list[Bundle], cls: str, over: np.ndarray, access: dict[int, list[int]]
     ) -> list[Choices]:
         """Bundles that free a register where one is missing, the cheapest per register first."""
         weight = _weights(self.program)
         out: list[tuple[float, int, Choices]] = []
-        need = over > 0
+        need = positive(over)
         for bundle in bundles:
             first = bundle.members[0][0]
-            if bundle.at >= 0 or first.cls != cls:
+            if bundle.at >= 0 or first.cls != cls or not any(bits & need for bits in bundle.live):
                 continue
             members = [reg for reg, _ in bundle.members]
             if any(reg.fixed or reg.origin is not None or reg.name == SCALAR_HOME for reg in members):
                 continue
-            touched = np.zeros(count, bool)
-            for reg in members:
-                if reg.id in access:
-                    touched |= access[reg.id]
-            touched = _near(touched, count)
-            frees = np.zeros(count, np.int32)
-            for bits, times in _distinct(bundle.live):
-                frees += times * (points_of(bits, count) & ~touched)
-            gain = int(frees[need].sum())
+            touched = _near(point for reg in members for point in access.get(reg.id, ()))
+            frees = [(bits & ~touched, times) for bits, times in _distinct(bundle.live)]
+            gain = sum(times * (bits & need).bit_count() for bits, times in frees)
             if not gain:
                 continue
             cost = sum(weight.get(reg.id, 0.0) for reg in members)
@@ -163,19 +169,22 @@ class VectorSpill:
         """Homes in the accumulation file for as many as there is room for. Returns what is left to free, and to choose
         from."""
         room = limit - _RESERVE - pressure_of(bundles, "a", count)
+        over = over.copy()
+        need = positive(over)
         rest = []
         for i, choice in enumerate(choices):
-            if not (over > 0).any():
+            if not need:
                 rest += choices[i:]
                 break
-            if not choice.frees[over > 0].any():
+            if not choice.helps(need):
                 continue
-            needs = _occupied(choice.bundle, count)
-            if (needs > room).any():
+            _subtract(room, needs := _distinct(choice.bundle.live))
+            if room.min() < 0:
+                _subtract(room, [(bits, -times) for bits, times in needs])
                 rest.append(choice)
                 continue
-            room = room - needs
-            over = over - choice.frees
+            _subtract(over, choice.frees)
+            need = positive(over)
             file = self._home(choice)
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(file, offset)
@@ -195,10 +204,12 @@ class VectorSpill:
         """Homes in scratch for what is still too much."""
         base = self.program.scratch_bytes // 4
         taken: list[int] = []
+        over = over.copy()
+        need = positive(over)
         for choice in choices:
-            if not (over > 0).any():
+            if not need:
                 break
-            if not choice.frees[over > 0].any():
+            if not choice.helps(need):
                 continue
             at = _words(choice.bundle, taken)
             if base + at + choice.words > SCRATCH_WORDS:
@@ -206,7 +217,8 @@ class VectorSpill:
             taken += [0] * (at + choice.words - len(taken))
             for k, bits in enumerate(choice.bundle.live):
                 taken[at + k] |= bits
-            over = over - choice.frees
+            _subtract(over, choice.frees)
+            need = positive(over)
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(None, base + at + offset)
             self.stored += choice.words
@@ -234,14 +246,34 @@ def _words(bundle: Bundle, taken: list[int]) -> int:
 # ---- points
 
 
-def points_of(bits: int, count: int) -> np.ndarray:
-    """A set of points as an array of bools."""
-    raw = np.frombuffer(bits.to_bytes(count // 8 + 1, "little"), np.uint8)
-    return np.unpackbits(raw, bitorder="little")[:count].astype(bool)
+def runs(bits: int) -> Iterator[tuple[int, int]]:
+    """The runs of points in a set, as (first, behind the last)."""
+    at = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        n = (bits ^ (bits + 1)).bit_length() - 1
+        bits >>= n
+        at += gap + n
+        yield at - n, at
+
+
+def positive(numbers: np.ndarray) -> int:
+    """The points with a number above 0."""
+    return int.from_bytes(np.packbits(numbers > 0, bitorder="little").tobytes(), "little")
+
+
+def _subtract(numbers: np.ndarray, less: Iterable[tuple[int, int]]) -> None:
+    """Lower the numbers of these points, in place."""
+    for bits, times in less:
+        for first, stop in runs(bits):
+            numbers[first:stop] -= times
 
 
 def _distinct(live: list[int]) -> list[tuple[int, int]]:
     """(points, how many registers have just these)."""
+    if len(live) == 1:
+        return [(live[0], 1)] if live[0] else []
     out: dict[int, int] = {}
     for bits in live:
         if bits:
@@ -249,54 +281,40 @@ def _distinct(live: list[int]) -> list[tuple[int, int]]:
     return list(out.items())
 
 
-def _occupied(bundle: Bundle, count: int) -> np.ndarray:
-    out = np.zeros(count, np.int32)
-    _occupy(out, bundle)
-    return out
-
-
-def _occupy(total: np.ndarray, bundle: Bundle) -> None:
-    """Add a bundle's registers at its points. Most live in a small part of the program, which alone is looked at."""
-    for bits, times in _distinct(bundle.live):
-        first = (bits & -bits).bit_length() - 1
-        points = points_of(bits >> first, bits.bit_length() - first)
-        total[first : first + len(points)] += points * np.int32(times)
-
-
 def pressure_of(bundles: list[Bundle], cls: str, count: int) -> np.ndarray:
-    """Live registers of a file at every point."""
-    total = np.zeros(count, np.int32)
+    """Live registers of a file at every point: from where their number changes, and by how much."""
+    at: list[int] = []
+    by: list[int] = []
     for bundle in bundles:
         if bundle.members[0][0].cls == cls and (bundle.at < 0 or bundle.at >= FILE_BASE[cls]):
-            _occupy(total, bundle)
-    return total
+            for bits, times in _distinct(bundle.live):
+                for first, stop in runs(bits):
+                    at += (first, stop)
+                    by += (times, -times)
+    change = np.zeros(count + 1, np.int32)
+    np.add.at(change, np.array(at, np.int64), np.array(by, np.int32))
+    return np.cumsum(change[:count], dtype=np.int32)
 
 
-def accesses(program: Program, live: Liveness, count: int) -> dict[int, np.ndarray]:
-    """Tuple → the points at which an instruction reads or writes it."""
-    out: dict[int, np.ndarray] = {}
+def accesses(program: Program, live: Liveness) -> dict[int, list[int]]:
+    """Tuple → the first points of the instructions that read or write it."""
+    out: dict[int, list[int]] = {}
     for b, block in enumerate(program.blocks):
         point = 2 * live.starts[b]
         for inst in block.insts:
             for ref in (*inst.uses, *inst.defs):
                 if ref.reg.id >= 0 and ref.reg.cls != "s":
-                    marks = out.get(ref.reg.id)
-                    if marks is None:
-                        marks = out[ref.reg.id] = np.zeros(count, bool)
-                    marks[point : point + 2] = True
+                    out.setdefault(ref.reg.id, []).append(point)
             point += 2
     return out
 
 
-def _near(marks: np.ndarray | None, count: int) -> np.ndarray:
-    """Where a temporary would be live: at the accesses and around them."""
-    if marks is None:
-        return np.zeros(count, bool)
-    out = marks.copy()
-    for shift in (1, 2):
-        out[shift:] |= marks[:-shift]
-        out[:-shift] |= marks[shift:]
-    return out
+def _near(points: Iterable[int]) -> int:
+    """Where a temporary would be live: at these accesses, two points each, and two points around them."""
+    near = 0
+    for point in points:
+        near |= 63 << point
+    return near >> 2
 
 
 def _weights(program: Program) -> dict[int, float]:
