@@ -303,6 +303,7 @@ def pressure_error(program: Program, liveness: Liveness, failure: Pressure) -> R
         f"{' and scratch is full' if program.scratch_bytes else ''}; "
         "live: " + ", ".join(f"{label}: {n}" for label, n in parts),
         at_loc,
-        "use a smaller wave tile (a smaller workgroup tile or more waves), fewer pipeline stages, "
-        "or a narrower accumulator",
+        "use a smaller wave tile (a smaller workgroup tile or more waves), fewer pipeline stages, or a narrower "
+        "accumulator; waves share a dimension that no constraint cuts where "
+        "wd.WorkgroupConstraint(N, <all of it>, <axis>) says so",
     )

@@ -99,5 +99,6 @@ def _check_carried(kernel: Kernel, target: Target) -> None:
                 f"{kernel.name}: a loop carries {carried} registers per thread from trip to trip, {target.name} has "
                 f"{limit} with {kernel.block} threads in a workgroup",
                 op.loc,
-                "use a smaller wave tile (a smaller workgroup tile or more waves)",
+                "use a smaller wave tile (a smaller workgroup tile or more waves); waves share a dimension that no "
+                "constraint cuts where wd.WorkgroupConstraint(N, <all of it>, <axis>) says so",
             )

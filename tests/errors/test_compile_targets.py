@@ -198,7 +198,7 @@ def test_registers_that_do_not_fit(target: str, rows: int, message: str) -> None
     source = gemm(tile=(rows, 256, 16), more=more)
     error = refused(wd.RegisterPressureError, source, target, f"M: {rows}, N: 256, K: 256")
     assert message in error.message and error.message.startswith("gemm: ")
-    assert "smaller wave tile" in error.hint
+    assert "smaller wave tile" in error.hint and "wd.WorkgroupConstraint(N, <all of it>, <axis>)" in error.hint
     assert error.location is not None and error.location.text().strip() in str(error)
     assert "^^^" in str(error)
 
@@ -268,3 +268,25 @@ def test_a_kernel_that_writes_nothing() -> None:
 def test_dimension_without_a_value() -> None:
     error = refused(wd.ConstraintError, gemm(), "gfx942", "M: 256, N: 256")
     expect(error, "K has no value", "~wd.Memory[M, K, wd.SHARED, wd.f16]", "subs={K: …}")
+
+
+def test_columns_that_no_constraint_cuts_are_shared_as_the_hint_says() -> None:
+    """A product with a norm of its rows: one wave has all columns, or four have a part of them each."""
+    M, N, K = wd.symbols("M N K")
+
+    def normed(*more: object) -> wd.Kernel:
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(K, 32), *more])
+        def kernel(x: wd.Memory[M, K, wd.f16], w: wd.Memory[N, K, wd.f16], y: wd.Memory[M, N, wd.f32]):
+            @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+            def loop(acc):
+                return wd.mma(wd.read(x), wd.read(w), acc)
+
+            wd.write(loop * wd.rsqrt(wd.sum(loop * loop, dim=N) / N + 1.0), y)
+
+        return kernel
+
+    sizes = {M: 32, N: 512, K: 64}
+    with pytest.raises(wd.RegisterPressureError, match="carries 257 registers") as caught:
+        normed().compile(target="sm_80", subs=sizes)
+    assert "wd.WorkgroupConstraint(N, <all of it>, <axis>)" in str(caught.value)
+    assert normed(wd.WorkgroupConstraint(N, 512, 1)).compile(target="sm_80", subs=sizes).block[0] == 128

@@ -743,4 +743,82 @@ define ptx_kernel void @root_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %out) 
   ret void
 }
 
+define ptx_kernel void @ne_u64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp ne i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @le_u64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp ule i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @gt_u64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp ugt i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @ge_u64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp uge i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @le_i64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp sle i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @ge_i64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i64, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i64, ptr addrspace(1) %ax
+  %ay = getelementptr i64, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i64, ptr addrspace(1) %ay
+  %c = icmp sge i64 %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
 attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }

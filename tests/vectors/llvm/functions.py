@@ -249,6 +249,12 @@ FUNCTIONS = (
     Function("quotient_f64", "f64 f64", "f64", "%r = fdiv double %x, %y", np.divide, chips=AMD),
     Function("neg_f64", "f64", "f64", "%r = fneg double %x", np.negative),
     _call("root_f64", "llvm.sqrt.f64", "f64", 1, np.sqrt),
+    _compare("ne", "u64", "ne", lambda x, y: x != y),
+    _compare("le", "u64", "ule", lambda x, y: x <= y),
+    _compare("gt", "u64", "ugt", lambda x, y: x > y),
+    _compare("ge", "u64", "uge", lambda x, y: x >= y),
+    _compare("le", "i64", "sle", lambda x, y: x <= y),
+    _compare("ge", "i64", "sge", lambda x, y: x >= y),
 )  # fmt: skip
 
 
