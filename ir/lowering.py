@@ -277,7 +277,10 @@ class Lowering:
                 limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
             start[name] = total(b, [start.get(name, 0), first])
             limits[name] = limit
-        return self.position(info.names, start), inside, limits
+        tile = self.position(info.names, start)
+        moved = {dim_name(m.dim) for m in found.moved.values()}
+        place = {d: start[d] for d in found.fixed if d in tile.wave and d not in moved}  # the same for all waves
+        return Position({**tile.base, **place}, {**tile.wave, **dict.fromkeys(place, 0)}), inside, limits
 
     def _uniform_symbols(self) -> dict[str, Any]:
         """Numbers for an expression over index dimensions: these stand for their own index, others for what they are

@@ -17,6 +17,9 @@ Nobody waits for another, so nothing need run at the same time; parts are added 
 same whoever comes last. `_sums` and `_tickets` are arguments that the launch brings (`Argument.hidden`); tickets are 0
 before a launch and after it. A part may have no trip: its sums are zeros.
 
+Behind `wd.exit_if` all of this stands under its condition: all parts of a tile decide alike (`_exits`), so that a tile
+whose parts leave has no ticket taken.
+
 What may be cut (`sums_of`): each carried value enters its next value as an addend only (mma's accumulator, `+`, the
 left of `-`, fma's addend, through inner loops and conditions too), and nothing is stored on the way. What does not
 depend on the sums and is not needed by the loop moves to the end as well: the last workgroup alone reads C, bias and
@@ -88,7 +91,7 @@ def loop_to_cut(graph: Graph) -> Node:
         if inside is not None:
             raise _refusal(
                 f"the loop over {inside.attrs['body'].dim} stands inside of a loop or a condition", inside,
-                "cut loops that stand in the kernel's own body, in front of any wd.exit_if",
+                "cut loops that stand in the kernel's own body; split_k also cuts those behind wd.exit_if",
             )  # fmt: skip
         raise _refusal("the kernel has no loop that carries a sum", graph, LEGAL)
     with_products = [n for n in loops if any(x.op in PRODUCTS for x in region_nodes(n.attrs["body"]))]
@@ -261,9 +264,43 @@ def split(
     """The graph with its loop cut in `parts`. `keeps`: of two parts the last workgroup adds the other's sums to its
     own, which it still has. `cluster`: workgroups of a cluster along the grid's axes, where the user asks for some.
     Raises ConstraintError where that would change what it means."""
-    loop = loop_to_cut(graph)
-    found = _Cut(graph, dims, cuts(graph, dims), loop, parts, keeps, cluster).made()
+    exits = _exits(graph)
+    inside = replace(graph, region=exits[-1].attrs["body"]) if exits else graph
+    loop = loop_to_cut(inside)
+    found = _Cut(inside, dims, cuts(graph, dims), loop, parts, keeps, cluster).made()
+    if exits:
+        region = found.graph.region
+        for around, n in zip([graph.region, *(x.attrs["body"] for x in exits)][len(exits) - 1 :: -1], exits[::-1]):
+            leaves = Node(n.id, n.op, n.inputs, {**n.attrs, "body": region}, n.type, n.loc)
+            region = Region(None, [*around.nodes[:-1], leaves], [], (), around.loc)
+        found = replace(found, graph=replace(found.graph, region=region, traced=graph))
     verify_graph(found.graph, "cutting its loop in parts")
+    return found
+
+
+def _exits(graph: Graph) -> list[Node]:
+    """The conditions around everything that follows, outermost first, as `wd.exit_if` leaves them. All parts of a tile
+    must decide alike, or a ticket would miss some: raises ConstraintError where a condition could tell them apart, or
+    where something in front of one would happen once per part."""
+    found: list[Node] = []
+    nodes = graph.region.nodes
+    while nodes and nodes[-1].op == "when" and not nodes[-1].attrs["body"].carries:
+        if any(n.op == "iterate" and n.attrs["body"].carries for n in nodes):
+            break  # the condition stands behind the loop
+        found.append(nodes[-1])
+        nodes = nodes[-1].attrs["body"].nodes
+    written = {n.attrs["memory"] for n in graph.all_nodes() if _stores(n) and "memory" in n.attrs}
+    around = [graph.region, *(n.attrs["body"] for n in found[:-1])] if found else []
+    for region in around:
+        for n in region.nodes[:-1]:
+            for x in _with_inside(n):
+                if ROWS[x.op].effect and x.op not in REGIONS:
+                    raise _refusal(f"{_what(x)} before wd.exit_if, where every part would do it", x, "move it behind")
+                if x.attrs.get("memory") in written:
+                    raise _refusal(
+                        f"{x.attrs['memory']} is read before wd.exit_if and written by the kernel: parts of one tile "
+                        "could decide otherwise", x, "decide by what the kernel does not write",
+                    )  # fmt: skip
     return found
 
 

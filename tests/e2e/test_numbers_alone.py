@@ -41,3 +41,22 @@ def test_a_choice_between_numbers(name: str, target: str) -> None:
         agree(kernel, [x, y], target, dynamic=dynamic)
         kernel.evaluate(x, y)
         assert np.array_equal(y, expected(x, n).astype(out.numpy))
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+def test_one_place_of_a_dimension_that_waves_share(target: str, oracle: Callable[[str], str]) -> None:
+    """All waves of a tile read the place that is named; each read one as far on as its own rows are."""
+    m, n = wd.symbols("m n")
+
+    @wd.wave([wd.WorkgroupConstraint(m, 64, 0), wd.WaveConstraint(m, 16)])
+    def kernel(
+        x: wd.Memory[m, n, wd.f32], f: wd.Memory[m, wd.f32], g: wd.Memory[m, n, wd.f32], y: wd.Memory[m, n, wd.f32]
+    ):
+        first = wd.tile_start(m)
+        wd.write(wd.read(x) * wd.read(f[first]) + wd.read(g[first + 1, :]), y)
+
+    x = np.random.default_rng(0).integers(-9, 9, (150, 40)).astype(np.float32)
+    f, g, y = np.arange(150, dtype=np.float32), x * 3 + 1, np.ones_like(x)
+    agree(kernel, [x, f, g, y], target, oracle).emulate(x, f, g, y)
+    start = np.arange(150) // 64 * 64
+    assert (y == x * f[start][:, None] + g[start + 1]).all()

@@ -203,7 +203,7 @@ def test_all_of_a_dimension_that_is_cut_for_a_loop(target: str) -> None:
         ({"specialize": True}, "gfx942", "is not available on gfx942"),
         ({"specialize": True}, "sm_80", "is not available on sm_80"),
         ({"specialize": True}, "sm_90a", r"depends on a value it computes \(wd.cond or wd.exit_if\)"),
-        ({"split_k": 2}, "gfx942", "in front of any wd.exit_if"),
+        ({"stream_k": True}, "gfx942", "split_k also cuts those behind wd.exit_if"),
     ],
 )
 def test_choices_that_an_exit_stands_against(choice: dict, target: str, said: str) -> None:
