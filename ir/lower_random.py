@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from wavedsl.ir import dtypes as dt
@@ -37,15 +38,15 @@ def _words(b: Builder, x: Value, dtype: DType) -> Words:
     return b.trunc(x), b.trunc(b.lshr(x, 32))
 
 
-def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> list[Words]:
-    """Per element, its row-major number over the node's dimensions in 64 bits."""
+def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> Iterator[Words]:
+    """Per element, its row-major number over the node's dimensions in 64 bits. Each is made when it is asked for: those
+    of all elements would take two registers each until the last of them is used."""
     b = low.b
     dims = [str(d) for d in n.attrs["dims"]]
     extents = [low.plans[d].extent for d in dims]
     wide = any(e is None for e in extents) or prod(e or 0 for e in extents) >= 1 << 31
     own = {d: index_elements(low, layout, d, context) for d in layout.dims}
     base = low.base_at(context.iteration)
-    out = []
     for i in range(layout.elements_per_lane):
         total: Value = b.const(0, I64 if wide else I32)
         for d in dims:
@@ -57,8 +58,7 @@ def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> list[
                 total = b.add(b.mul(total, b.zext(size)), b.zext(at))
             else:
                 total = b.add(b.mul(total, size), at)
-        out.append((b.trunc(total), b.trunc(b.lshr(total, 32))) if wide else (total, b.i32(0)))
-    return out
+        yield (b.trunc(total), b.trunc(b.lshr(total, 32))) if wide else (total, b.i32(0))
 
 
 def _philox(b: Builder, counter: tuple[Value, Value, Value, Value], key: Words) -> Value:

@@ -48,7 +48,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.ping_pong import problem as ping_pong_problem
-from wavedsl.ir.plan_body import plan_body, program_order
+from wavedsl.ir.plan_body import plan_body, program_order, reads_late
 from wavedsl.ir.plan_reads import holds_loop, invariant_reads, plan_staged_reads
 from wavedsl.ir.product_order import operands_first, products_together
 from wavedsl.ir.ring_loops import emit_ring_loop
@@ -267,7 +267,8 @@ def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
 
 def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """The only trip of a loop: no loop."""
-    low, steps = frame.low, frame.steps
+    low = frame.low
+    steps = reads_late(frame.steps, room_for_loads(low, frame.carried))
     inner = frame.env_with(frame.carried)
     body = program_order(steps, slots, cyclic=False)
     wait_for_early_tiles(low, frame.region, body, steps)

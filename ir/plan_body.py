@@ -389,6 +389,28 @@ def program_order(
     return body
 
 
+def reads_late(steps: Sequence[Step], room: int) -> list[Step]:
+    """Steps of straight code in an order in which each read of shared memory stands right before its first user, where
+    all reads together take more than `room` registers: those of a product's operand would be held while the other one
+    is exchanged, since assemblers move no read over a barrier. No read passes an effect or what fills its buffer."""
+    if sum(s.words for s in steps if s.kind == "sread") <= room:
+        return list(steps)
+    before: dict[int, list[Step]] = {}
+    for i, s in enumerate(steps):
+        at = i
+        if s.kind == "sread" and s.defs:
+            for j in range(i + 1, len(steps)):
+                other = steps[j]
+                if not set(s.defs).isdisjoint(other.uses):
+                    at = j
+                    break
+                fills = other.kind in ("swrite", "acopy") and other.buffer == s.buffer
+                if other.kind == "effect" or other.loop or fills:
+                    break
+        before.setdefault(at, []).append(s)
+    return [s for i in range(len(steps)) for s in before.get(i, ())]
+
+
 def _batches(steps: Sequence[Step], ranks: Sequence[int], room: int) -> dict[int, int]:
     """Batches of the loads that may come first (`ranks` 0), of `room` registers, and of the shared stores of what they
     load; everything else is in none. Empty where all loads are one batch."""

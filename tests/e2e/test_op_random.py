@@ -73,3 +73,17 @@ def test_a_seed_and_an_offset_of_each_workgroup(target: str) -> None:
             zeros = np.zeros(shape[2], np.int64)
             words = philox((place[m], zeros, zeros + m // 8 * 8 + b, zeros), (int(seeds[b]), 0))[0]
             np.testing.assert_array_equal(out[b, m], words)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_counters_are_made_one_after_the_other(target: str) -> None:
+    """Those of all elements were made first: two registers each where they have 64 bits, until the last was used."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(out: wd.Memory[M, N, wd.u32]):
+        wd.write(wd.random(7, M, N, dtype=wd.u32), out)
+
+    ops = [op.name for op in kernel.compile(target=target, dynamic=(M, N)).kernel_ir.body.walk()]
+    first, last = ops.index("mulhi_u"), len(ops) - 1 - ops[::-1].index("mulhi_u")
+    between = sum(name == "trunc" for name in ops[first:last])
+    assert between >= 6, (ops[:first].count("trunc"), between)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from agree import agree
@@ -442,3 +444,26 @@ def test_an_operand_that_one_loop_would_hold_and_another_takes_from_shared_memor
     arrays = [whole((64, 64), wd.bf16), whole((64, 64), wd.bf16, 1), whole((67, 65), wd.bf16, 2)]
     compiled = agree(kernel, [*arrays, whole((64, 64), wd.f32, 3), whole((64, 64), wd.f32, 4)], "sm_90a")
     assert "wgmma.mma_async" in compiled.asm
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+def test_an_operand_is_not_held_while_the_other_is_exchanged(target: str, oracle: Callable[[str], str]) -> None:
+    """Seed 300230: the only trip of a loop read 256 registers of an operand from shared memory, then exchanged the
+    other one, over barriers that ptxas moves no read across: it spilled."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WaveConstraint(M, 32), wd.TilingConstraint(N, 32)])
+    def kernel(
+        q: wd.Memory[M, D, wd.f16], a: wd.Memory[M, N, wd.SHARED, wd.f32], b: wd.Memory[N, D / 2, wd.f32],
+        c: wd.Memory[M, D, wd.f32], scores: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(N, init_args=[wd.Register[M, D, wd.f32](1)])
+        def loop(acc):
+            wide = wd.repeat_interleave(wd.read(b), D)
+            narrow = wd.cast(wd.read(q), wd.f32)
+            wd.write(wd.mma(narrow, wide, wd.Register[M, N, wd.f32](2), precision="3xtf32"), scores)
+            return wd.mma(wd.read(a), wide, acc)
+
+        wd.write(loop, c)
+
+    arrays = [whole((32, 20), wd.f16), whole((32, 32), wd.f32, 1), whole((32, 10), wd.f32, 2)]
+    agree(kernel, [*arrays, whole((32, 20), wd.f32, 3), whole((32, 32), wd.f32, 4)], target, oracle)
