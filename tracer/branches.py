@@ -200,6 +200,7 @@ def exit_if(b: Builder, condition: Any) -> None:
     if any(r.dim is not None or r.carries for r in b.regions) or b.combining is not None:
         raise TraceError("exit_if inside a loop or branch", loc, hint="leave a workgroup before its loops")
     flag = b.node_of(condition, "exit_if", loc)
+    assert isinstance(flag.type, ValueType)
     require_single(flag.type, "exit_if", loc)
     opposite = b.emit("invert", (flag,), {}, loc)
     region = Region(loc=loc)
