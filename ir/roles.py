@@ -22,7 +22,7 @@ from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.cluster_shape import ALONE, ClusterShape
 from wavedsl.ir.cluster_sharing import shared_along
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.lower_reads import direct_steps
@@ -33,10 +33,11 @@ from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.steps import Context, Env, Key
-from wavedsl.ir.strategy import MOST_STAGES, Strategy, walked
+from wavedsl.ir.strategy import MOST_STAGES, Strategy
 from wavedsl.ir.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.tile_order import count_tiles, tile_numbers
 from wavedsl.ir.uneven_tiles import dealt
+from wavedsl.ir.views import placement
 from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
 MAP_BYTES = 128
@@ -365,10 +366,30 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
         offset += size
 
 
+def walked(low: Lowering) -> set[int]:
+    """Nodes that a thread which only copies computes as well: those of which bounds of its loops and coordinates of its
+    tiles are made."""
+    work: list[Node] = []
+    copied = {n.id for ring in low.rings for n in ring.members}
+    for n in low.graph.all_nodes():
+        if n.op == "iterate" and rings_inside(low, n.attrs["body"]):
+            work += [x for x in loop_bounds(n) if x is not None]
+        elif n.id in copied:
+            found_place = placement(low.graph, n)
+            work += found_place.numbers() if found_place is not None else []
+    found: set[int] = set()
+    while work:
+        x = work.pop()
+        if x.id not in found:
+            found.add(x.id)
+            work += x.inputs
+    return found
+
+
 def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None:
     """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs."""
     filled: set[str] = set()
-    needed = walked(low.graph)
+    needed = walked(low)
 
     def bring(n: Node, where: Any) -> None:
         ring = low.ring_of.get(n.id)

@@ -120,24 +120,6 @@ def walk_problem(low: Lowering, n: Node) -> str:
     return ""
 
 
-def walked(graph: Graph) -> set[int]:
-    """Nodes that a thread which only copies computes as well: those of which bounds and coordinates are made."""
-    work: list[Node] = []
-    for n in graph.all_nodes():
-        if n.op == "iterate":
-            work += [x for x in loop_bounds(n) if x is not None]
-        elif n.op == "read":
-            found_place = placement(graph, n)
-            work += found_place.numbers() if found_place is not None else []
-    found: set[int] = set()
-    while work:
-        x = work.pop()
-        if x.id not in found:
-            found.add(x.id)
-            work += x.inputs
-    return found
-
-
 def depends(low: Lowering, n: Node) -> set[str]:
     """Dimensions on which the tile that a read takes from its array depends: all of them where nobody knows."""
     return cluster_sharing.depends(low.graph, n, low.plans)

@@ -467,3 +467,35 @@ def test_an_operand_is_not_held_while_the_other_is_exchanged(target: str, oracle
 
     arrays = [whole((32, 20), wd.f16), whole((32, 32), wd.f32, 1), whole((32, 10), wd.f32, 2)]
     agree(kernel, [*arrays, whole((32, 20), wd.f32, 3), whole((32, 32), wd.f32, 4)], target, oracle)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_copying_threads_compute_only_what_places_their_tiles(target: str) -> None:
+    """Seed 302149: the thread that copies operands computed what places every read of the kernel, also of those that
+    other warps load for themselves; a while_loop among it is none of what such a thread runs."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 64, 0),
+            wd.WaveConstraint(M, 64),
+            wd.WorkgroupConstraint(N, 32, 1),
+            wd.TilingConstraint(K, 32),
+        ]
+    )
+    def kernel(
+        a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], table: wd.Memory[P, wd.f32],
+        out: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        start = [wd.Register[wd.i32](1), wd.Register[wd.i32](0)]
+        place, _ = wd.while_loop(lambda p, n: n < 3, lambda p, n: (p + 2, n + 1), start)
+
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0), wd.Register[wd.f32](0)])
+        def loop(acc, numbers):
+            number = wd.read(table, mapping=wd.IndexMapping((), {P: place}))
+            return wd.mma(wd.read(a), wd.read(b), acc), numbers + number
+
+        acc, numbers = loop
+        wd.write(acc + numbers, out)
+
+    arrays = [whole((100, 64), wd.bf16), whole((40, 64), wd.bf16, 1), whole((10,), wd.f32, 2)]
+    agree(kernel, [*arrays, whole((100, 40), wd.f32, 3)], target)
